@@ -1,0 +1,142 @@
+"""The contract between the engine and a backend: seven methods, and optional powers of one method each.
+
+Promises common to all of them:
+
+- Everything runs on one event loop; no method is called from another thread.
+- An adapter never retries, never sleeps unbounded, never swallows: it raises `bridge.errors`, and the engine
+  decides once. `NotStored` only when it is certain; `OutcomeUnknown` when it is not.
+- Foreign exceptions are translated at the adapter's edge, `raise New from old`.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from enum import Enum, StrEnum
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from bridge.message import Message
+
+
+class Support(StrEnum):
+    """How a backend honours a field."""
+
+    NATIVE = "native"
+    EMULATED = "emulated"
+    UNSUPPORTED = "unsupported"
+
+
+class Features(NamedTuple):
+    """What a backend can do. Code and tests ask this, never for an adapter's name."""
+
+    fields: Mapping[str, Support]
+    """By the specification's name, for every field that asks for behaviour."""
+    durable: bool
+    """Messages, settlements and attempts survive `kill -9` of the bridge."""
+    late_groups: bool
+    """A group that comes late starts at the oldest message still kept."""
+
+
+class Stored(NamedTuple):
+    """Where a message went. None: the backend has no such notion, or does not know it yet (a delayed message)."""
+
+    partition: int | None
+    offset: int | None
+
+
+class Delivery(NamedTuple):
+    """A message fetched for one group, not yet settled."""
+
+    message: Message
+    partition: int
+    position: int
+    """The adapter's own handle, unique within the partition: an offset, a delivery tag."""
+    attempts: int
+    """How often this message had been handed out before."""
+
+
+class Outcome(Enum):
+    """What the engine tells a subscription about deliveries."""
+
+    LEASED = "leased"
+    """Handed out; `attempts` counts it. Told to durable backends only, so that deliveryCount survives a restart.
+    It may be recorded lazily, and nobody waits for it."""
+    SETTLED = "settled"
+    """Done for this group: acknowledged, expired, or confirmed in the dead-letter destination."""
+    RELEASED = "released"
+    """Given back unharmed with the `attempts` it carries: whoever fetches next may have it."""
+
+
+class Subscription(Protocol):
+    """One group's view of one destination. One reader at a time calls `fetch`."""
+
+    async def fetch(self, limit: int, max_bytes: int) -> list[Delivery]:
+        """Wait until there is something, then return it in stored order per partition.
+
+        At least one delivery, at most `limit` (>= 1), stopping before the bodies exceed `max_bytes` where that
+        leaves one. Costs nothing while it waits. Cancelling it loses nothing.
+        Raises `BackendUnavailable`; the engine calls again after a pause.
+        """
+        ...
+
+    def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
+        """Record the outcome; the future is done when it is as durable as the backend can make it.
+
+        Settling twice, or settling what the backend no longer keeps, is harmless.
+        The future raises `BackendUnavailable` (not recorded) or `OutcomeUnknown`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stop fetching and free what the subscription holds. The group and its state stay. Idempotent."""
+        ...
+
+
+class Adapter(Protocol):
+    """One backend."""
+
+    features: Features
+
+    async def start(self) -> None:
+        """Connect, recover, be ready to publish. Raises `BackendUnavailable`; the engine calls again after a pause."""
+        ...
+
+    def publish(self, message: Message) -> asyncio.Future[Stored]:
+        """Store one complete message (ids, times and, where there are partitions, the partition are set).
+
+        A message whose `due` lies ahead must become visible no earlier than then. Concurrent calls keep their order
+        within a partition. The future is done when the message is stored as its `durability` asks; where that is at
+        once, it is done when this returns. It raises `NotStored`, `OutcomeUnknown` or a `Rejected`; the call itself
+        does not raise. A caller that no longer waits does not withdraw the message.
+        """
+        ...
+
+    async def subscribe(self, source: str, group: str) -> Subscription:
+        """Join `group` on `source`, creating both on first use; a new group starts at the oldest message kept.
+
+        Raises `DestinationUnknown` where creating is switched off, or `BackendUnavailable`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Flush what was accepted and let go of every resource. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class Partitioned(Protocol):
+    """Optional power: destinations have partitions, and the engine chooses among them."""
+
+    async def partitions(self, destination: str) -> int:
+        """Number of partitions (>= 1), creating the destination on first use. Cheap once known.
+
+        Raises `DestinationUnknown` or `BackendUnavailable`.
+        """
+        ...
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """Optional power: the backend has figures of its own worth showing on `/status` and `/metrics`."""
+
+    def gauges(self) -> Mapping[str, int]:
+        """Current values by name (lower_snake_case, few, never from a client's input)."""
+        ...

@@ -1,0 +1,92 @@
+"""Batches as `multipart/mixed`: each part one message in the single form, both directions (RFC 2046 5.1)."""
+
+from collections.abc import Iterator, Sequence
+from email.message import Message as EmailMessage
+from typing import Final
+
+from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid, HeadersTooLarge
+from bridge.message import Message
+from bridge.wire.headers import encode, parse
+from bridge.wire.text import printable
+
+_BOUNDARY_MAX: Final = 70
+
+
+def boundary_of(content_type: str) -> bytes:
+    """Return the boundary that a multipart content type names. Raises `ContentTypeUnsupported`."""
+    header = EmailMessage()
+    header["content-type"] = content_type
+    boundary = header.get_boundary()
+    if not boundary or len(boundary) > _BOUNDARY_MAX or not boundary.isascii():
+        raise ContentTypeUnsupported(f"multipart/mixed needs a boundary of 1 to {_BOUNDARY_MAX} ASCII characters.")
+    return boundary.encode("ascii")
+
+
+def decode(raw: bytes, boundary: bytes, limit: int, header_limit: int) -> list[Message | BridgeError]:
+    """Read at most limit parts, each judged on its own, each with at most header_limit bytes of headers.
+
+    Raises `BodyInvalid` when the framing is broken: then nothing of it can be trusted.
+    """
+    results: list[Message | BridgeError] = []
+    for part in _split(raw, boundary, limit):
+        try:
+            results.append(_decode_part(part, header_limit))
+        except BridgeError as error:
+            results.append(error)
+    return results
+
+
+def encode_parts(messages: Sequence[Message], boundary: bytes) -> bytes:
+    """Write parts and the closing delimiter. The boundary must not occur in any body."""
+    return b"".join(encode_part(m, boundary) for m in messages) + b"--%b--\r\n" % boundary
+
+
+def encode_part(message: Message, boundary: bytes) -> bytes:
+    """Write one part with its delimiter in front, so that a stream of parts can simply follow one another."""
+    head = b"".join(b"%b: %b\r\n" % pair for pair in encode(message))
+    return b"--%b\r\n%b\r\n%b\r\n" % (boundary, head, message.body)
+
+
+def _split(raw: bytes, boundary: bytes, limit: int) -> Iterator[bytes]:
+    delimiter = b"\r\n--" + boundary
+    if raw.count(delimiter) > limit + 1:
+        raise BodyTooLarge(f"A batch has at most {limit} messages.")
+    _preamble, *parts = (b"\r\n" + raw).split(delimiter)
+    for index, part in enumerate(parts):
+        if part.startswith(b"--"):
+            if index == 0:
+                raise BodyInvalid("multipart/mixed: the batch has no part.")
+            return
+        padding, line_end, content = part.partition(b"\r\n")
+        if not line_end or padding.strip(b" \t"):
+            raise BodyInvalid(
+                "multipart/mixed: text follows a boundary on its line; a body must not hold the boundary."
+            )
+        yield content
+    raise BodyInvalid("multipart/mixed: the closing boundary is missing.")
+
+
+def _decode_part(part: bytes, header_limit: int) -> Message:
+    if part.startswith(b"\r\n"):
+        head, body = b"", part[2:]
+    else:
+        head, blank_line, body = part.partition(b"\r\n\r\n")
+        if not blank_line:
+            raise BodyInvalid("multipart/mixed: a part has headers, a blank line, a body.")
+    if len(head) > header_limit:
+        raise HeadersTooLarge(f"The headers of a part have at most {header_limit} bytes; these have {len(head)}.")
+    headers = parse(_pairs(head))
+    if "version" in headers.parameters:
+        headers.require_version()
+    declared = headers.plain.get(b"content-length")
+    if declared is not None and declared != b"%d" % len(body):
+        raise BodyInvalid(f"content-length: the part says {printable(declared)}, its body has {len(body)} bytes.")
+    return headers.message(body)
+
+
+def _pairs(head: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for line in head.split(b"\r\n") if head else ():
+        name, colon, value = line.partition(b":")
+        if not colon or not name or name.strip(b" \t") != name or b"\n" in line or b"\r" in line or b"\0" in line:
+            raise HeaderInvalid(f"multipart/mixed: {printable(line)} is not a header line `name: value`.")
+        yield name.lower(), value.strip(b" \t")

@@ -1,0 +1,27 @@
+"""W3C trace context: which `traceparent` is one, and the trace id inside it."""
+
+from typing import Final
+
+_HEX: Final = frozenset(b"0123456789abcdef")
+_LENGTH: Final = 55
+
+
+def is_traceparent(raw: bytes) -> bool:
+    """Whether raw is a version 00 to fe traceparent; an invalid one is ignored, as the recommendation demands (3.2)."""
+    if len(raw) < _LENGTH or (len(raw) > _LENGTH and (raw[:2] == b"00" or raw[_LENGTH] != ord("-"))):
+        return False
+    if raw[2] != ord("-") or raw[35] != ord("-") or raw[52] != ord("-") or raw[:2] == b"ff":
+        return False
+    if not (raw.isascii() and _HEX.issuperset(raw[:2] + raw[3:35] + raw[36:52] + raw[53:55])):
+        return False
+    return raw[3:35] != b"0" * 32 and raw[36:52] != b"0" * 16
+
+
+def trace_id_of(traceparent: str) -> str:
+    """Return the 32 hex digits of the trace id of a valid traceparent."""
+    return traceparent[3:35]
+
+
+def is_trace_id(text: str) -> bool:
+    """Whether text could be the trace id of a traceparent: 32 lower-case hex digits, not all zero."""
+    return len(text) == 32 and text.isascii() and _HEX.issuperset(text.encode()) and text != "0" * 32  # noqa: PLR2004
