@@ -66,14 +66,15 @@ class Outcome(Enum):
 
 
 class Subscription(Protocol):
-    """One group's view of one destination. One reader at a time calls `fetch`."""
+    """One group's view of one destination."""
 
-    async def fetch(self, limit: int, max_bytes: int) -> list[Delivery]:
-        """Wait until there is something, then return it in stored order per partition.
+    def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
+        """Return what is at hand, in stored order per partition; else wait until there is something.
 
-        At least one delivery, at most `limit` (>= 1), stopping before the bodies exceed `max_bytes` where that
-        leaves one. Costs nothing while it waits. Cancelling it loses nothing.
-        Raises `BackendUnavailable`; the engine calls again after a pause.
+        The future is already done when this returns if anything could be handed out now, so a first pull misses
+        nothing; otherwise it costs nothing while it waits. At least one delivery, at most `limit` (>= 1), stopping
+        before the bodies exceed `max_bytes` where that leaves one. Cancelling a pending future loses nothing.
+        One fetch at a time. It raises `BackendUnavailable`; the engine calls again after a pause.
         """
         ...
 

@@ -1,0 +1,1 @@
+"""The meaning, once for every backend: who may send what, when it is due, who holds it, how it ends."""

@@ -1,4 +1,4 @@
-"""W3C trace context: which `traceparent` is one, and the trace id inside it."""
+"""W3C trace context: which `traceparent` is one."""
 
 from typing import Final
 
@@ -16,12 +16,3 @@ def is_traceparent(raw: bytes) -> bool:
         return False
     return raw[3:35] != b"0" * 32 and raw[36:52] != b"0" * 16
 
-
-def trace_id_of(traceparent: str) -> str:
-    """Return the 32 hex digits of the trace id of a valid traceparent."""
-    return traceparent[3:35]
-
-
-def is_trace_id(text: str) -> bool:
-    """Whether text could be the trace id of a traceparent: 32 lower-case hex digits, not all zero."""
-    return len(text) == 32 and text.isascii() and _HEX.issuperset(text.encode()) and text != "0" * 32  # noqa: PLR2004

@@ -1,0 +1,344 @@
+"""The group side: one group of one destination, its window, and the pulls that wait for it.
+
+The driver around `Window`: it fetches into it, hands out of it, and tells the subscription how things ended.
+There is no task per group and none per waiting pull: futures, and one timer for the next moment at which something
+can happen by itself.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Final, NamedTuple
+
+from adapters.base import Delivery, Outcome, Subscription
+from bridge.engine.clock import Clock
+from bridge.engine.counters import Counters
+from bridge.engine.policy import Policy
+from bridge.engine.window import Entry, Window
+from bridge.errors import BridgeError, OutcomeUnknown
+
+_RETRY_FETCH: Final = 1.0
+"""Seconds before fetching again from a backend that failed."""
+_RETRY_BURY: Final = 5_000
+"""Milliseconds before a dead letter that could not be written is tried again."""
+_WALL_CHECK: Final = 10_000
+"""Milliseconds after which the wall clock is looked at again: it may have been set."""
+_STALE_REQUESTS: Final = 256
+"""Request ids of ended leases that may pile up before they are forgotten."""
+
+Bury = Callable[[Entry], Coroutine[object, object, None]]
+
+
+class Want(NamedTuple):
+    """What a pull asks for."""
+
+    duration: int
+    """How long the message shall be the consumer's, ms."""
+    wait: int = 0
+    """How long to wait for one, ms."""
+    request_id: str | None = None
+    """"A repeated pull with the same id returns the same message while its lease lives"."""
+
+
+Waiter = asyncio.Future[Entry | None]
+
+
+class Group:
+    """All consumers of one group on one destination, as far as this bridge serves them."""
+
+    def __init__(  # noqa: PLR0913 - the collaborators of one group, built in one place (engine.py)
+        self,
+        subscription: Subscription,
+        clock: Clock,
+        policy: Policy,
+        counters: Counters,
+        bury: Bury,
+        *,
+        max_deliveries: int | None,
+        durable: bool,
+    ) -> None:
+        self.window = Window(max_deliveries)
+        self.touched = clock.mono()
+        """When somebody last pulled or settled, mono."""
+        self._subscription = subscription
+        self._clock = clock
+        self._policy = policy
+        self._counters = counters
+        self._bury = bury
+        self._durable = durable
+        self._loop = asyncio.get_running_loop()
+        self._waiters: OrderedDict[Waiter, Want] = OrderedDict()
+        self._waiting_requests: dict[str, Waiter] = {}
+        self._answered: dict[str, tuple[Entry, int]] = {}
+        self._fetching: asyncio.Future[list[Delivery]] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._handed_out: list[Delivery] = []
+        self._burials: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._fetch()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits, holds a lease, or is being buried."""
+        return not (self._waiters or self.window.leases or self._burials)
+
+    async def lease(self, want: Want) -> Entry | None:
+        """Hand out the best ready message, waiting for one as long as `want` says.
+
+        Cancelling a waiting call loses nothing and counts nothing.
+        """
+        if want.request_id is not None and (entry := self._replay(want.request_id)) is not None:
+            return entry
+        entry = self._lease(want)
+        if entry is not None or want.wait == 0 or self._closed:
+            return entry
+        waiter: Waiter = self._loop.create_future()
+        self._waiters[waiter] = want
+        if want.request_id is not None:
+            # the older pull of the same id lost its client: this one takes its place
+            _give_up(self._waiting_requests.get(want.request_id))
+            self._waiting_requests[want.request_id] = waiter
+        self._counters.waiting_pulls += 1
+        timeout = self._loop.call_later(want.wait / 1000, _give_up, waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and (late := waiter.result()):
+                self.undo(late)
+            raise
+        finally:
+            timeout.cancel()
+            self._waiters.pop(waiter, None)
+            if want.request_id is not None and self._waiting_requests.get(want.request_id) is waiter:
+                del self._waiting_requests[want.request_id]
+            self._counters.waiting_pulls -= 1
+
+    async def settle(self, entries: list[Entry]) -> None:
+        """Acknowledge leased entries; returns when the backend has recorded it. Raises the error tree."""
+        for entry in entries:
+            entry.settling = True
+        try:
+            await self._record([e.delivery for e in entries])
+        except BaseException:
+            for entry in entries:
+                entry.settling = False
+            raise
+        for entry in entries:
+            self.window.finish(entry)
+        self._counters.settled += len(entries)
+        self._moved()
+
+    def release(self, entry: Entry, delay: int) -> None:
+        """Give a leased entry back, to be delivered again after `delay` ms."""
+        self.window.release(entry, self._clock.mono(), delay)
+        self._counters.nacked += 1
+        self._moved()
+
+    def undo(self, entry: Entry) -> None:
+        """Take back a lease whose answer never reached the consumer."""
+        if self.window.leases.get(entry.number) is entry:
+            self.window.undo(entry)
+            self._moved()
+
+    def extend(self, entry: Entry, duration: int) -> None:
+        """Let a lease last `duration` ms from now."""
+        self.window.extend(entry, self._clock.mono() + duration)
+        self._arm()
+
+    def find(self, number: int) -> Entry | None:
+        """Return the live lease of that number, None when acknowledged. Raises `LeaseEnded`."""
+        self.touched = mono = self._clock.mono()
+        return self.window.find(number, mono)
+
+    def stop_waiting(self) -> None:
+        """Answer every waiting pull with nothing: the bridge is stopping."""
+        for waiter in self._waiters:
+            _give_up(waiter)
+
+    async def close(self) -> None:
+        """Hand everything back unharmed and leave the group."""
+        self._closed = True
+        self.stop_waiting()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._burials:
+            await asyncio.wait(self._burials)
+        if self._fetching is not None:
+            self._fetching.cancel()
+        self._tell_handed_out()
+        back = self.window.surrender()
+        if back:
+            await self._subscription.settle(back, Outcome.RELEASED)
+        await self._subscription.close()
+
+    async def _record(self, deliveries: list[Delivery]) -> None:
+        future = self._subscription.settle(deliveries, Outcome.SETTLED)
+        if not future.done():
+            # wait, not wait_for: a client that leaves must not withdraw an acknowledgement under way
+            await asyncio.wait((future,), timeout=self._policy.produce_timeout / 1000)
+            if not future.done():
+                future.add_done_callback(_retrieve)
+                raise OutcomeUnknown("The backend has not confirmed the acknowledgement; repeat it.")
+        future.result()
+
+    def _lease(self, want: Want) -> Entry | None:
+        self.touched = mono = self._clock.mono()
+        wall = self._clock.wall()
+        self._advance(mono, wall)
+        entry = self.window.lease(mono, wall, want.duration)
+        if entry is None and self._fetching is None:
+            self._fetch()
+            entry = self.window.lease(mono, wall, want.duration)
+        self._clean_up()
+        self._arm()
+        if entry is not None:
+            self._handed(entry, want)
+        return entry
+
+    def _advance(self, mono: int, wall: int) -> None:
+        ended = self.window.leases_ended
+        self.window.advance(mono, wall)
+        self._counters.leases_ended += self.window.leases_ended - ended
+
+    def _replay(self, request_id: str) -> Entry | None:
+        """Return the entry that an earlier pull of this id was given, while that lease lives."""
+        entry, number = self._answered.get(request_id, (None, -1))
+        if entry is None or self.window.leases.get(number) is not entry or entry.deadline <= self._clock.mono():
+            return None
+        return entry
+
+    def _remember(self, request_id: str, entry: Entry) -> None:
+        answered, leases = self._answered, self.window.leases
+        if len(answered) > 2 * len(leases) + _STALE_REQUESTS:
+            self._answered = answered = {r: (e, n) for r, (e, n) in answered.items() if leases.get(n) is e}
+        answered[request_id] = (entry, entry.number)
+
+    def _handed(self, entry: Entry, want: Want) -> None:
+        self._counters.delivered += 1
+        if want.request_id is not None:
+            self._remember(want.request_id, entry)
+        if entry.attempts > 1:
+            self._counters.redelivered += 1
+        if self._durable:
+            if not self._handed_out:
+                self._loop.call_soon(self._tell_handed_out)
+            self._handed_out.append(entry.delivery._replace(attempts=entry.attempts))
+
+    def _tell_handed_out(self) -> None:
+        """Once per turn of the loop, so that a durable backend can keep deliveryCount over a restart."""
+        if self._handed_out:
+            self._subscription.settle(self._handed_out, Outcome.LEASED).add_done_callback(_retrieve)
+            self._handed_out = []
+
+    def _moved(self) -> None:
+        """Something left the window or came back to it: refill, serve who waits, set the timer."""
+        self.touched = self._clock.mono()
+        if self._fetching is None and self.window.size <= self._policy.window // 2:
+            self._fetch()
+        self._serve()
+
+    def _serve(self) -> None:
+        waiters, window = self._waiters, self.window
+        mono, wall = self._clock.mono(), self._clock.wall()
+        while waiters:
+            waiter, want = next(iter(waiters.items()))
+            if not waiter.done():
+                entry = window.lease(mono, wall, want.duration)
+                if entry is None:
+                    break
+                self._handed(entry, want)
+                waiter.set_result(entry)
+            del waiters[waiter]
+        self._clean_up()
+        self._arm()
+
+    def _fetch(self) -> None:
+        """Keep one fetch under way while the window has room."""
+        policy, window = self._policy, self.window
+        while not self._closed and window.size < policy.window and window.bytes < policy.window_bytes:
+            future = self._subscription.fetch(policy.window - window.size, policy.window_bytes - window.bytes)
+            if not future.done():
+                self._fetching = future
+                future.add_done_callback(self._fetched)
+                return
+            if not self._offer(future):
+                return
+
+    def _fetched(self, future: asyncio.Future[list[Delivery]]) -> None:
+        self._fetching = None
+        if not future.cancelled() and not self._closed and self._offer(future):
+            self._fetch()
+            self._serve()
+
+    def _offer(self, future: asyncio.Future[list[Delivery]]) -> bool:
+        try:
+            self.window.offer(future.result(), self._clock.wall())
+        except BridgeError:
+            self._loop.call_later(_RETRY_FETCH, self._fetch_again)
+            return False
+        return True
+
+    def _fetch_again(self) -> None:
+        if self._fetching is None:
+            self._fetch()
+            self._serve()
+
+    def _clean_up(self) -> None:
+        """Settle what expired, bury what was delivered too often."""
+        window = self.window
+        if window.expired:
+            self._counters.expired += len(window.expired)
+            self._subscription.settle(window.expired, Outcome.SETTLED).add_done_callback(_retrieve)
+            window.expired = []
+        while window.dead:
+            task = self._loop.create_task(self._bury_one(window.dead.pop()))
+            self._burials.add(task)
+            task.add_done_callback(self._burials.discard)
+
+    async def _bury_one(self, entry: Entry) -> None:
+        """The original is settled only after the dead-letter write is confirmed; until then its key waits."""
+        try:
+            await self._bury(entry)
+            await self._subscription.settle([entry.delivery], Outcome.SETTLED)
+        except BridgeError:
+            self._counters.dead_letter_failures += 1
+            self.window.hold(entry, self._clock.mono() + _RETRY_BURY)
+            self._arm()
+            return
+        self._counters.dead_letters += 1
+        self.window.close(entry)
+        self._moved()
+
+    def _arm(self) -> None:
+        """Set the one timer to the next moment at which the window changes by itself."""
+        mono_at, wall_at = self.window.next_events()
+        if mono_at is None and wall_at is None:
+            return
+        delays = []
+        if mono_at is not None:
+            delays.append(mono_at - self._clock.mono())
+        if wall_at is not None:
+            delays.append(min(wall_at - self._clock.wall(), _WALL_CHECK))
+        at = self._loop.time() + max(min(delays), 1) / 1000
+        if self._timer is None or at < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = at
+            self._timer = self._loop.call_at(at, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._advance(self._clock.mono(), self._clock.wall())
+        self._serve()
+
+
+def _give_up(waiter: Waiter | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """Nobody waits for this outcome: unrecorded, it is worked out again after a restart."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,216 @@
+"""The producer side: judge a message, complete it, choose its partition, publish it, say what became of its wishes."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from uuid_utils import uuid7
+
+from adapters.base import Adapter, Partitioned, Stored, Support
+from bridge.engine.clock import Clock
+from bridge.engine.counters import Counters
+from bridge.engine.names import check_name
+from bridge.engine.partition import partition_of
+from bridge.engine.policy import Policy
+from bridge.engine.quota import Quota
+from bridge.errors import (
+    BridgeError,
+    FieldUnsupported,
+    HeaderInvalid,
+    HeaderMissing,
+    OutcomeUnknown,
+    PartitionUnknown,
+    TooManyInFlight,
+)
+from bridge.message import FIELDS, PRIORITIES, Field, Message
+
+DELAY_MAX: Final = 366 * 24 * 3600 * 1000
+"""The longest way ahead a message may be due, ms: "any length up to a year"."""
+_EXACTLY_ONCE: Final = 2
+_TRACE_ID: Final = slice(3, 35)
+"""Where a W3C traceparent holds its trace id."""
+_ASKING: Final = tuple(f for f in FIELDS if f.asks)
+_REQUIRED: Final = tuple(f for f in FIELDS if f.required)
+_BY_LOWER_NAME: Final = {f.name.lower(): f for f in _ASKING}
+
+Applied = Mapping[str, str]
+
+
+class Produced(NamedTuple):
+    """What the producer is told: where the message is, and how each field it carried was honoured."""
+
+    message: Message
+    """As it was stored, completed by the bridge."""
+    stored: Stored
+    applied: Applied
+    """Field name -> `native`, `emulated` or `ignored`."""
+
+
+class Producer:
+    """Publishes for every client of the bridge."""
+
+    def __init__(self, adapter: Adapter, clock: Clock, policy: Policy, counters: Counters) -> None:
+        self._adapter = adapter
+        self._clock = clock
+        self._policy = policy
+        self._counters = counters
+        self._quota = Quota(policy.quota) if policy.quota else None
+        self._spread = 0
+
+    async def produce(self, message: Message, require: Sequence[Field], peer: str) -> Produced:
+        """Publish one message and wait until it is stored. Raises the error tree."""
+        return await self._await(*await self._publish(message, require, peer))
+
+    async def produce_all(
+        self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
+    ) -> list[Produced | BridgeError]:
+        """Publish a batch in order, each message judged on its own; all of them travel to the backend together."""
+        started: list[tuple[Message, Applied, asyncio.Future[Stored]] | BridgeError] = []
+        for message in messages:
+            try:
+                started.append(
+                    message if isinstance(message, BridgeError) else await self._publish(message, require, peer)
+                )
+            except BridgeError as error:
+                started.append(error)
+        results: list[Produced | BridgeError] = []
+        for start in started:
+            try:
+                results.append(start if isinstance(start, BridgeError) else await self._await(*start))
+            except BridgeError as error:
+                results.append(error)
+        return results
+
+    async def bury(self, message: Message) -> None:
+        """Publish a dead letter: completed already, past every limit that is there to slow clients down."""
+        partitions = await self._partitions(message.destination)
+        await self._await(message, {}, self._adapter.publish(self._place(message, partitions)))
+
+    async def _publish(
+        self, message: Message, require: Sequence[Field], peer: str
+    ) -> tuple[Message, Applied, asyncio.Future[Stored]]:
+        wall = self._clock.wall()
+        message, ignored = self._complete(message, wall, peer)
+        applied = self._applied(message, ignored)
+        for field in require:
+            if applied.get(field.name) == "ignored" or self._support(field) is Support.UNSUPPORTED:
+                raise FieldUnsupported(f"x-oms-require: {field.name} cannot be honoured here; nothing was stored.")
+        message = self._place(message, await self._partitions(message.destination))
+        if self._quota is not None:
+            self._quota.take(message.destination, self._clock.mono())
+        expires = message.expires
+        if expires is not None and expires <= max(wall, message.due):
+            # "If it expires before it is due it is accepted and dropped, and counted."
+            self._counters.expired += 1
+            dropped = asyncio.get_running_loop().create_future()
+            dropped.set_result(Stored(message.partition, None))
+            return message, applied, dropped
+        return message, applied, self._start(message)
+
+    def _start(self, message: Message) -> asyncio.Future[Stored]:
+        """Hand the message to the backend and count it in flight until its future is done."""
+        counters, policy, size = self._counters, self._policy, len(message.body)
+        if counters.in_flight >= policy.in_flight or counters.in_flight_bytes + size > policy.in_flight_bytes:
+            raise TooManyInFlight(
+                f"{counters.in_flight} messages with {counters.in_flight_bytes} bytes are being published;"
+                f" at most {policy.in_flight} with {policy.in_flight_bytes} may be."
+            )
+        future = self._adapter.publish(message)
+        if not future.done():
+            counters.in_flight += 1
+            counters.in_flight_bytes += size
+            future.add_done_callback(lambda _: self._landed(size))
+        return future
+
+    def _landed(self, size: int) -> None:
+        self._counters.in_flight -= 1
+        self._counters.in_flight_bytes -= size
+
+    async def _await(self, message: Message, applied: Applied, future: asyncio.Future[Stored]) -> Produced:
+        if not future.done():
+            # wait, not wait_for: a client that gives up must not withdraw what the backend is already storing
+            await asyncio.wait((future,), timeout=self._policy.produce_timeout / 1000)
+            if not future.done():
+                future.add_done_callback(_retrieve)
+                raise OutcomeUnknown(f"The backend has not answered for {self._policy.produce_timeout} ms.")
+        stored = future.result()
+        self._counters.produced += 1
+        return Produced(message, stored, applied)
+
+    def _complete(self, message: Message, wall: int, peer: str) -> tuple[Message, frozenset[str]]:
+        """Fill in what the client left out, replace what only the bridge may say, drop what has no meaning."""
+        check_name(message.destination, "x-oms-h-destination")
+        if self._policy.strict:
+            for field in _REQUIRED:
+                if getattr(message, field.attribute) is None:
+                    raise HeaderMissing(f"x-oms-h-{field.name.lower()} is required in strict mode.")
+        born = wall if message.born_timestamp is None else message.born_timestamp
+        if message.delay_time and born + message.delay_time > wall + DELAY_MAX:
+            raise HeaderInvalid(f"x-oms-h-delaytime: a message may be due at most {DELAY_MAX} ms from now.")
+        ignored: frozenset[str] = frozenset()
+        if message.priority is not None and message.priority not in PRIORITIES:
+            ignored = frozenset(("priority",))
+        trace_id, parent = message.trace_id, message.traceparent
+        if parent is not None and trace_id is None:
+            trace_id = parent[_TRACE_ID]
+        return message._replace(
+            message_id=message.message_id or str(uuid7()),
+            born_timestamp=born,
+            born_host=message.born_host or peer,
+            store_timestamp=wall,
+            store_host=self._policy.store_host,
+            priority=None if ignored else message.priority,
+            trace_id=trace_id,
+            delivery_count=None,
+        ), ignored
+
+    async def _partitions(self, destination: str) -> int | None:
+        return await self._adapter.partitions(destination) if isinstance(self._adapter, Partitioned) else None
+
+    def _place(self, message: Message, partitions: int | None) -> Message:
+        """Choose: "An explicit `partition` wins; else murmur2(messageKey) mod N; else spread"."""
+        if partitions is None:
+            return message
+        if message.partition is not None:
+            if message.partition >= partitions:
+                raise PartitionUnknown(
+                    f"x-oms-h-partition: {message.destination} has the partitions 0 to {partitions - 1}."
+                )
+            return message
+        if message.message_key is not None:
+            return message._replace(partition=partition_of(message.message_key, partitions))
+        self._spread = (self._spread + 1) % partitions
+        return message._replace(partition=self._spread)
+
+    def _support(self, field: Field) -> Support:
+        return self._adapter.features.fields[field.name]
+
+    def _applied(self, message: Message, ignored: frozenset[str]) -> Applied:
+        applied = dict.fromkeys(ignored, "ignored")
+        for field in _ASKING:
+            value = getattr(message, field.attribute)
+            if value is None:
+                continue
+            support = self._support(field)
+            if field.attribute == "qos" and value == _EXACTLY_ONCE:
+                support = Support.UNSUPPORTED
+            applied[field.name] = "ignored" if support is Support.UNSUPPORTED else support.value
+        return applied
+
+
+def read_require(text: str | None) -> Sequence[Field]:
+    """Read `x-oms-require: delayTime,priority`. Raises `HeaderInvalid` for a name that asks for nothing."""
+    if not text:
+        return ()
+    names = [name.strip().lower() for name in text.split(",")]
+    for name in names:
+        if name not in _BY_LOWER_NAME:
+            known = ", ".join(f.name for f in _ASKING)
+            raise HeaderInvalid(f"x-oms-require: {name[:80]!a} is not one of {known}.")
+    return [_BY_LOWER_NAME[name] for name in names]
+
+
+def _retrieve(future: asyncio.Future[Stored]) -> None:
+    """Look at a late result so that its exception is not reported as never retrieved."""
+    if not future.cancelled():
+        future.exception()
