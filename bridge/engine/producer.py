@@ -30,6 +30,8 @@ _EXACTLY_ONCE: Final = 2
 _TRACE_ID: Final = slice(3, 35)
 """Where a W3C traceparent holds its trace id."""
 _ASKING: Final = tuple(f for f in FIELDS if f.asks)
+_ASKING_AT: Final = tuple((Message._fields.index(f.attribute), f.name) for f in _ASKING)
+_IGNORED: Final = "ignored"
 _REQUIRED: Final = tuple(f for f in FIELDS if f.required)
 _BY_LOWER_NAME: Final = {f.name.lower(): f for f in _ASKING}
 
@@ -55,6 +57,9 @@ class Producer:
         self._policy = policy
         self._counters = counters
         self._quota = Quota(policy.quota) if policy.quota else None
+        # asked once: isinstance with a run-time protocol costs 12 us
+        self._partitions_of = adapter.partitions if isinstance(adapter, Partitioned) else None
+        self._how = {f.name: _reported(adapter.features.fields[f.name]) for f in _ASKING}
         self._spread = 0
 
     async def produce(self, message: Message, require: Sequence[Field], peer: str) -> Produced:
@@ -84,18 +89,20 @@ class Producer:
     async def bury(self, message: Message) -> None:
         """Publish a dead letter: completed already, past every limit that is there to slow clients down."""
         partitions = await self._partitions(message.destination)
-        await self._await(message, {}, self._adapter.publish(self._place(message, partitions)))
+        if partitions is not None:
+            message = message._replace(partition=self._place(message, partitions))
+        await self._await(message, {}, self._adapter.publish(message))
 
     async def _publish(
         self, message: Message, require: Sequence[Field], peer: str
     ) -> tuple[Message, Applied, asyncio.Future[Stored]]:
+        check_name(message.destination, "x-oms-h-destination")
         wall = self._clock.wall()
-        message, ignored = self._complete(message, wall, peer)
-        applied = self._applied(message, ignored)
-        for field in require:
-            if applied.get(field.name) == "ignored" or self._support(field) is Support.UNSUPPORTED:
-                raise FieldUnsupported(f"x-oms-require: {field.name} cannot be honoured here; nothing was stored.")
-        message = self._place(message, await self._partitions(message.destination))
+        partitions = await self._partitions(message.destination)
+        applied = self._applied(message)
+        if require:
+            self._check_required(require, applied)
+        message = self._complete(message, wall, peer, partitions)
         if self._quota is not None:
             self._quota.take(message.destination, self._clock.mono())
         expires = message.expires
@@ -137,9 +144,8 @@ class Producer:
         self._counters.produced += 1
         return Produced(message, stored, applied)
 
-    def _complete(self, message: Message, wall: int, peer: str) -> tuple[Message, frozenset[str]]:
+    def _complete(self, message: Message, wall: int, peer: str, partitions: int | None) -> Message:
         """Fill in what the client left out, replace what only the bridge may say, drop what has no meaning."""
-        check_name(message.destination, "x-oms-h-destination")
         if self._policy.strict:
             for field in _REQUIRED:
                 if getattr(message, field.attribute) is None:
@@ -147,9 +153,6 @@ class Producer:
         born = wall if message.born_timestamp is None else message.born_timestamp
         if message.delay_time and born + message.delay_time > wall + DELAY_MAX:
             raise HeaderInvalid(f"x-oms-h-delaytime: a message may be due at most {DELAY_MAX} ms from now.")
-        ignored: frozenset[str] = frozenset()
-        if message.priority is not None and message.priority not in PRIORITIES:
-            ignored = frozenset(("priority",))
         trace_id, parent = message.trace_id, message.traceparent
         if parent is not None and trace_id is None:
             trace_id = parent[_TRACE_ID]
@@ -159,43 +162,41 @@ class Producer:
             born_host=message.born_host or peer,
             store_timestamp=wall,
             store_host=self._policy.store_host,
-            priority=None if ignored else message.priority,
+            priority=message.priority if message.priority in PRIORITIES else None,
+            partition=message.partition if partitions is None else self._place(message, partitions),
             trace_id=trace_id,
             delivery_count=None,
-        ), ignored
+        )
 
     async def _partitions(self, destination: str) -> int | None:
-        return await self._adapter.partitions(destination) if isinstance(self._adapter, Partitioned) else None
+        return None if self._partitions_of is None else await self._partitions_of(destination)
 
-    def _place(self, message: Message, partitions: int | None) -> Message:
+    def _place(self, message: Message, partitions: int) -> int:
         """Choose: "An explicit `partition` wins; else murmur2(messageKey) mod N; else spread"."""
-        if partitions is None:
-            return message
         if message.partition is not None:
             if message.partition >= partitions:
                 raise PartitionUnknown(
                     f"x-oms-h-partition: {message.destination} has the partitions 0 to {partitions - 1}."
                 )
-            return message
+            return message.partition
         if message.message_key is not None:
-            return message._replace(partition=partition_of(message.message_key, partitions))
+            return partition_of(message.message_key, partitions)
         self._spread = (self._spread + 1) % partitions
-        return message._replace(partition=self._spread)
+        return self._spread
 
-    def _support(self, field: Field) -> Support:
-        return self._adapter.features.fields[field.name]
-
-    def _applied(self, message: Message, ignored: frozenset[str]) -> Applied:
-        applied = dict.fromkeys(ignored, "ignored")
-        for field in _ASKING:
-            value = getattr(message, field.attribute)
-            if value is None:
-                continue
-            support = self._support(field)
-            if field.attribute == "qos" and value == _EXACTLY_ONCE:
-                support = Support.UNSUPPORTED
-            applied[field.name] = "ignored" if support is Support.UNSUPPORTED else support.value
+    def _applied(self, message: Message) -> Applied:
+        """How each field that the client set is honoured; what has no meaning or no support is ignored."""
+        applied = {name: self._how[name] for index, name in _ASKING_AT if message[index] is not None}
+        if message.qos == _EXACTLY_ONCE:
+            applied["qos"] = _IGNORED
+        if message.priority is not None and message.priority not in PRIORITIES:
+            applied["priority"] = _IGNORED
         return applied
+
+    def _check_required(self, require: Sequence[Field], applied: Applied) -> None:
+        for field in require:
+            if applied.get(field.name, self._how[field.name]) == _IGNORED:
+                raise FieldUnsupported(f"x-oms-require: {field.name} cannot be honoured here; nothing was stored.")
 
 
 def read_require(text: str | None) -> Sequence[Field]:
@@ -208,6 +209,10 @@ def read_require(text: str | None) -> Sequence[Field]:
             known = ", ".join(f.name for f in _ASKING)
             raise HeaderInvalid(f"x-oms-require: {name[:80]!a} is not one of {known}.")
     return [_BY_LOWER_NAME[name] for name in names]
+
+
+def _reported(support: Support) -> str:
+    return _IGNORED if support is Support.UNSUPPORTED else support.value
 
 
 def _retrieve(future: asyncio.Future[Stored]) -> None:

@@ -1,0 +1,1 @@
+"""The HTTP doors: what a request may be, which engine call it means, what its answer looks like."""

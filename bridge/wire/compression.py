@@ -36,3 +36,12 @@ def inflate(body: bytes, limit: int) -> bytes:
 def deflate(body: bytes) -> bytes:
     """Write gzip, the same bytes for the same body (no time stamp)."""
     return gzip.compress(body, compresslevel=6, mtime=0)
+
+
+def accepts_gzip(accept_encoding: bytes) -> bool:
+    """Whether an `accept-encoding` header takes gzip (RFC 9110 12.5.3); `*` and absence do not ask for it."""
+    for item in accept_encoding.lower().split(b","):
+        coding, _, weight = item.partition(b";")
+        if coding.strip() in (b"gzip", b"x-gzip"):
+            return weight.replace(b" ", b"") not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")
+    return False

@@ -1,0 +1,165 @@
+"""`/v1/messages`: produce one message or a batch, pull one."""
+
+import json
+from typing import Final
+
+from bridge.engine.engine import Engine, GroupName, Pulled
+from bridge.engine.group import Want
+from bridge.engine.producer import Produced, read_require
+from bridge.errors import BodyInvalid, BridgeError, ContentTypeUnsupported, HeaderInvalid
+from bridge.http.exchange import NO_STORE, Pair, Reply, Request
+from bridge.http.limits import Limits
+from bridge.message import Message
+from bridge.wire import compression, jsonform, multipart, parameters, problem
+from bridge.wire.headers import VERSION, Headers, check_version, encode
+from bridge.wire.text import encode_value, printable
+
+WAIT_MAX: Final = 60_000
+"""Milliseconds that a pull may wait; a longer wish is cut to this."""
+REQUEST_ID_MAX: Final = 200
+
+_JSON: Final = b"application/json"
+
+
+class Messages:
+    """The endpoints of the path."""
+
+    def __init__(self, engine: Engine, limits: Limits) -> None:
+        self._engine = engine
+        self._limits = limits
+
+    async def produce(self, request: Request) -> Reply:
+        """`POST`: one message when `x-oms-h-destination` is there, else a batch by its content type."""
+        headers = request.headers
+        headers.require_version()
+        require = read_require(headers.parameters.get("require"))
+        if "destination" in headers.fields:
+            message = self._checked(headers.message(request.body), headers)
+            return _stored(await self._engine.produce(message, require, request.peer))
+        batch = self._judged(self._batch(headers, request.body))
+        results = await self._engine.produce_all(batch, require, request.peer)
+        failed = any(isinstance(result, BridgeError) for result in results)
+        body = json.dumps([_result(result) for result in results]).encode()
+        return Reply(207 if failed else 200, [(b"x-oms-version", VERSION), (b"content-type", _JSON)], body)
+
+    async def pull(self, request: Request) -> Reply:
+        """`GET`: one message, or 204; acknowledges the receipts it brings along first."""
+        asked = parameters.merge(request.headers.parameters, request.query)
+        check_version(asked.get("version"))
+        name = GroupName.checked(
+            parameters.text(asked, "source", "the queue or topic to consume from"),
+            parameters.text(asked, "consumerid", "the consumer group"),
+        )
+        ack = parameters.flag(asked, "ack")
+        want = Want(
+            self._limits.lease_of(asked),
+            min(parameters.number(asked, "waitmills", 0), WAIT_MAX),
+            asked.get("requestid") if ack else None,
+        )
+        if want.request_id is not None and not 0 < len(want.request_id) <= REQUEST_ID_MAX:
+            raise HeaderInvalid(f"x-oms-requestid: 1 to {REQUEST_ID_MAX} characters are allowed.")
+        if receipts := parameters.receipts(asked):
+            await self._engine.ack(receipts, name)
+        work = self._engine.pull(name, want, ack=ack)
+        pulled = await (request.unless_gone(work) if want.wait else work)
+        if pulled is None:
+            return Reply(204, [(b"x-oms-version", VERSION), NO_STORE])
+        return self._delivered(pulled, request.headers)
+
+    def _batch(self, headers: Headers, body: bytes) -> list[Message | BridgeError]:
+        given = headers.plain.get(b"content-type", b"").decode("latin-1")
+        kind = given.partition(";")[0].strip().lower()
+        if kind == "multipart/mixed":
+            boundary = multipart.boundary_of(given)
+            return multipart.decode(body, boundary, self._limits.batch, self._limits.headers)
+        if kind == "application/json":
+            return jsonform.decode_array(body, self._limits.batch)
+        if kind.startswith("multipart/"):
+            raise ContentTypeUnsupported(
+                f"A batch is multipart/mixed or application/json, not {printable(kind.encode())}."
+            )
+        headers.message(body)  # says that the destination is missing
+        raise BodyInvalid("This request is neither a message nor a batch.")
+
+    def _judged(self, batch: list[Message | BridgeError]) -> list[Message | BridgeError]:
+        judged: list[Message | BridgeError] = []
+        for message in batch:
+            try:
+                judged.append(message if isinstance(message, BridgeError) else self._checked(message, None))
+            except BridgeError as error:
+                judged.append(error)
+        return judged
+
+    def _checked(self, message: Message, headers: Headers | None) -> Message:
+        """Make sure that a body which claims to be gzip can be undone for the consumers that need it plain."""
+        if headers is not None and (coding := headers.plain.get(b"content-encoding")) is not None:
+            if coding.lower() not in (b"gzip", b"identity"):
+                raise ContentTypeUnsupported(f"content-encoding: gzip is allowed, not {printable(coding)}.")
+            if coding.lower() == b"gzip":
+                message = message._replace(compression=compression.GZIP)
+        if message.compression is None:
+            return message
+        if message.compression.lower() != compression.GZIP:
+            shown = printable(message.compression.encode())
+            raise HeaderInvalid(f"x-oms-h-compression: gzip is allowed, not {shown}.")
+        compression.inflate(message.body, self._limits.body)
+        return message._replace(compression=compression.GZIP)
+
+    def _delivered(self, pulled: Pulled, asked: Headers) -> Reply:
+        message, coding = self._unpacked(pulled.message, asked.plain.get(b"accept-encoding", b""))
+        headers: list[Pair] = encode(message)
+        if pulled.receipt is not None:
+            headers.append((b"x-oms-receipt", pulled.receipt.encode("ascii")))
+            headers.append((b"x-oms-leaseuntil", b"%d" % pulled.lease_until))
+        headers += coding
+        headers.append(NO_STORE)
+        return Reply(200, headers, message.body, pulled.undo)
+
+    def _unpacked(self, message: Message, accept: bytes) -> tuple[Message, list[Pair]]:
+        """Compression is undone for a consumer that does not accept it; HTTP's own content coding says the rest."""
+        if message.compression is None:
+            return message, []
+        if compression.accepts_gzip(accept):
+            return message._replace(compression=None), [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
+        try:
+            body = compression.inflate(message.body, self._limits.body)
+        except BridgeError:
+            return message, []  # written natively, and not what it claims: handed on as it is, header and all
+        return message._replace(compression=None, body=body), []
+
+
+def _stored(produced: Produced) -> Reply:
+    """Tell the producer where its message is."""
+    message, stored, applied = produced
+    headers: list[Pair] = [(b"x-oms-version", VERSION)]
+    for name, text in ((b"x-oms-h-messageid", message.message_id), (b"x-oms-h-storehost", message.store_host)):
+        extended, raw = encode_value(text or "")
+        headers.append((name + b"*" if extended else name, raw))
+    headers.append((b"x-oms-h-storetimestamp", b"%d" % (message.store_timestamp or 0)))
+    if stored.partition is not None:
+        headers.append((b"x-oms-h-partition", b"%d" % stored.partition))
+    if stored.offset is not None:
+        headers.append((b"x-oms-offset", b"%d" % stored.offset))
+    if applied:
+        headers.append((b"x-oms-applied", _shown(produced).encode("ascii")))
+    return Reply(200, headers)
+
+
+def _result(result: Produced | BridgeError) -> dict[str, object]:
+    """Write one result of a batch: the same facts as `_stored`, or the problem document."""
+    if isinstance(result, BridgeError):
+        return problem.members(result)
+    facts: dict[str, object] = {
+        "status": 200,
+        "messageId": result.message.message_id,
+        "storeTimestamp": result.message.store_timestamp,
+        "storeHost": result.message.store_host,
+        "partition": result.stored.partition,
+        "offset": result.stored.offset,
+        "applied": _shown(result),
+    }
+    return {name: value for name, value in facts.items() if value is not None and value != ""}
+
+
+def _shown(produced: Produced) -> str:
+    return ",".join(f"{name}={how}" for name, how in produced.applied.items())

@@ -1,0 +1,159 @@
+"""One bridge process: backend, engine, both ports, signals, and the order of its end."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from starlette.types import ASGIApp
+
+from adapters.base import Adapter
+from bridge import logs
+from bridge.engine.clock import SystemClock
+from bridge.engine.engine import Engine
+from bridge.engine.policy import Policy
+from bridge.http.app import DataApp, routes
+from bridge.http.guard import Guard
+from bridge.http.limits import Limits
+from bridge.http.management import management_app
+from bridge.server import Listener, Tls, serve
+from bridge.settings import Address, Settings, SettingsError, redact
+from bridge.telemetry import Telemetry
+
+
+def open_backend(settings: Settings) -> Adapter:
+    """Build the adapter that the backend's scheme names; nothing is connected yet. Raises `SettingsError`."""
+    scheme = settings.backend.partition(":")[0]
+    known = {point.name: point for point in entry_points(group="openmessaging_bridge.adapters")}
+    if scheme not in known:
+        raise SettingsError(
+            f"backend: no adapter for {scheme}:// is installed; {', '.join(sorted(known))} can be used."
+        )
+    try:
+        adapter: Adapter = known[scheme].load()(settings.backend)
+    except ValueError as error:
+        raise SettingsError(f"backend: {error}") from None
+    return adapter
+
+
+async def run(settings: Settings, announce: Callable[[str], None]) -> int:
+    """Serve until SIGTERM or SIGINT, then drain. Returns the exit status.
+
+    The order of the end: not ready, waiting pulls answered, no new connections, requests in flight answered,
+    leases released, backend flushed.
+    """
+    logs.configure(settings.log.level)
+    engine = Engine(open_backend(settings), SystemClock(), policy_of(settings))
+    telemetry = Telemetry(engine)
+    limits = limits_of(settings)
+    guard = Guard((*settings.http.hosts, settings.listen.host), settings.http.origins)
+    data = DataApp(routes(engine, limits, settings.delivery.max_deliveries), guard, limits, telemetry)
+    management = management_app(engine, telemetry, redact(settings.backend))
+
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    await engine.start()
+    lag = asyncio.create_task(telemetry.watch_loop())
+    try:
+        await _serve(settings, engine, {"data": data, "management": management}, stop, announce)
+    finally:
+        lag.cancel()
+        await engine.close()
+    return 0
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Return the engine's share of the settings."""
+    return Policy(
+        store_host=f"{socket.gethostname()}:{settings.listen.port}" if settings.listen.port else socket.gethostname(),
+        strict=settings.binding.strict,
+        in_flight=settings.limits.in_flight,
+        in_flight_bytes=settings.limits.in_flight_bytes,
+        quota=settings.limits.quota,
+        produce_timeout=settings.timeouts.produce,
+        max_deliveries=settings.delivery.max_deliveries,
+        window=settings.limits.window,
+        window_bytes=settings.limits.window_bytes,
+        waiting_pulls=settings.limits.waiting_pulls,
+        group_idle=settings.delivery.group_idle,
+    )
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return the doors' share of the settings."""
+    return Limits(
+        body=settings.limits.body,
+        headers=settings.limits.headers,
+        batch=settings.limits.batch,
+        body_timeout=settings.timeouts.body,
+        lease=settings.delivery.lease,
+        max_lease=settings.delivery.max_lease,
+    )
+
+
+async def _serve(
+    settings: Settings, engine: Engine, apps: dict[str, ASGIApp], stop: asyncio.Event, announce: Callable[[str], None]
+) -> None:
+    ports: dict[str, int] = {}
+
+    def ready(name: str, port: int) -> None:
+        ports[name] = port
+        if len(ports) == len(apps):
+            announce(_ready_line(settings, ports))
+
+    tls = Tls(settings.tls.certificate, settings.tls.key, settings.tls.client_ca) if settings.tls else None
+    data = Listener(*settings.listen, tls, settings.limits.headers)
+    management = Listener(*settings.management)
+    closing, closed = asyncio.Event(), asyncio.Event()
+    try:
+        async with asyncio.TaskGroup() as servers:
+            serving = servers.create_task(
+                serve(
+                    settings.server,
+                    apps["data"],
+                    data,
+                    stop=closing,
+                    grace=settings.drain / 1000,
+                    ready=lambda port: ready("data", port),
+                )
+            )
+            servers.create_task(
+                serve(
+                    "hypercorn",
+                    apps["management"],
+                    management,
+                    stop=closed,
+                    grace=1,
+                    ready=lambda port: ready("management", port),
+                )
+            )
+            await stop.wait()
+            engine.drain()
+            closing.set()
+            await asyncio.wait((serving,))
+            closed.set()
+    except* (OSError, RuntimeError) as group:
+        raise SettingsError(f"listen: {group.exceptions[0]}") from None
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """The first signal drains; a second one is the operating system's business."""
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+def _ready_line(settings: Settings, ports: dict[str, int]) -> str:
+    data = Address(settings.listen.host, ports["data"])
+    management = Address(settings.management.host, ports["management"])
+    scheme = "https" if settings.tls else "http"
+    return (
+        f"oms-bridge is ready: messages on {scheme}://{data}, management on http://{management},"
+        f" backend {redact(settings.backend)}, server {settings.server}"
+    )
