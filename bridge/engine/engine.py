@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final, NamedTuple, Self
 
 from adapters.base import Adapter
@@ -86,17 +86,17 @@ class Engine:
         else:
             self.trouble = None
 
-    async def produce(self, message: Message, require: Sequence[Field], peer: str) -> Produced:
+    def produce(self, message: Message, require: Sequence[Field], peer: str) -> Awaitable[Produced]:
         """Publish one message. Raises the error tree."""
         self._check_ready()
-        return await self._producer.produce(message, require, peer)
+        return self._producer.produce(message, require, peer)
 
-    async def produce_all(
+    def produce_all(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
-    ) -> list[Produced | BridgeError]:
+    ) -> Awaitable[list[Produced | BridgeError]]:
         """Publish a batch, one result per message in request order."""
         self._check_ready()
-        return await self._producer.produce_all(messages, require, peer)
+        return self._producer.produce_all(messages, require, peer)
 
     async def pull(self, name: GroupName, want: Want, *, ack: bool) -> Pulled | None:
         """Hand out one message, or None when there is none in time.

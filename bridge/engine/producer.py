@@ -64,7 +64,10 @@ class Producer:
 
     async def produce(self, message: Message, require: Sequence[Field], peer: str) -> Produced:
         """Publish one message and wait until it is stored. Raises the error tree."""
-        return await self._await(*await self._publish(message, require, peer))
+        message, applied, future = await self._publish(message, require, peer)
+        stored = future.result() if future.done() else await self._stored(future)
+        self._counters.produced += 1
+        return Produced(message, stored, applied)
 
     async def produce_all(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
@@ -80,25 +83,31 @@ class Producer:
                 started.append(error)
         results: list[Produced | BridgeError] = []
         for start in started:
+            if isinstance(start, BridgeError):
+                results.append(start)
+                continue
+            message, applied, future = start
             try:
-                results.append(start if isinstance(start, BridgeError) else await self._await(*start))
+                results.append(Produced(message, await self._stored(future), applied))
             except BridgeError as error:
                 results.append(error)
+            else:
+                self._counters.produced += 1
         return results
 
     async def bury(self, message: Message) -> None:
         """Publish a dead letter: completed already, past every limit that is there to slow clients down."""
-        partitions = await self._partitions(message.destination)
-        if partitions is not None:
+        if self._partitions_of is not None:
+            partitions = await self._partitions_of(message.destination)
             message = message._replace(partition=self._place(message, partitions))
-        await self._await(message, {}, self._adapter.publish(message))
+        await self._stored(self._adapter.publish(message))
 
     async def _publish(
         self, message: Message, require: Sequence[Field], peer: str
     ) -> tuple[Message, Applied, asyncio.Future[Stored]]:
         check_name(message.destination, "x-oms-h-destination")
         wall = self._clock.wall()
-        partitions = await self._partitions(message.destination)
+        partitions = None if self._partitions_of is None else await self._partitions_of(message.destination)
         applied = self._applied(message)
         if require:
             self._check_required(require, applied)
@@ -133,16 +142,14 @@ class Producer:
         self._counters.in_flight -= 1
         self._counters.in_flight_bytes -= size
 
-    async def _await(self, message: Message, applied: Applied, future: asyncio.Future[Stored]) -> Produced:
+    async def _stored(self, future: asyncio.Future[Stored]) -> Stored:
         if not future.done():
             # wait, not wait_for: a client that gives up must not withdraw what the backend is already storing
             await asyncio.wait((future,), timeout=self._policy.produce_timeout / 1000)
             if not future.done():
                 future.add_done_callback(_retrieve)
                 raise OutcomeUnknown(f"The backend has not answered for {self._policy.produce_timeout} ms.")
-        stored = future.result()
-        self._counters.produced += 1
-        return Produced(message, stored, applied)
+        return future.result()
 
     def _complete(self, message: Message, wall: int, peer: str, partitions: int | None) -> Message:
         """Fill in what the client left out, replace what only the bridge may say, drop what has no meaning."""
@@ -167,9 +174,6 @@ class Producer:
             trace_id=trace_id,
             delivery_count=None,
         )
-
-    async def _partitions(self, destination: str) -> int | None:
-        return None if self._partitions_of is None else await self._partitions_of(destination)
 
     def _place(self, message: Message, partitions: int) -> int:
         """Choose: "An explicit `partition` wins; else murmur2(messageKey) mod N; else spread"."""

@@ -4,7 +4,7 @@ What comes with every message goes straight from a dict to its door; Starlette's
 404 and 405. (With its routing on the hot path Granian answers half as many requests a second.)
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from starlette.applications import Starlette
@@ -54,10 +54,9 @@ class DataApp:
         }
         self._rest = _rest(table, guard)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer one request."""
-        door = self._doors.get((scope["method"], scope["path"]), self._rest)
-        await door(scope, receive, send)
+        return self._doors.get((scope["method"], scope["path"]), self._rest)(scope, receive, send)
 
 
 def _rest(table: Routes, guard: Guard) -> ASGIApp:

@@ -1,17 +1,15 @@
 """A time limit on reading bodies, shared by all requests."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from types import TracebackType
+from typing import Any
 
 
 class Deadline:
-    """Runs coroutines for at most `seconds` each.
+    """A context manager: what runs inside it may take at most `seconds`, else it raises `TimeoutError`.
 
-    All have the same limit, so the oldest is always the next to be late and one timer serves them all:
-    0.5 us a request, where `asyncio.timeout` costs 4 us of the 60 that a whole produce may take.
+    One object serves every task at once. All have the same limit, so the oldest is always the next to be late and
+    one timer does for all: 0.4 us a request, where `asyncio.timeout` costs 4 us of the 60 that a produce may take.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -20,8 +18,7 @@ class Deadline:
         self._late: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def run(self, work: Coroutine[object, object, T]) -> T:
-        """Return the work's result. Raises `TimeoutError` when it takes too long."""
+    def __enter__(self) -> None:
         loop = asyncio.get_running_loop()
         task = asyncio.current_task(loop)
         if task is None:
@@ -29,15 +26,16 @@ class Deadline:
         self._running[task] = loop.time() + self._seconds
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._cancel_late, loop)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if task in self._late and task.uncancel() == 0:
-                raise TimeoutError from None
-            raise
-        finally:
-            self._running.pop(task, None)
-            self._late.discard(task)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task = asyncio.current_task()
+        if task is None or self._running.pop(task, None) is not None or task not in self._late:
+            return
+        self._late.remove(task)
+        if task.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise TimeoutError from error
 
     def _cancel_late(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None

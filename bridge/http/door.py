@@ -87,10 +87,11 @@ class _Exchange:
         return parse(pairs)
 
     async def request(self, headers: Headers) -> Request:
-        body = await self._body(headers.plain.get(b"content-length")) if self._scope["method"] == "POST" else b""
-        client = self._scope.get("client")
+        scope = self._scope
+        body = await self._body(headers.plain.get(b"content-length")) if scope["method"] == "POST" else b""
+        client = scope.get("client")
         peer = f"{client[0]}:{client[1]}" if client else "unknown"
-        return Request(headers, self._scope["query_string"], body, peer, self.unless_gone)
+        return Request(headers, scope["query_string"], body, peer, self.unless_gone)
 
     async def unless_gone(self, work: Coroutine[object, object, T]) -> T:
         """Cancel the work when the client leaves meanwhile. Costs a task, so only what waits is guarded."""
@@ -111,29 +112,27 @@ class _Exchange:
         limit = self._limits.body
         if declared is not None and declared.isdigit() and int(declared[:19]) > limit:
             raise BodyTooLarge(f"The body has {printable(declared)} bytes; at most {limit} are allowed.")
-        try:
-            body = await self._deadline.run(self._read(limit))
-        except TimeoutError:
-            raise RequestTimeout(f"The body did not arrive within {self._limits.body_timeout} ms.") from None
-        if declared is not None and declared != b"%d" % len(body):
-            raise BodyInvalid(f"content-length says {printable(declared)}, the body has {len(body)} bytes.")
-        return body
-
-    async def _read(self, limit: int) -> bytes:
         chunks: list[bytes] = []
         size = 0
-        while True:
-            event = await self._receive()
-            if event["type"] == "http.disconnect":
-                self.gone = True
-                raise BodyInvalid("The client left before its body had arrived.")
-            chunk: bytes = event.get("body", b"")
-            size += len(chunk)
-            if size > limit:
-                raise BodyTooLarge(f"The body has more than {limit} bytes.")
-            chunks.append(chunk)
-            if not event.get("more_body", False):
-                return chunk if len(chunks) == 1 else b"".join(chunks)
+        try:
+            with self._deadline:
+                more = True
+                while more:
+                    event = await self._receive()
+                    if event["type"] == "http.disconnect":
+                        self.gone = True
+                        raise BodyInvalid("The client left before its body had arrived.")
+                    chunk = event.get("body", b"")
+                    size += len(chunk)
+                    if size > limit:
+                        raise BodyTooLarge(f"The body has more than {limit} bytes.")
+                    chunks.append(chunk)
+                    more = event.get("more_body", False)
+        except TimeoutError:
+            raise RequestTimeout(f"The body did not arrive within {self._limits.body_timeout} ms.") from None
+        if declared is not None and declared != b"%d" % size:
+            raise BodyInvalid(f"content-length says {printable(declared)}, the body has {size} bytes.")
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 async def _send(send: Send, reply: Reply) -> None:

@@ -1,0 +1,162 @@
+"""Every operation of the data port: what it takes, what it answers, how it can fail."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from bridge.errors import (
+    BackendFull,
+    BackendUnavailable,
+    BodyInvalid,
+    BodyTooLarge,
+    BridgeError,
+    ContentTypeUnsupported,
+    DestinationInvalid,
+    DestinationUnknown,
+    Draining,
+    FieldUnsupported,
+    Forbidden,
+    HeaderInvalid,
+    HeaderMissing,
+    HeaderRepeated,
+    HeadersTooLarge,
+    Internal,
+    LeaseEnded,
+    OutcomeUnknown,
+    PartitionUnknown,
+    QuotaExceeded,
+    ReceiptInvalid,
+    RequestTimeout,
+    TooManyInFlight,
+    VersionUnsupported,
+)
+
+Errors = tuple[type[BridgeError], ...]
+
+ANY: Final[Errors] = (HeaderInvalid, HeaderRepeated, Forbidden, HeadersTooLarge, Internal)
+"""What the door itself may answer, whatever the operation."""
+_BODY: Final[Errors] = (BodyInvalid, RequestTimeout, BodyTooLarge)
+_SPOKEN: Final[Errors] = (HeaderMissing, VersionUnsupported)
+_SETTLE: Final[Errors] = (*_SPOKEN, DestinationInvalid, ReceiptInvalid, LeaseEnded)
+_TOGETHER: Final = (
+    "Several receipts are judged one by one: the reply names those that failed, the others are done. x-oms-source and"
+    " x-oms-consumerid may stand beside them; a receipt of another group is then a 400."
+)
+
+
+class Operation(NamedTuple):
+    """One method of one path. Headers are named without their prefix."""
+
+    name: str
+    summary: str
+    description: str
+    answers: Mapping[int, str]
+    errors: Errors = ()
+    asks: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    """Of those, what a client must send as a header; where the query is read too, it may stand there instead."""
+    query: bool = False
+    """Whether each of them may come as a query parameter instead."""
+    plain: Mapping[str, str] = {}
+    """Ordinary HTTP headers of the request that matter."""
+
+
+OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
+    "/v1/messages": {
+        "POST": Operation(
+            name="produce",
+            summary="Store one message or a batch",
+            description="With x-oms-h-destination the request is one message: its fields and properties are headers,"
+            " its body is the request's, of any content type. Without, it is a batch, and its content type says which"
+            " form: multipart/mixed, each part one message with the same headers, or application/json, an array."
+            " Every message of a batch is judged on its own. User properties travel as x-oms-p-<name>; every header of"
+            " text may come extended (RFC 8187) under its name with *.",
+            answers={
+                200: "Stored: the message, or every message of the batch.",
+                207: "A batch of which at least one message was not stored; its result is the problem document.",
+            },
+            errors=(
+                *_SPOKEN,
+                *_BODY,
+                *(DestinationInvalid, DestinationUnknown, PartitionUnknown, ContentTypeUnsupported),
+                *(FieldUnsupported, QuotaExceeded, TooManyInFlight, BackendFull, BackendUnavailable, OutcomeUnknown),
+            ),
+            asks=("version", "require"),
+            required=("version",),
+            plain={
+                "content-encoding": "gzip: the same as x-oms-h-compression. One message only.",
+                "traceparent": "W3C trace context, carried to the consumer; an invalid one is ignored.",
+                "tracestate": "Carried with a valid traceparent.",
+            },
+        ),
+        "GET": Operation(
+            name="pull",
+            summary="Take one message",
+            description="Hands out the best message that is ready for the group, waiting for one if asked to."
+            " x-oms-receipt acknowledges earlier messages of the same group first. The message has the form in which"
+            " it was produced; its properties are x-oms-p-<name> headers.",
+            answers={200: "One message.", 204: "There is none, or none came in time."},
+            errors=(
+                *(*_SETTLE, DestinationUnknown, TooManyInFlight, BackendUnavailable, Draining, OutcomeUnknown),
+                BackendFull,
+            ),
+            asks=("version", "source", "consumerid", "ack", "waitmills", "leasemills", "receipt", "requestid"),
+            required=("version", "source", "consumerid"),
+            query=True,
+            plain={"accept-encoding": "With gzip, a body that was stored as gzip is handed on as it is."},
+        ),
+    },
+    "/v1/ack": {
+        "POST": Operation(
+            name="ack",
+            summary="Settle messages for good",
+            description=f"Acknowledging twice is 204. {_TOGETHER}",
+            answers={204: "Done."},
+            errors=(*_SETTLE, *_BODY, BackendFull, BackendUnavailable, OutcomeUnknown),
+            asks=("version", "receipt", "source", "consumerid"),
+            required=("version", "receipt"),
+            query=True,
+        )
+    },
+    "/v1/nack": {
+        "POST": Operation(
+            name="nack",
+            summary="Give messages back",
+            description=f"They are ready again after the delay, and their keys wait as long. {_TOGETHER}",
+            answers={204: "Done."},
+            errors=(*_SETTLE, *_BODY),
+            asks=("version", "receipt", "delaymills", "source", "consumerid"),
+            required=("version", "receipt"),
+            query=True,
+        )
+    },
+    "/v1/extend": {
+        "POST": Operation(
+            name="extend",
+            summary="Keep messages longer",
+            description=f"Their leases last the given time from now, longer or shorter than before. {_TOGETHER}",
+            answers={204: "Done."},
+            errors=(*_SETTLE, *_BODY),
+            asks=("version", "receipt", "leasemills", "source", "consumerid"),
+            required=("version", "receipt"),
+            query=True,
+        )
+    },
+    "/v1/capabilities": {
+        "GET": Operation(
+            name="capabilities",
+            summary="What this bridge can do",
+            description="For each field that asks for behaviour: native, emulated or unsupported. And the limits.",
+            answers={200: "The same for every destination."},
+        )
+    },
+    "/openapi.json": {
+        "GET": Operation(
+            name="openapi", summary="This document", description="OpenAPI 3.1.", answers={200: "The document."}
+        )
+    },
+    "/docs": {
+        "GET": Operation(
+            name="docs", summary="This document, to be read", description="HTML.", answers={200: "The page."}
+        )
+    },
+}

@@ -1,0 +1,156 @@
+"""What each word of the binding means and may hold: the prose and the schemas of the OpenAPI document."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from bridge.engine.names import INTERNAL_PREFIXES, NAME_MAX
+from bridge.http.limits import NACK_DELAY_MAX, Limits
+from bridge.http.messages import REQUEST_ID_MAX, WAIT_MAX
+from bridge.message import DEFAULT_PRIORITY, FIELDS, LONG_MAX, PRIORITIES, Field
+from bridge.wire.parameters import RECEIPTS_MAX
+
+Schema = dict[str, Any]
+
+
+class Word(NamedTuple):
+    """One header, without its prefix."""
+
+    meaning: str
+    example: str | int | None = None
+
+
+FIELD_WORDS: Final[Mapping[str, Word]] = {
+    "destination": Word("Queue or topic of the message. Without it, the request is a batch.", "orders"),
+    "messageId": Word("Identity of the message; a UUIDv7 when the producer sets none.", "0198f0a2-order-7"),
+    "bornTimestamp": Word("When the producer made the message, ms since 1970; else when it arrived.", 1767225600000),
+    "bornHost": Word("Host of the producer; else its address.", "10.0.0.7:51234"),
+    "qos": Word("0 at least once, 1 at most once, 2 exactly once.", 0),
+    "compression": Word("The body is gzip; it is undone for consumers that do not accept gzip.", "gzip"),
+    "partition": Word("Partition that shall hold the message; else its key decides, else they take turns.", 3),
+    "storeTimestamp": Word("When the bridge took the message, ms since 1970. A producer's value is replaced.", None),
+    "storeHost": Word("Bridge that took the message. A producer's value is replaced.", None),
+    "messageKey": Word("Messages of one key share a partition and reach a group in stored order.", "customer-12"),
+    "correlationId": Word("Carried to the consumer.", "request-77"),
+    "traceId": Word("Carried; when absent, the trace id of traceparent.", "4bf92f3577b34da6a3ce929d0e0e4736"),
+    "transactionId": Word("Carried to the consumer.", "tx-9"),
+    "delayTime": Word("Deliver no earlier than this long after bornTimestamp, ms; due within 366 days.", 60000),
+    "expireTime": Word("Do not deliver from then on, ms since 1970; at or before bornTimestamp: never expires.", None),
+    "priority": Word(
+        f"{PRIORITIES[0]} to {PRIORITIES[-1]}, {PRIORITIES[-1]} first; {DEFAULT_PRIORITY} when absent or outside.", 9
+    ),
+    "durability": Word("1: persisted before the 200. 0: need not be.", 1),
+    "deliveryCount": Word("Which delivery to this group this is, 1 on the first. A producer's value is dropped.", 1),
+}
+
+PARAMETER_WORDS: Final[Mapping[str, Word]] = {
+    "version": Word("Version of OpenMessaging, 1.x.y.", "1.0.0"),
+    "require": Word("Fields that must be honoured; otherwise 422 and nothing is stored.", "delayTime"),
+    "source": Word("Destination to consume from.", "orders"),
+    "consumerid": Word("Consumer group.", "billing"),
+    "ack": Word(
+        "true: the message is leased until it is acknowledged. false: it is settled before it is sent.", "true"
+    ),
+    "waitmills": Word(f"How long to wait for a message, ms; more than {WAIT_MAX} counts as {WAIT_MAX}.", 20000),
+    "leasemills": Word("How long the message is this consumer's, ms from now.", 30000),
+    "delaymills": Word("When the message is ready again, ms from now.", 5000),
+    "receipt": Word("Receipts of leased messages, separated by commas.", "2f1c8e4a-1-5-0a1b2c3d4e5f6071"),
+    "requestid": Word(
+        "Under ack, a repeated pull with the same id gets the same message while its lease lives.", "p-1"
+    ),
+    "applied": Word(
+        "What became of each field that asks for behaviour: native, emulated or ignored.", "priority=native"
+    ),
+    "offset": Word("The backend's own position of the message, where it is known.", 41),
+    "leaseuntil": Word("When the lease ends, ms since 1970.", 1767225630000),
+    "error": Word("Code of the problem.", "lease-ended"),
+    "retry-safe": Word("true: nothing was stored, and the same request may succeed later.", "true"),
+}
+
+RESERVED: Final = ("credit", "maxmessages", "callbackurl")
+"""Names that requests may carry already and that have no effect yet."""
+
+CARRIED: Final[Mapping[str, str]] = {
+    "contentType": "Media type of data.",
+    "traceparent": "W3C trace context.",
+    "tracestate": "W3C trace context; needs traceparent.",
+}
+"""Members of `extensionHeader` in the JSON form for what HTTP carries in headers of its own."""
+
+
+def name_schema() -> Schema:
+    """Describe the name of a destination or group."""
+    internal = "|".join(prefix.replace(".", r"\.") for prefix in INTERNAL_PREFIXES)
+    return {"type": "string", "pattern": rf"^(?!\.{{1,2}}$)(?!{internal})[A-Za-z0-9._-]{{1,{NAME_MAX}}}$"}
+
+
+def field_schema(field: Field) -> Schema:
+    """Describe a header field's values."""
+    if field.name == "destination":
+        return name_schema()
+    if field.name == "compression":
+        return {"type": "string", "enum": ["gzip"]}
+    if field.maximum is not None:
+        return whole(0, field.maximum)
+    return {"type": "string", "minLength": 1} if field.required else {"type": "string"}
+
+
+def parameter_schemas(limits: Limits) -> Mapping[str, Schema]:
+    """Describe the values of every header that is not a field."""
+    asking = [field.name for field in FIELDS if field.asks]
+    return {
+        "version": {"type": "string", "pattern": r"^1\.[0-9]{1,9}\.[0-9]{1,9}$"},
+        "require": {"type": "array", "items": {"enum": asking}},
+        "source": name_schema(),
+        "consumerid": name_schema(),
+        "ack": {"type": "boolean", "default": False},
+        "waitmills": whole(0, LONG_MAX) | {"default": 0},
+        "leasemills": whole(1, limits.max_lease) | {"default": limits.lease},
+        "delaymills": whole(0, NACK_DELAY_MAX) | {"default": 0},
+        "receipt": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": RECEIPTS_MAX},
+        "requestid": {"type": "string", "minLength": 1, "maxLength": REQUEST_ID_MAX},
+        "applied": {"type": "string"},
+        "offset": whole(0, LONG_MAX),
+        "leaseuntil": whole(0, LONG_MAX),
+        "error": {"type": "string"},
+        "retry-safe": {"type": "string", "enum": ["true"]},
+    }
+
+
+def whole(minimum: int, maximum: int) -> Schema:
+    """Describe a whole number."""
+    return {"type": "integer", "format": "int64", "minimum": minimum, "maximum": maximum}
+
+
+def message_schema() -> Schema:
+    """Describe the specification's JSON form of a message."""
+    return closed(
+        {
+            "version": {"type": "string", "description": PARAMETER_WORDS["version"].meaning},
+            "header": closed(_members("header"), required=["destination"]),
+            "extensionHeader": closed(
+                _members("extensionHeader")
+                | {name: {"type": "string", "description": meaning} for name, meaning in CARRIED.items()}
+            ),
+            "properties": {
+                "type": "object",
+                "description": "User properties, kept exactly. A number becomes its JSON text.",
+                "additionalProperties": {"type": ["string", "number"]},
+            },
+            "data": {"type": "string", "contentEncoding": "base64", "description": "The body."},
+        },
+        required=["header"],
+    )
+
+
+def closed(properties: Schema, *, required: Iterable[str] = ()) -> Schema:
+    """Describe an object that has these members and no others."""
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return schema | ({"required": list(required)} if required else {})
+
+
+def _members(section: str) -> Schema:
+    return {
+        field.name: field_schema(field) | {"description": FIELD_WORDS[field.name].meaning}
+        for field in FIELDS
+        if field.section == section
+    }
