@@ -1,0 +1,54 @@
+# One-step tasks. `make help` lists them. PYTHON chooses the interpreter (3.11 or newer) that the environment is made with.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+# pytest's workers: two processes on two cores; the tests start their own servers on free ports
+JOBS   ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test lint format bench soak check-constraints constraints clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+serve: $(VENV)/.serve ## Serve the in-memory backend on 127.0.0.1:8080 (ARGS="--server granian ..." for more)
+	$(BIN)/oms-bridge serve $(ARGS)
+
+test: $(VENV)/.test lint ## Everything CI runs: lint, types, all tests (ARGS="-k name" for some)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+lint: $(VENV)/.test ## ruff and mypy, strict, over everything
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.test ## Format and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.test ## Measure, each figure beside its ceiling; writes benchmarks/results/
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+soak: $(VENV)/.test ## The longer runs of the same tests: more examples, more kills
+	OMS_TEST_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+constraints: ## Pin anew what the environment resolves to (then read the diff)
+	rm -rf build/pins && $(PYTHON) -m venv build/pins
+	build/pins/bin/pip install --quiet --disable-pip-version-check '.[test]'
+	build/pins/bin/pip freeze --exclude openmessaging-bridge --exclude pip --exclude setuptools > constraints.txt
+
+clean: ## Remove the environment and every cache
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.serve: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@ $(VENV)/.serve
