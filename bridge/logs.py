@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 _TEXT_MAX: Final = 2000
+_TRACE_MAX: Final = 8000
+_NUMBER_MAX: Final = 2**63
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -19,14 +21,27 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage()[:_TEXT_MAX],
+            "message": _message(record)[:_TEXT_MAX],
         }
         for name, value in vars(record).items():
-            if name not in _STANDARD:
-                line[name] = value if isinstance(value, (int, float, bool)) else str(value)[:_TEXT_MAX]
+            if name not in _STANDARD and name not in line:
+                line[name] = value if _is_number(value) else str(value)[:_TEXT_MAX]
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            # a trace is read from its end
+            line["exception"] = self.formatException(record.exc_info)[-_TRACE_MAX:]
         return json.dumps(line, ensure_ascii=True)
+
+
+def _is_number(value: object) -> bool:
+    """Whether JSON can say it: not NaN, not infinite, not an integer that readers choke on."""
+    return isinstance(value, (int, float)) and -_NUMBER_MAX < value < _NUMBER_MAX
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError):  # a library's arguments that do not fit: its sentence is better than a raw trace
+        return str(record.msg)
 
 
 def configure(level: str) -> None:

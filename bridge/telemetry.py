@@ -18,7 +18,7 @@ _BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 _LAG_EVERY: Final = 0.5
 
 _TOTALS: Final = {
-    "produced": "Messages stored.",
+    "produced": "Messages answered 200, those that had expired already included.",
     "delivered": "Messages handed out.",
     "redelivered": "Messages handed out again.",
     "settled": "Messages acknowledged.",
@@ -101,7 +101,8 @@ class Telemetry(Collector):
             yield CounterMetricFamily(f"oms_{name}", meaning, value=getattr(self._engine.counters, name))
         for name, meaning in _NOW.items():
             yield GaugeMetricFamily(f"oms_{name}", meaning, value=getattr(self._engine.counters, name))
-        yield GaugeMetricFamily("oms_ready", "1 when the backend is ready.", value=self._engine.trouble is None)
+        ready = self._engine.trouble is None and not self._engine.draining
+        yield GaugeMetricFamily("oms_ready", "1 when /readyz says ready.", value=ready)
         yield GaugeMetricFamily("oms_loop_lag_seconds", "How late the event loop last was.", value=self._lag)
         windows = [group.window for _, group in self._engine.groups]
         yield GaugeMetricFamily("oms_groups", "Consumer groups served now.", value=len(windows))

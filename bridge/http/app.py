@@ -34,12 +34,15 @@ _NO_SUCH_METHOD: Final = 405
 def routes(engine: Engine, limits: Limits, max_deliveries: int) -> Routes:
     """Return every path of the data port with its methods."""
     messages, settle = Messages(engine, limits), Settle(engine, limits)
+    describe = Describe(engine, limits, max_deliveries)
     return {
         "/v1/messages": {"POST": messages.produce, "GET": messages.pull},
         "/v1/ack": {"POST": settle.ack},
         "/v1/nack": {"POST": settle.nack},
         "/v1/extend": {"POST": settle.extend},
-        "/v1/capabilities": {"GET": Describe(engine, limits, max_deliveries).capabilities},
+        "/v1/capabilities": {"GET": describe.capabilities},
+        "/openapi.json": {"GET": describe.openapi},
+        "/docs": {"GET": describe.page},
     }
 
 
@@ -52,34 +55,49 @@ class DataApp:
             for path, methods in table.items()
             for method, endpoint in methods.items()
         }
-        self._rest = _rest(table, guard)
+        self._rest = _rest(table, guard, telemetry)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer one request."""
         return self._doors.get((scope["method"], scope["path"]), self._rest)(scope, receive, send)
 
 
-def _rest(table: Routes, guard: Guard) -> ASGIApp:
+def _rest(table: Routes, guard: Guard, telemetry: Telemetry) -> ASGIApp:
     """Everything that is not hot: preflights, wrong methods, wrong paths."""
+    observer = telemetry.observer("other")
+
+    def answer(reply: Reply) -> Response:
+        observer.end(observer.begin(), reply.status)
+        return _response(reply)
 
     def refusal(request: Request, error: Exception) -> Response:
-        if isinstance(error, BridgeError):
-            return _response(refuse(error))
-        shown = printable(request.url.path.encode())
-        if isinstance(error, HTTPException) and error.status_code == _NO_SUCH_METHOD:
-            methods = ", ".join(table[request.url.path])
-            reply = refuse(MethodNotAllowed(f"{shown} takes {methods}, not {printable(request.method.encode())}."))
-            return _response(reply._replace(headers=[*reply.headers, (b"allow", methods.encode("ascii"))]))
-        return _response(refuse(NotFound(f"{shown} does not exist; {', '.join(table)} do.")))
+        path: str = request.scope["path"]  # request.url is built from the Host header, which is the client's to forge
+        shown = printable(path.encode("utf-8", "backslashreplace"))
+        asked = dict(request.headers.raw)
+        try:
+            guard.check(asked.get(b"host"), asked.get(b"origin"))
+            if isinstance(error, BridgeError):
+                raise error
+            if isinstance(error, HTTPException) and error.status_code == _NO_SUCH_METHOD:
+                methods = ", ".join(table[path])
+                refused = refuse(
+                    MethodNotAllowed(f"{shown} takes {methods}, not {printable(request.method.encode())}.")
+                )
+                return answer(refused._replace(headers=[*refused.headers, (b"allow", methods.encode("ascii"))]))
+            raise NotFound(f"{shown} does not exist; {', '.join(table)} do.")
+        except BridgeError as refusing:
+            return answer(refuse(refusing))
 
     async def preflight(request: Request) -> Response:
         asked = dict(request.headers.raw)
-        return _response(Reply(204, guard.preflight(asked.get(b"host"), asked.get(b"origin"))))
+        return answer(Reply(204, guard.preflight(asked.get(b"host"), asked.get(b"origin"))))
 
-    return Starlette(
+    app = Starlette(
         routes=[Route(path, preflight, methods=["OPTIONS"]) for path in table],
         exception_handlers={HTTPException: refusal, BridgeError: refusal},
     )
+    app.router.redirect_slashes = False  # a 307 to the client's own Host is no answer
+    return app
 
 
 def _response(reply: Reply) -> Response:

@@ -29,6 +29,7 @@ from bridge.errors import (
     TooManyInFlight,
     VersionUnsupported,
 )
+from bridge.message import FIELDS
 
 Errors = tuple[type[BridgeError], ...]
 
@@ -37,10 +38,30 @@ ANY: Final[Errors] = (HeaderInvalid, HeaderRepeated, Forbidden, HeadersTooLarge,
 _BODY: Final[Errors] = (BodyInvalid, RequestTimeout, BodyTooLarge)
 _SPOKEN: Final[Errors] = (HeaderMissing, VersionUnsupported)
 _SETTLE: Final[Errors] = (*_SPOKEN, DestinationInvalid, ReceiptInvalid, LeaseEnded)
+_JSON: Final = "application/json"
+_STORED: Final = (
+    *("x-oms-h-messageid", "x-oms-h-storetimestamp", "x-oms-h-storehost", "x-oms-h-partition"),
+    *("x-oms-offset", "x-oms-applied"),
+)
+_DELIVERED: Final = (
+    *(f"x-oms-h-{field.name.lower()}" for field in FIELDS),
+    *("x-oms-receipt", "x-oms-leaseuntil", "traceparent", "tracestate", "content-encoding"),
+)
 _TOGETHER: Final = (
     "Several receipts are judged one by one: the reply names those that failed, the others are done. x-oms-source and"
     " x-oms-consumerid may stand beside them; a receipt of another group is then a 400."
 )
+
+
+class Answer(NamedTuple):
+    """One answer that is no error."""
+
+    status: int
+    meaning: str
+    headers: tuple[str, ...] = ("x-oms-version",)
+    media: str | None = None
+    schema: str | None = None
+    """Name of its body's schema."""
 
 
 class Operation(NamedTuple):
@@ -49,7 +70,7 @@ class Operation(NamedTuple):
     name: str
     summary: str
     description: str
-    answers: Mapping[int, str]
+    answers: tuple[Answer, ...]
     errors: Errors = ()
     asks: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
@@ -70,10 +91,21 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             " form: multipart/mixed, each part one message with the same headers, or application/json, an array."
             " Every message of a batch is judged on its own. User properties travel as x-oms-p-<name>; every header of"
             " text may come extended (RFC 8187) under its name with *.",
-            answers={
-                200: "Stored: the message, or every message of the batch.",
-                207: "A batch of which at least one message was not stored; its result is the problem document.",
-            },
+            answers=(
+                Answer(
+                    200,
+                    "Stored: the message, and the reply has no body; or every message of the batch, and its body is"
+                    " that of 207.",
+                    ("x-oms-version", *_STORED),
+                ),
+                Answer(
+                    207,
+                    "A batch of which at least one message was not stored. One result per message, in order; a problem"
+                    " document for each that was not.",
+                    media=_JSON,
+                    schema="Results",
+                ),
+            ),
             errors=(
                 *_SPOKEN,
                 *_BODY,
@@ -83,7 +115,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             asks=("version", "require"),
             required=("version",),
             plain={
-                "content-encoding": "gzip: the same as x-oms-h-compression. One message only.",
+                "content-encoding": "gzip, for one message: the same as x-oms-h-compression.",
                 "traceparent": "W3C trace context, carried to the consumer; an invalid one is ignored.",
                 "tracestate": "Carried with a valid traceparent.",
             },
@@ -94,7 +126,10 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             description="Hands out the best message that is ready for the group, waiting for one if asked to."
             " x-oms-receipt acknowledges earlier messages of the same group first. The message has the form in which"
             " it was produced; its properties are x-oms-p-<name> headers.",
-            answers={200: "One message.", 204: "There is none, or none came in time."},
+            answers=(
+                Answer(200, "One message.", ("x-oms-version", *_DELIVERED), "*/*"),
+                Answer(204, "There is none, or none came in time."),
+            ),
             errors=(
                 *(*_SETTLE, DestinationUnknown, TooManyInFlight, BackendUnavailable, Draining, OutcomeUnknown),
                 BackendFull,
@@ -110,7 +145,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             name="ack",
             summary="Settle messages for good",
             description=f"Acknowledging twice is 204. {_TOGETHER}",
-            answers={204: "Done."},
+            answers=(Answer(204, "Done."),),
             errors=(*_SETTLE, *_BODY, BackendFull, BackendUnavailable, OutcomeUnknown),
             asks=("version", "receipt", "source", "consumerid"),
             required=("version", "receipt"),
@@ -122,7 +157,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             name="nack",
             summary="Give messages back",
             description=f"They are ready again after the delay, and their keys wait as long. {_TOGETHER}",
-            answers={204: "Done."},
+            answers=(Answer(204, "Done."),),
             errors=(*_SETTLE, *_BODY),
             asks=("version", "receipt", "delaymills", "source", "consumerid"),
             required=("version", "receipt"),
@@ -134,7 +169,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             name="extend",
             summary="Keep messages longer",
             description=f"Their leases last the given time from now, longer or shorter than before. {_TOGETHER}",
-            answers={204: "Done."},
+            answers=(Answer(204, "Done."),),
             errors=(*_SETTLE, *_BODY),
             asks=("version", "receipt", "leasemills", "source", "consumerid"),
             required=("version", "receipt"),
@@ -146,17 +181,23 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             name="capabilities",
             summary="What this bridge can do",
             description="For each field that asks for behaviour: native, emulated or unsupported. And the limits.",
-            answers={200: "The same for every destination."},
+            answers=(Answer(200, "The same for every destination.", (), _JSON, "Capabilities"),),
         )
     },
     "/openapi.json": {
         "GET": Operation(
-            name="openapi", summary="This document", description="OpenAPI 3.1.", answers={200: "The document."}
+            name="openapi",
+            summary="This document",
+            description="OpenAPI 3.1.",
+            answers=(Answer(200, "The document.", (), _JSON),),
         )
     },
     "/docs": {
         "GET": Operation(
-            name="docs", summary="This document, to be read", description="HTML.", answers={200: "The page."}
+            name="docs",
+            summary="This document, to be read",
+            description="One page without scripts that loads nothing.",
+            answers=(Answer(200, "The page.", ("content-security-policy",), "text/html"),),
         )
     },
 }

@@ -4,38 +4,51 @@ import gzip
 import zlib
 from typing import Final
 
-from bridge.errors import BodyInvalid, BodyTooLarge
+from bridge.errors import BodyInvalid, BodyTooLarge, ContentTypeUnsupported
+from bridge.wire.text import printable
 
 GZIP: Final = "gzip"
 _GZIP_WINDOW: Final = 31
 """zlib's code for a 32 KiB window inside a gzip wrapper."""
+_STEP: Final = 1024
+"""Bytes fed first, then twice as many: zlib copies what follows a member, so 200,000 empty ones fed whole cost 6 s."""
 
 
 def inflate(body: bytes, limit: int) -> bytes:
     """Undo gzip (several members too). Raises `BodyInvalid` when corrupt, `BodyTooLarge` beyond limit bytes."""
     parts: list[bytes] = []
-    room = limit
-    rest = body
-    while True:
-        member = zlib.decompressobj(_GZIP_WINDOW)
+    room, at, step = limit, 0, _STEP
+    member = zlib.decompressobj(_GZIP_WINDOW)
+    while not member.eof or at < len(body):
+        if member.eof:
+            member, step = zlib.decompressobj(_GZIP_WINDOW), _STEP
+        piece = body[at : at + step]
+        if not piece:
+            raise BodyInvalid("x-oms-h-compression: the gzip body ends too early.")
         try:
-            part = member.decompress(rest, room + 1)
+            part = member.decompress(piece, room + 1)
         except zlib.error as error:
             raise BodyInvalid(f"x-oms-h-compression: the body is not valid gzip ({error}).") from None
         if len(part) > room:
             raise BodyTooLarge(f"x-oms-h-compression: the body inflates beyond {limit} bytes.")
-        if not member.eof:
-            raise BodyInvalid("x-oms-h-compression: the gzip body ends too early.")
         parts.append(part)
         room -= len(part)
-        rest = member.unused_data
-        if not rest:
-            return b"".join(parts)
+        at += len(piece) - len(member.unused_data)
+        step *= 2
+    return b"".join(parts)
 
 
 def deflate(body: bytes) -> bytes:
     """Write gzip, the same bytes for the same body (no time stamp)."""
     return gzip.compress(body, compresslevel=6, mtime=0)
+
+
+def is_coded(content_encoding: bytes | None) -> bool:
+    """Whether HTTP's own `content-encoding` says gzip. Raises `ContentTypeUnsupported` for another coding."""
+    coding = (content_encoding or b"identity").lower()
+    if coding not in (b"gzip", b"identity"):
+        raise ContentTypeUnsupported(f"content-encoding: gzip is allowed, not {printable(coding)}.")
+    return coding == b"gzip"
 
 
 def accepts_gzip(accept_encoding: bytes) -> bool:

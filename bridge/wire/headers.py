@@ -125,14 +125,15 @@ def check_version(text: str | None) -> None:
     parts = text.split(".")
     if len(parts) != 3 or parts[0] != "1" or not all(p.isascii() and p.isdigit() and len(p) < 10 for p in parts):  # noqa: PLR2004 - 1.x.y
         raise VersionUnsupported(
-            f"x-oms-version: {printable(text.encode())} is not served; 1.x.y is, for example 1.0.0."
+            f"x-oms-version: {printable(text.encode('utf-8', 'replace'))} is not served; 1.x.y is, for example 1.0.0."
         )
 
 
 def read_number(name: str, text: str, maximum: int) -> int:
     """Read a whole number of plain digits, 0 to maximum. Raises `HeaderInvalid`: no sign, no space, no underscore."""
     if not (text.isascii() and text.isdigit()):
-        raise HeaderInvalid(f"{name}: {printable(text.encode()) or 'an empty value'} is not a number of plain digits.")
+        shown = printable(text.encode("utf-8", "replace")) or "an empty value"
+        raise HeaderInvalid(f"{name}: {shown} is not a number of plain digits.")
     if len(text) > _DIGITS_MAX or (number := int(text)) > maximum:
         raise HeaderInvalid(f"{name}: {text[:40]} is out of range; 0 to {maximum} is allowed.")
     return number
@@ -140,10 +141,7 @@ def read_number(name: str, text: str, maximum: int) -> int:
 
 def _decode_field(field: Field, name: bytes, raw: bytes) -> str | int:
     if field.maximum is None:
-        text = decode_value(name, raw)
-        if not text and field.required:
-            raise HeaderInvalid(f"{printable(name)}: the value is empty.")
-        return text
+        return _not_empty(field, name, decode_value(name, raw))
     if raw.isdigit() and len(raw) <= _DIGITS_MAX and (number := int(raw)) <= field.maximum:
         return number
     return read_number(printable(name), decode_value(name, raw), field.maximum)
@@ -164,7 +162,17 @@ def _parse_rest(name: bytes, raw: bytes, fields: dict[str, Any], parameters: dic
         )
     if field.attribute in fields:
         raise _repeated(name)
-    fields[field.attribute] = _decode_field(field, name[:-1], decode_extended(name, raw).encode())
+    text = decode_extended(name, raw)
+    if field.maximum is None:
+        fields[field.attribute] = _not_empty(field, name, text)
+    else:
+        fields[field.attribute] = read_number(printable(name), text, field.maximum)
+
+
+def _not_empty(field: Field, name: bytes, text: str) -> str:
+    if not text and field.required:
+        raise HeaderInvalid(f"{printable(name)}: the value is empty.")
+    return text
 
 
 def _repeated(name: bytes) -> BridgeError:
@@ -172,4 +180,4 @@ def _repeated(name: bytes) -> BridgeError:
 
 
 def _plain_or(text: str | None, otherwise: bytes) -> bytes:
-    return text.encode("ascii") if text and text.isascii() and text.isprintable() else otherwise
+    return text.strip(" ").encode("ascii") or otherwise if text and text.isascii() and text.isprintable() else otherwise

@@ -3,10 +3,12 @@
 import base64
 import binascii
 import json
+import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, HeaderInvalid, HeaderMissing
+from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, HeaderInvalid, HeaderMissing, HeaderRepeated
 from bridge.message import FIELDS, Field, Message
 from bridge.wire.headers import check_version
 from bridge.wire.text import NAME_BYTES_MAX, printable
@@ -26,7 +28,7 @@ def decode_array(raw: bytes, limit: int) -> list[Message | BridgeError]:
     Raises `BodyInvalid` when it is no JSON array, `BodyTooLarge` beyond the limit.
     """
     try:
-        array = json.loads(raw, parse_constant=_no_constant)
+        array = json.loads(raw, parse_constant=_no_constant, object_pairs_hook=_members)
     except (ValueError, RecursionError) as error:
         raise BodyInvalid(f"The body is not JSON: {str(error)[:200]}.") from None
     if not isinstance(array, list):
@@ -51,6 +53,8 @@ def decode(item: object) -> Message:
     """Read one message. Raises a `Rejected` that names the member."""
     if isinstance(item, dict) and item.keys() == {"message"}:
         item = item["message"]  # the specification's own example wraps it so
+    if isinstance(item, _Repeated):
+        raise item.error()
     if not isinstance(item, dict):
         raise BodyInvalid("A message is a JSON object with header, extensionHeader, properties and data.")
     if unknown := item.keys() - _MEMBERS:
@@ -122,6 +126,8 @@ def _text(where: str, value: object) -> str:
 
 
 def _object(where: str, value: object) -> Mapping[str, object]:
+    if isinstance(value, _Repeated):
+        raise value.error()
     if not isinstance(value, dict):
         raise HeaderInvalid(f"{where}: an object is allowed.")
     return value
@@ -137,6 +143,8 @@ def _property_name(key: str) -> str:
 def _property_value(key: str, value: object) -> str:
     """A `Numeric` of the specification becomes its JSON text: header values are text on every way out."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise HeaderInvalid(f"properties.{_shown(key)}: the number is out of range.")
         return json.dumps(value)
     return _text(f"properties.{key}", value)
 
@@ -150,6 +158,25 @@ def _decode_data(data: object) -> bytes:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise BodyInvalid("data: the string is not valid base64.") from None
+
+
+class _Repeated:
+    """What became of a JSON object that names a member twice: readers differ on which one counts, so none does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def error(self) -> HeaderRepeated:
+        """Return what is wrong with it."""
+        return HeaderRepeated(f"{_shown(self.name)} came more than once; send it once.")
+
+
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object] | _Repeated:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    counts = Counter(name for name, _ in pairs)
+    return _Repeated(counts.most_common(1)[0][0])
 
 
 def _no_constant(name: str) -> float:

@@ -6,6 +6,7 @@ from typing import Final
 
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid, HeadersTooLarge
 from bridge.message import Message
+from bridge.wire.compression import GZIP, is_coded
 from bridge.wire.headers import encode, parse
 from bridge.wire.text import printable
 
@@ -15,9 +16,12 @@ _BOUNDARY_MAX: Final = 70
 def boundary_of(content_type: str) -> bytes:
     """Return the boundary that a multipart content type names. Raises `ContentTypeUnsupported`."""
     header = EmailMessage()
-    header["content-type"] = content_type
-    boundary = header.get_boundary()
-    if not boundary or len(boundary) > _BOUNDARY_MAX or not boundary.isascii():
+    try:
+        header["content-type"] = content_type
+        boundary = header.get_boundary()
+    except (TypeError, ValueError):  # email trips over RFC 2231 parameters that contradict each other
+        boundary = None
+    if not boundary or len(boundary) > _BOUNDARY_MAX or not (boundary.isascii() and boundary.isprintable()):
         raise ContentTypeUnsupported(f"multipart/mixed needs a boundary of 1 to {_BOUNDARY_MAX} ASCII characters.")
     return boundary.encode("ascii")
 
@@ -49,19 +53,23 @@ def encode_part(message: Message, boundary: bytes) -> bytes:
 
 def _split(raw: bytes, boundary: bytes, limit: int) -> Iterator[bytes]:
     delimiter = b"\r\n--" + boundary
+    raw = b"\r\n" + raw
     if raw.count(delimiter) > limit + 1:
         raise BodyTooLarge(f"A batch has at most {limit} messages.")
-    _preamble, *parts = (b"\r\n" + raw).split(delimiter)
+    _preamble, *parts = raw.split(delimiter)
     for index, part in enumerate(parts):
-        if part.startswith(b"--"):
-            if index == 0:
-                raise BodyInvalid("multipart/mixed: the batch has no part.")
-            return
-        padding, line_end, content = part.partition(b"\r\n")
-        if not line_end or padding.strip(b" \t"):
+        rest_of_line, line_end, content = part.partition(b"\r\n")
+        closes = rest_of_line.startswith(b"--")
+        if rest_of_line[2 if closes else 0 :].strip(b" \t"):
             raise BodyInvalid(
                 "multipart/mixed: text follows a boundary on its line; a body must not hold the boundary."
             )
+        if closes:
+            if index == 0:
+                raise BodyInvalid("multipart/mixed: the batch has no part.")
+            return
+        if not line_end:
+            break
         yield content
     raise BodyInvalid("multipart/mixed: the closing boundary is missing.")
 
@@ -81,7 +89,8 @@ def _decode_part(part: bytes, header_limit: int) -> Message:
     declared = headers.plain.get(b"content-length")
     if declared is not None and declared != b"%d" % len(body):
         raise BodyInvalid(f"content-length: the part says {printable(declared)}, its body has {len(body)} bytes.")
-    return headers.message(body)
+    message = headers.message(body)
+    return message._replace(compression=GZIP) if is_coded(headers.plain.get(b"content-encoding")) else message
 
 
 def _pairs(head: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -20,7 +20,7 @@ _ATTR_CHAR: Final = "!#$&+-.^_`|~"
 
 def encode_name(name: str) -> bytes:
     """Escape a property name: every character outside `a-z 0-9 . _ -` travels as `%xx` of its UTF-8 bytes."""
-    raw = name.encode()
+    raw = name.encode("utf-8", "replace")  # a broker may hand us half a surrogate pair
     if _PLAIN.issuperset(raw):
         return raw
     return b"".join(b"%c" % byte if byte in _PLAIN else b"%%%02x" % byte for byte in raw)
@@ -29,7 +29,7 @@ def encode_name(name: str) -> bytes:
 def decode_name(raw: bytes) -> str:
     """Undo `encode_name`. Raises `HeaderInvalid`: empty, too long, a broken escape, bytes that are no text."""
     if b"%" in raw:
-        raw = unquote_strictly(raw, "property name")
+        raw = unquote_strictly(raw, f"x-oms-p-{printable(raw)}")
     if not raw or len(raw) > NAME_BYTES_MAX:
         raise HeaderInvalid(f"x-oms-p-: a property name has 1 to {NAME_BYTES_MAX} bytes; this one has {len(raw)}.")
     try:

@@ -3,6 +3,7 @@
 from typing import Final
 
 _HEX: Final = frozenset(b"0123456789abcdef")
+_VISIBLE: Final = range(0x21, 0x7F)
 _LENGTH: Final = 55
 
 
@@ -12,7 +13,8 @@ def is_traceparent(raw: bytes) -> bool:
         return False
     if raw[2] != ord("-") or raw[35] != ord("-") or raw[52] != ord("-") or raw[:2] == b"ff":
         return False
-    if not (raw.isascii() and _HEX.issuperset(raw[:2] + raw[3:35] + raw[36:52] + raw[53:55])):
+    if any(byte not in _VISIBLE for byte in raw[_LENGTH:]):
+        return False  # a later version may say more, but never break a header
+    if not _HEX.issuperset(raw[:2] + raw[3:35] + raw[36:52] + raw[53:55]):
         return False
     return raw[3:35] != b"0" * 32 and raw[36:52] != b"0" * 16
-
