@@ -51,3 +51,5 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
+    # At debug hpack logs each header field it reads, the client's credentials among them.
+    logging.getLogger("hpack").setLevel(max(logging.INFO, root.level))

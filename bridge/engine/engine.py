@@ -109,18 +109,22 @@ class Engine:
         if want.wait and self.counters.waiting_pulls >= self._policy.waiting_pulls:
             raise TooManyInFlight(f"{self._policy.waiting_pulls} pulls are waiting already.", retry_after=5)
         group = await self._group(name)
+        if self.draining:
+            raise Draining("The bridge is stopping and hands out no more messages.")
+        group_number = self._numbers[name]
         entry = await group.lease(want)
         if entry is None:
             return None
+        number = entry.number
         message = entry.delivery.message._replace(delivery_count=entry.attempts)
         if ack:
-            receipt = self._receipts.write(Receipt(self._numbers[name], entry.number))
+            receipt = self._receipts.write(Receipt(group_number, number))
             until = self._clock.wall() + entry.deadline - self._clock.mono()
-            return Pulled(message, receipt, until, lambda: group.undo(entry))
+            return Pulled(message, receipt, until, lambda: group.undo(entry, number))
         try:
             await group.settle([entry])
         except BaseException:
-            group.undo(entry)
+            group.undo(entry, number)
             raise
         return Pulled(message, None, 0, lambda: None)
 
@@ -154,9 +158,11 @@ class Engine:
         self.drain()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for name, _ in self.groups:
-            await self._drop(name)
+        await asyncio.gather(*self._tasks, *self._groups.values(), return_exceptions=True)
+        leaving = [*self._leaving.values(), *(self._drop(name) for name, _ in self.groups)]
+        for outcome in await asyncio.gather(*leaving, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                _log.error("a group was not left cleanly", exc_info=outcome)
         await self.adapter.close()
 
     def _check_ready(self) -> None:
@@ -177,19 +183,18 @@ class Engine:
         try:
             if (leaving := self._leaving.get(name)) is not None:
                 await leaving
-            subscription = await self.adapter.subscribe(name.source, name.group)
+            group = Group(
+                await self.adapter.subscribe(name.source, name.group),
+                self._clock,
+                self._policy,
+                self.counters,
+                lambda entry: self._bury(name, entry),
+                max_deliveries=None if is_dead_letter(name.source) else self._policy.max_deliveries,
+                durable=self.adapter.features.durable,
+            )
         except BaseException:
             del self._groups[name]
             raise
-        group = Group(
-            subscription,
-            self._clock,
-            self._policy,
-            self.counters,
-            lambda entry: self._bury(name, entry),
-            max_deliveries=None if is_dead_letter(name.source) else self._policy.max_deliveries,
-            durable=self.adapter.features.durable,
-        )
         self._next_number += 1
         self._numbers[name] = self._next_number
         self._by_number[self._next_number] = (name, group)
@@ -200,9 +205,10 @@ class Engine:
         _, group = self._by_number.pop(self._numbers.pop(name))
         self._leaving[name] = leaving = asyncio.ensure_future(group.close())
         try:
-            await leaving
+            await asyncio.shield(leaving)  # stopping the bridge must not cut short what gives messages back
         finally:
-            del self._leaving[name]
+            if leaving.done():
+                del self._leaving[name]
 
     def _find(
         self, receipts: Sequence[str], named: GroupName | None
@@ -261,6 +267,10 @@ class Engine:
                 await self.adapter.start()
             except BackendUnavailable as error:
                 self._not_ready(error)
+            except BridgeError as error:
+                self.trouble = error.detail
+                _log.exception("the backend cannot start; waiting will not mend it")
+                return
             else:
                 self.trouble = None
                 _log.warning("the backend is ready")
@@ -278,7 +288,13 @@ class Engine:
             since = self._clock.mono() - idle
             for name, group in self.groups:
                 if group.idle and group.touched <= since:
-                    await self._drop(name)
+                    await self._leave(name)
+
+    async def _leave(self, name: GroupName) -> None:
+        try:
+            await self._drop(name)
+        except BridgeError:
+            _log.warning("an idle group was not left cleanly", exc_info=True)
 
     def _background(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

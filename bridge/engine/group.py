@@ -6,6 +6,7 @@ can happen by itself.
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Final, NamedTuple
@@ -23,8 +24,11 @@ _RETRY_BURY: Final = 5_000
 """Milliseconds before a dead letter that could not be written is tried again."""
 _WALL_CHECK: Final = 10_000
 """Milliseconds after which the wall clock is looked at again: it may have been set."""
+_REFILLS: Final = 8
+"""Windows full of expired messages that one pull looks through before others have their turn."""
 _STALE_REQUESTS: Final = 256
 """Request ids of ended leases that may pile up before they are forgotten."""
+_log = logging.getLogger("bridge.engine")
 
 Bury = Callable[[Entry], Coroutine[object, object, None]]
 
@@ -71,6 +75,7 @@ class Group:
         self._waiting_requests: dict[str, Waiter] = {}
         self._answered: dict[str, tuple[Entry, int]] = {}
         self._fetching: asyncio.Future[list[Delivery]] | None = None
+        self._retry: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._handed_out: list[Delivery] = []
@@ -80,8 +85,8 @@ class Group:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits, holds a lease, or is being buried."""
-        return not (self._waiters or self.window.leases or self._burials)
+        """Whether nobody waits, holds a lease, is being buried, or sits out the pause after a nack."""
+        return not (self._waiters or self.window.leases or self._burials or self.window.paused)
 
     async def lease(self, want: Want) -> Entry | None:
         """Hand out the best ready message, waiting for one as long as `want` says.
@@ -105,7 +110,7 @@ class Group:
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and (late := waiter.result()):
-                self.undo(late)
+                self.undo(late, late.number)
             raise
         finally:
             timeout.cancel()
@@ -118,16 +123,20 @@ class Group:
         """Acknowledge leased entries; returns when the backend has recorded it. Raises the error tree."""
         for entry in entries:
             entry.settling = True
+        leases = [(e, e.number) for e in entries]
+        future = self._subscription.settle([e.delivery for e in entries], Outcome.SETTLED)
+        if future.done():
+            self._recorded(leases, future)
+        else:
+            # in a callback: the acknowledgement counts also when its client has left or its confirmation is late
+            future.add_done_callback(lambda done: self._recorded(leases, done))
         try:
-            await self._record([e.delivery for e in entries])
+            await self._confirmed(future)
         except BaseException:
-            for entry in entries:
-                entry.settling = False
+            for entry, number in leases:
+                if entry.number == number:
+                    entry.settling = False
             raise
-        for entry in entries:
-            self.window.finish(entry)
-        self._counters.settled += len(entries)
-        self._moved()
 
     def release(self, entry: Entry, delay: int) -> None:
         """Give a leased entry back, to be delivered again after `delay` ms."""
@@ -135,9 +144,12 @@ class Group:
         self._counters.nacked += 1
         self._moved()
 
-    def undo(self, entry: Entry) -> None:
-        """Take back a lease whose answer never reached the consumer."""
-        if self.window.leases.get(entry.number) is entry:
+    def undo(self, entry: Entry, number: int) -> None:
+        """Take back the lease of that number: none of the answers that carry it reached its consumer."""
+        if self.window.leases.get(number) is not entry or entry.settling:
+            return
+        entry.holders -= 1
+        if not entry.holders:
             self.window.undo(entry)
             self._moved()
 
@@ -160,20 +172,34 @@ class Group:
         """Hand everything back unharmed and leave the group."""
         self._closed = True
         self.stop_waiting()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._burials:
+        for timer in (self._timer, self._retry):
+            if timer is not None:
+                timer.cancel()
+        fetching = self._fetching
+        if fetching is not None and not fetching.cancel() and not fetching.cancelled():
+            self._offer(fetching)  # it has ended, and its callback will find the group closed
+        while self._burials:
             await asyncio.wait(self._burials)
-        if self._fetching is not None:
-            self._fetching.cancel()
         self._tell_handed_out()
         back = self.window.surrender()
-        if back:
-            await self._subscription.settle(back, Outcome.RELEASED)
-        await self._subscription.close()
+        try:
+            if back:
+                await self._confirmed(self._subscription.settle(back, Outcome.RELEASED))
+        except BridgeError:
+            _log.warning("the backend was not told what is given back; it will notice", exc_info=True)
+        finally:
+            await self._subscription.close()
 
-    async def _record(self, deliveries: list[Delivery]) -> None:
-        future = self._subscription.settle(deliveries, Outcome.SETTLED)
+    def _recorded(self, leases: list[tuple[Entry, int]], future: asyncio.Future[None]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            return
+        for entry, number in leases:
+            if self.window.leases.get(number) is entry:
+                self.window.finish(entry)
+                self._counters.settled += 1
+        self._moved()
+
+    async def _confirmed(self, future: asyncio.Future[None]) -> None:
         if not future.done():
             # wait, not wait_for: a client that leaves must not withdraw an acknowledgement under way
             await asyncio.wait((future,), timeout=self._policy.produce_timeout / 1000)
@@ -186,15 +212,21 @@ class Group:
         self.touched = mono = self._clock.mono()
         wall = self._clock.wall()
         self._advance(mono, wall)
-        entry = self.window.lease(mono, wall, want.duration)
-        if entry is None and self._fetching is None:
-            self._fetch()
-            entry = self.window.lease(mono, wall, want.duration)
+        entry = self._best(mono, wall, want.duration)
         self._clean_up()
         self._arm()
         if entry is not None:
             self._handed(entry, want)
         return entry
+
+    def _best(self, mono: int, wall: int, duration: int) -> Entry | None:
+        """Lease the best ready message; where none is ready, refill and look again, past what has expired."""
+        for _ in range(_REFILLS):
+            entry = self.window.lease(mono, wall, duration)
+            if entry is not None or self._fetching is not None or not self._fetch():
+                return entry
+        self._loop.call_soon(self._serve)  # a long run of expired messages: let others have their turn
+        return None
 
     def _advance(self, mono: int, wall: int) -> None:
         ended = self.window.leases_ended
@@ -206,6 +238,7 @@ class Group:
         entry, number = self._answered.get(request_id, (None, -1))
         if entry is None or self.window.leases.get(number) is not entry or entry.deadline <= self._clock.mono():
             return None
+        entry.holders += 1
         return entry
 
     def _remember(self, request_id: str, entry: Entry) -> None:
@@ -239,12 +272,12 @@ class Group:
         self._serve()
 
     def _serve(self) -> None:
-        waiters, window = self._waiters, self.window
+        waiters = self._waiters
         mono, wall = self._clock.mono(), self._clock.wall()
         while waiters:
             waiter, want = next(iter(waiters.items()))
             if not waiter.done():
-                entry = window.lease(mono, wall, want.duration)
+                entry = self._best(mono, wall, want.duration)
                 if entry is None:
                     break
                 self._handed(entry, want)
@@ -253,17 +286,22 @@ class Group:
         self._clean_up()
         self._arm()
 
-    def _fetch(self) -> None:
-        """Keep one fetch under way while the window has room."""
+    def _fetch(self) -> bool:
+        """Keep one fetch under way while the window has room; whether something came in at once."""
         policy, window = self._policy, self.window
+        came = False
+        if self._retry is not None:
+            return came
         while not self._closed and window.size < policy.window and window.bytes < policy.window_bytes:
             future = self._subscription.fetch(policy.window - window.size, policy.window_bytes - window.bytes)
             if not future.done():
                 self._fetching = future
                 future.add_done_callback(self._fetched)
-                return
+                return came
             if not self._offer(future):
-                return
+                return came
+            came = True
+        return came
 
     def _fetched(self, future: asyncio.Future[list[Delivery]]) -> None:
         self._fetching = None
@@ -275,11 +313,13 @@ class Group:
         try:
             self.window.offer(future.result(), self._clock.wall())
         except BridgeError:
-            self._loop.call_later(_RETRY_FETCH, self._fetch_again)
+            if self._retry is None and not self._closed:
+                self._retry = self._loop.call_later(_RETRY_FETCH, self._fetch_again)
             return False
         return True
 
     def _fetch_again(self) -> None:
+        self._retry = None
         if self._fetching is None:
             self._fetch()
             self._serve()
@@ -300,7 +340,7 @@ class Group:
         """The original is settled only after the dead-letter write is confirmed; until then its key waits."""
         try:
             await self._bury(entry)
-            await self._subscription.settle([entry.delivery], Outcome.SETTLED)
+            await self._confirmed(self._subscription.settle([entry.delivery], Outcome.SETTLED))
         except BridgeError:
             self._counters.dead_letter_failures += 1
             self.window.hold(entry, self._clock.mono() + _RETRY_BURY)

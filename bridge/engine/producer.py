@@ -60,7 +60,7 @@ class Producer:
         # asked once: isinstance with a run-time protocol costs 12 us
         self._partitions_of = adapter.partitions if isinstance(adapter, Partitioned) else None
         self._how = {f.name: _reported(adapter.features.fields[f.name]) for f in _ASKING}
-        self._spread = 0
+        self._spread: dict[str, int] = {}
 
     async def produce(self, message: Message, require: Sequence[Field], peer: str) -> Produced:
         """Publish one message and wait until it is stored. Raises the error tree."""
@@ -81,6 +81,7 @@ class Producer:
                 )
             except BridgeError as error:
                 started.append(error)
+        await self._wait([s[2] for s in started if not isinstance(s, BridgeError)])
         results: list[Produced | BridgeError] = []
         for start in started:
             if isinstance(start, BridgeError):
@@ -88,7 +89,7 @@ class Producer:
                 continue
             message, applied, future = start
             try:
-                results.append(Produced(message, await self._stored(future), applied))
+                results.append(Produced(message, self._outcome(future), applied))
             except BridgeError as error:
                 results.append(error)
             else:
@@ -135,20 +136,28 @@ class Producer:
         if not future.done():
             counters.in_flight += 1
             counters.in_flight_bytes += size
-            future.add_done_callback(lambda _: self._landed(size))
+            future.add_done_callback(lambda done: self._landed(size, done))
         return future
 
-    def _landed(self, size: int) -> None:
+    def _landed(self, size: int, future: asyncio.Future[Stored]) -> None:
+        _retrieve(future)  # whoever waited may have left
         self._counters.in_flight -= 1
         self._counters.in_flight_bytes -= size
 
     async def _stored(self, future: asyncio.Future[Stored]) -> Stored:
-        if not future.done():
+        await self._wait((future,))
+        return self._outcome(future)
+
+    async def _wait(self, futures: Sequence[asyncio.Future[Stored]]) -> None:
+        """Wait for all of them together, so that a batch too is answered within one timeout."""
+        if pending := [f for f in futures if not f.done()]:
             # wait, not wait_for: a client that gives up must not withdraw what the backend is already storing
-            await asyncio.wait((future,), timeout=self._policy.produce_timeout / 1000)
-            if not future.done():
-                future.add_done_callback(_retrieve)
-                raise OutcomeUnknown(f"The backend has not answered for {self._policy.produce_timeout} ms.")
+            await asyncio.wait(pending, timeout=self._policy.produce_timeout / 1000)
+
+    def _outcome(self, future: asyncio.Future[Stored]) -> Stored:
+        if not future.done():
+            future.add_done_callback(_retrieve)
+            raise OutcomeUnknown(f"The backend has not answered for {self._policy.produce_timeout} ms.")
         return future.result()
 
     def _complete(self, message: Message, wall: int, peer: str, partitions: int | None) -> Message:
@@ -185,8 +194,9 @@ class Producer:
             return message.partition
         if message.message_key is not None:
             return partition_of(message.message_key, partitions)
-        self._spread = (self._spread + 1) % partitions
-        return self._spread
+        # a turn per destination: with one for all, two that are written in turns would each get half of the partitions
+        self._spread[message.destination] = turn = (self._spread.get(message.destination, -1) + 1) % partitions
+        return turn
 
     def _applied(self, message: Message) -> Applied:
         """How each field that the client set is honoured; what has no meaning or no support is ignored."""

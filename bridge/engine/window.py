@@ -11,7 +11,7 @@ from typing import Final
 
 from adapters.base import Delivery
 from bridge.errors import LeaseEnded
-from bridge.message import DEFAULT_PRIORITY
+from bridge.message import DEFAULT_PRIORITY, PRIORITIES
 
 _SETTLED: Final = 1
 _ENDED: Final = 2
@@ -25,13 +25,17 @@ Lane = tuple[int, str]
 class Entry:
     """One delivery inside the window."""
 
-    __slots__ = ("attempts", "deadline", "delivery", "expires", "lane", "number", "order", "priority", "settling")
+    __slots__ = (
+        *("attempts", "deadline", "delivery", "expires", "holders"),
+        *("lane", "number", "order", "priority", "settling"),
+    )
 
     def __init__(self, delivery: Delivery, order: int) -> None:
         message = delivery.message
         self.delivery = delivery
         self.order = order
-        self.priority = message.priority or DEFAULT_PRIORITY
+        asked = message.priority
+        self.priority = asked if asked is not None and asked in PRIORITIES else DEFAULT_PRIORITY
         self.lane: Lane | None = None if message.message_key is None else (delivery.partition, message.message_key)
         self.expires = message.expires
         self.attempts = delivery.attempts
@@ -40,6 +44,8 @@ class Entry:
         """The lease's number within the group, or the pause's."""
         self.deadline = 0
         """When the lease or the pause ends, mono."""
+        self.holders = 0
+        """Answers that carry this lease: more than one after a pull was repeated."""
         self.settling = False
         """The backend is recording the acknowledgement: the lease cannot end meanwhile."""
 
@@ -71,6 +77,11 @@ class Window:
         self._fates_from = 0
 
     @property
+    def paused(self) -> int:
+        """Entries held back after a nack, or until a dead letter is written again."""
+        return len(self._paused)
+
+    @property
     def ready(self) -> int:
         """Entries that could be leased now; expired ones count until they are met."""
         return len(self._ready)
@@ -100,6 +111,7 @@ class Window:
                 self.close(entry)
                 continue
             entry.attempts += 1
+            entry.holders = 1
             self._start(entry, self.leases, mono + duration, 0)
             return entry
         return None

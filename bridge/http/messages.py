@@ -12,12 +12,14 @@ from bridge.http.exchange import NO_STORE, Pair, Reply, Request
 from bridge.http.limits import Limits
 from bridge.message import Message
 from bridge.wire import compression, jsonform, multipart, parameters, problem
-from bridge.wire.headers import VERSION, Headers, check_version, encode
+from bridge.wire.headers import VERSION, Headers, check_size, check_version, encode
 from bridge.wire.text import encode_value, printable
 
 WAIT_MAX: Final = 60_000
 """Milliseconds that a pull may wait; a longer wish is cut to this."""
 REQUEST_ID_MAX: Final = 200
+HANDED_OUT_MAX: Final = 60 << 10
+"""Bytes of headers that every HTTP/2 client takes: h2, and so httpx, ends the connection at 64 KiB."""
 
 _JSON: Final = b"application/json"
 
@@ -33,6 +35,8 @@ class Messages:
         """`POST`: one message when `x-oms-h-destination` is there, else a batch by its content type."""
         headers = request.headers
         headers.require_version()
+        if request.query:
+            raise HeaderInvalid("A produce takes no query: what it does not read it must not seem to obey.")
         require = read_require(headers.parameters.get("require"))
         if "destination" in headers.fields:
             message = headers.message(request.body)
@@ -99,7 +103,8 @@ class Messages:
         return judged
 
     def _checked(self, message: Message) -> Message:
-        """Make sure that a body which claims to be gzip can be undone for the consumers that need it plain."""
+        """Make sure that consumers can take it: its headers as they travel, its body if it claims to be gzip."""
+        check_size(message, max(HANDED_OUT_MAX, self._limits.headers))
         if message.compression is None:
             return message
         if message.compression.lower() != compression.GZIP:

@@ -256,7 +256,7 @@ def test_what_cannot_be_printed_is_not_acknowledged(fake: Bridge, monkeypatch: p
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     fake.messages = [Message("orders")]
-    monkeypatch.setattr("bridge.cli._show_text", broken)
+    monkeypatch.setattr("bridge.cli.pull._show_text", broken)
     result = oms("pull", "orders", "--group", "g")
     assert (result.exit_code, result.output, fake.acknowledged) == (1, "", [])
 
@@ -424,7 +424,7 @@ def test_pytest_finds_the_suite_from_any_folder_and_knows_its_option(tmp_path: P
 
 @pytest.mark.parametrize("missing", ["pytest", "pytest_asyncio", "openmessaging_conformance"])
 def test_conformance_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    monkeypatch.setattr("bridge.cli.find_spec", lambda name: None if name == missing else find_spec(name))
+    monkeypatch.setattr("bridge.cli.conformance.find_spec", lambda name: None if name == missing else find_spec(name))
     result = oms("conformance", "http://bridge:8080")
     assert result.exit_code == 1
     assert result.stderr == "Error: The suite needs pip install 'openmessaging-bridge[conformance]'.\n"

@@ -1,0 +1,15 @@
+"""The memory backend: the reference for the others, durable when it is given a journal."""
+
+from adapters.base import Adapter
+from adapters.memory.adapter import MemoryAdapter
+from adapters.memory.durable import DurableAdapter
+from adapters.memory.files import JournalCorrupt
+from adapters.memory.options import parse
+
+__all__ = ["JournalCorrupt", "connect"]
+
+
+def connect(url: str) -> Adapter:
+    """Build the adapter that a `memory://` URL describes. Raises `ValueError` with what is allowed."""
+    options = parse(url)
+    return MemoryAdapter(options) if options.journal is None else DurableAdapter(options)

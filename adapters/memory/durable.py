@@ -1,0 +1,216 @@
+"""The memory backend with a journal: what it answers for is on disk first.
+
+The log in memory is what the journal has committed: a message becomes readable, and a settlement counts, only after
+the commit. So a failed commit takes nothing back that anybody has seen.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from adapters.base import Delivery, Outcome, Stored
+from adapters.memory.adapter import MemoryAdapter, failed, features, is_delayed, wall
+from adapters.memory.batch import Batch, Settlement, Store
+from adapters.memory.files import Directory
+from adapters.memory.group import Group
+from adapters.memory.journal import Journal, Result
+from adapters.memory.log import Held, Log
+from adapters.memory.options import Options
+from adapters.memory.partition import pack
+from adapters.memory.recovery import recover
+from adapters.memory.room import Dropped, Room
+from adapters.memory.subscription import MemorySubscription
+from bridge.errors import BackendUnavailable, BridgeError
+from bridge.message import Message
+
+_T = TypeVar("_T")
+_RETRY: Final = 1000
+"""Milliseconds before a due message that could not be recorded as such is tried again."""
+
+
+class DurableAdapter(MemoryAdapter):
+    """Survives `kill -9`: messages, delays, settlements and attempts are committed before they are answered for."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        assert options.journal is not None  # noqa: S101 - connect looked
+        self.features = features(durable=True)
+        self._path = options.journal
+        self._journal: Journal | None = None
+
+    async def start(self) -> None:
+        """Lock the directory and read it back. Raises `BackendUnavailable`, and `JournalCorrupt` for good."""
+        if self._journal is not None:
+            return
+        directory = Directory.open(self._path)
+        # in another thread, because reading back a gigabyte takes a while and the loop has probes to answer
+        recovering = asyncio.ensure_future(asyncio.to_thread(self._recover, directory))
+        try:
+            connection, commits = await asyncio.shield(recovering)
+        except asyncio.CancelledError:
+            recovering.add_done_callback(lambda task: _abandon(task, directory))
+            raise
+        except BaseException:
+            directory.close()
+            raise
+        self._journal = Journal(directory, connection, commits, self._committed)
+        self._run()
+
+    def publish(self, message: Message) -> asyncio.Future[Stored]:
+        """Queue one message for the next commit. The future raises `NotStored`, `OutcomeUnknown`, `PartitionUnknown`.
+
+        With `durability` 0 it is done at once.
+        """
+        now = wall()
+        try:
+            future: asyncio.Future[Stored] = self._running().create_future()
+            destination, partition = self._log.place(message)
+            self._writer.check_room()
+            record = pack(message)
+            self._room.admit(record, now)
+        except BridgeError as error:
+            return failed(error)
+        offset = None if is_delayed(message, now) else partition.reserve()
+        if message.durability == 0:
+            future.set_result(Stored(partition.number, offset))
+        sequence = self._log.next_sequence()
+        self._writer.batch.add(
+            Store(destination, partition, record, offset, sequence, stored=now, due=message.due, future=future)
+        )
+        self._writer.flush()
+        return future
+
+    async def subscribe(self, source: str, group: str) -> MemorySubscription:
+        """Join a group, once it is on disk. Raises as the volatile one does, and `OutcomeUnknown`."""
+        subscription = await super().subscribe(source, group)
+        recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # also for a group that is known: its first commit may have failed
+        self._writer.batch.joined.append((subscription.group, self._log.destination(source), recorded))
+        self._writer.flush()
+        try:
+            await recorded
+        except BaseException:
+            subscription.stop()
+            raise
+        return subscription
+
+    def settle(
+        self, subscription: MemorySubscription, deliveries: Sequence[Delivery], outcome: Outcome
+    ) -> asyncio.Future[None]:
+        """Record the outcome; SETTLED is done with the commit, the others at once and on disk with the next one."""
+        try:
+            future: asyncio.Future[None] = self._running().create_future()
+        except BridgeError as error:
+            return failed(error)
+        batch = self._writer.batch
+        if outcome is Outcome.SETTLED:
+            batch.settlements.append(Settlement(subscription.group, list(deliveries), future))
+        else:
+            for delivery in deliveries:
+                batch.attempts[subscription.group.number, delivery.partition, delivery.position] = delivery.attempts
+            self._hand_back(subscription, deliveries, outcome)
+            future.set_result(None)
+        self._writer.flush()
+        return future
+
+    async def close(self) -> None:
+        """Commit what was accepted, close the journal and unlock its directory."""
+        self._halt()
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            await journal.close()
+        self._reset()
+
+    @property
+    def _writer(self) -> Journal:
+        if self._journal is None:
+            raise BackendUnavailable("The journal is closed.")
+        return self._journal
+
+    def _recover(self, directory: Directory) -> tuple[sqlite3.Connection, int]:
+        self._log = Log(self._options)
+        self._room = Room(self._log, self._options, self._forget_dropped)
+        return recover(directory, self._log, self._room, wall())
+
+    # What became of a batch
+
+    def _committed(self, batch: Batch, result: Result) -> None:
+        now = wall()
+        for store in batch.stores:
+            self._stored(store, result.stores, now)
+        for settlement in batch.settlements:
+            if result.rest is None:
+                self._settled(settlement)
+            _answer(settlement.future, None, result.rest)
+        for _, _, future in batch.joined:
+            _answer(future, None, result.rest)
+        self._arm()
+
+    def _stored(self, store: Store, error: BridgeError | None, now: int) -> None:
+        promised = store.future is not None and store.future.done()
+        if error is None or (promised and store.held_as is None):
+            # answered under durability 0 it was promised to memory, which has it
+            if store.offset is None:
+                self._log.hold(store.destination, store.record, store.due, store.sequence)
+            else:
+                store.partition.append(store.record, store.offset, store.sequence, now)
+                store.destination.wake()
+        elif store.held_as is not None:
+            self._log.hold(store.destination, store.record, now + _RETRY, store.held_as)
+        else:
+            self._room.refund(store.record)
+        if store.future is not None:
+            _answer(store.future, Stored(store.partition.number, store.offset), error)
+
+    def _settled(self, settlement: Settlement) -> None:
+        group = settlement.group
+        cursors = {delivery.partition: group.cursors[delivery.partition] for delivery in settlement.deliveries}
+        before = {number: cursor.low for number, cursor in cursors.items()}
+        for delivery in settlement.deliveries:
+            self._log.settle(group, delivery.partition, delivery.position)
+        for number, cursor in cursors.items():
+            if cursor.low != before[number]:
+                self._writer.batch.lows[group.number, number] = cursor.low
+
+    # What the journal hears of without anybody waiting
+
+    def _let_out(self, held: Held, now: int) -> None:
+        partition = held.partition
+        offset, sequence = partition.reserve(), self._log.next_sequence()
+        self._writer.batch.add(
+            Store(*held[:3], offset, sequence, stored=now, due=now, future=None, held_as=held.sequence)
+        )
+        self._writer.flush()
+
+    def _forget_dropped(self, dropped: Dropped) -> None:
+        batch = self._writer.batch
+        partition = dropped.partition
+        batch.dropped += dropped.sequences
+        batch.tails[dropped.destination.number, partition.number] = partition.end - 1
+        for group in dropped.destination.groups.values():
+            if group.cursors[partition.number].low <= dropped.offsets[-1]:
+                batch.forgotten_offsets += [(group.number, partition.number, offset) for offset in dropped.offsets]
+        self._writer.flush()
+
+    def _forgotten(self, groups: list[Group]) -> None:
+        if groups:
+            self._writer.batch.forgotten_groups += [group.number for group in groups]
+            self._writer.flush()
+
+
+def _abandon(recovering: asyncio.Task[tuple[sqlite3.Connection, int]], directory: Directory) -> None:
+    """Let go of what a start found that nobody waits for any more."""
+    if not recovering.cancelled() and recovering.exception() is None:
+        recovering.result()[0].close()
+    directory.close()
+
+
+def _answer(future: asyncio.Future[_T], value: _T, error: BridgeError | None) -> None:
+    """Complete a future that its owner may have given up, or had answered before."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(type(error)(error.detail))  # one each: raising adds a traceback to it

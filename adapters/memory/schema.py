@@ -1,0 +1,112 @@
+"""The journal's tables, and the checksum that each of their rows carries."""
+
+import sqlite3
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+VERSION: Final = 1
+"""Of the tables; kept in SQLite's `user_version`."""
+
+TABLES: Final = (
+    "meta (name TEXT PRIMARY KEY, value INTEGER, crc INTEGER)",
+    "destination (number INTEGER PRIMARY KEY, name BLOB, partitions INTEGER, crc INTEGER)",
+    # sequence is the order of storing, so that rows are appended and read back in the order of their offsets;
+    # offset is NULL while the message waits to be due
+    (
+        "message (sequence INTEGER PRIMARY KEY, destination INTEGER, partition INTEGER, offset INTEGER, stored INTEGER,"
+        " header BLOB, body BLOB, crc INTEGER)"
+    ),
+    # the highest offset given when messages were dropped: with them gone, what keeps it from being given again
+    (
+        "tail (destination INTEGER, partition INTEGER, offset INTEGER, crc INTEGER,"
+        " PRIMARY KEY (destination, partition)) WITHOUT ROWID"
+    ),
+    "consumer (number INTEGER PRIMARY KEY, destination INTEGER, name BLOB, crc INTEGER)",
+    # everything below `low` is settled; what is settled above it has rows of its own
+    (
+        "cursor (consumer INTEGER, partition INTEGER, low INTEGER, crc INTEGER,"
+        " PRIMARY KEY (consumer, partition)) WITHOUT ROWID"
+    ),
+    (
+        "settled (consumer INTEGER, partition INTEGER, offset INTEGER, crc INTEGER,"
+        " PRIMARY KEY (consumer, partition, offset)) WITHOUT ROWID"
+    ),
+    (
+        "attempt (consumer INTEGER, partition INTEGER, offset INTEGER, attempts INTEGER, crc INTEGER,"
+        " PRIMARY KEY (consumer, partition, offset)) WITHOUT ROWID"
+    ),
+)
+
+_PRAGMAS: Final = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",  # fsync with each commit: what was answered survives a power cut
+    "PRAGMA secure_delete=OFF",  # some builds overwrite what they delete, which doubles the writing
+    "PRAGMA cell_size_check=ON",
+    "PRAGMA journal_size_limit=67108864",
+)
+_CHUNK: Final = 64
+"""Rows in one statement. Each statement gives up the interpreter's lock and waits to get it back: up to 5 ms beside a
+busy event loop, so a batch is written in as few as possible."""
+
+Value = int | bytes | str | None
+
+
+def checksum(*values: Value) -> int:
+    """CRC-32 over the columns of one row."""
+    crc = 0
+    for value in values:
+        crc = crc32(value if isinstance(value, bytes) else b"%a;" % (value,), crc)
+    return crc
+
+
+def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
+    """Open the database for use by one thread at a time, without implicit transactions."""
+    mode = "ro" if readonly else "rwc"
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=512,
+    )
+    try:
+        if not readonly:
+            for pragma in _PRAGMAS:
+                connection.execute(pragma)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Create the tables, all or none."""
+    connection.execute("BEGIN IMMEDIATE")
+    for table in TABLES:
+        connection.execute(f"CREATE TABLE {table}")
+    connection.execute("INSERT INTO meta VALUES ('commits', 0, ?)", (checksum("commits", 0),))
+    connection.execute(f"PRAGMA user_version={VERSION}")
+    connection.execute("COMMIT")
+
+
+def in_bulk(connection: sqlite3.Connection, statement: str, rows: Iterable[tuple[Value, ...]]) -> None:
+    """Execute `… VALUES %` or `… IN (VALUES %)` for many rows, a chunk of them at a time."""
+    pending = list(rows)
+    for start in range(0, len(pending), _CHUNK):
+        chunk = pending[start : start + _CHUNK]
+        connection.execute(_expand(statement, len(chunk[0]), len(chunk)), [*chain.from_iterable(chunk)])
+
+
+def with_checksum(rows: Iterable[tuple[Value, ...]]) -> list[tuple[Any, ...]]:
+    """Give each row its checksum as the last column."""
+    return [(*row, checksum(*row)) for row in rows]
+
+
+@lru_cache(maxsize=2048)
+def _expand(statement: str, width: int, count: int) -> str:
+    row = f"({','.join('?' * width)})"
+    return statement.replace("%", ",".join([row] * count))

@@ -1,0 +1,95 @@
+"""`serve` and `check`: the commands that read the settings."""
+# ruff: noqa: PLC0415, D301 - the imports: see bridge/cli/__init__.py; the \b keeps click from wrapping an example
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bridge.cli.options import reads_settings
+from bridge.cli.run import looped
+
+if TYPE_CHECKING:
+    from adapters.base import Features
+    from bridge.settings import Settings
+
+
+@click.command()
+@reads_settings
+@click.option("--listen", metavar="HOST:PORT", help="Data port; 127.0.0.1:8080 unless set.")
+@click.option("--management", metavar="HOST:PORT", help="Probes and metrics; 127.0.0.1:9090 unless set.")
+@click.option("--server", metavar="NAME", help="hypercorn (unless set) or granian.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info (unless set), warning or error.")
+def serve(config: Path | None, log_level: str | None, **given: str | None) -> None:
+    """Run the bridge until SIGTERM or Ctrl-C, then drain. Prints one line when it is ready.
+
+    Every setting of docs/configuration.md can come from the file or a variable OMS_...; an option wins over a
+    variable, a variable over the file. A password belongs into OMS_BACKEND or a file that backend_file names:
+    options can be read in the list of processes.
+
+    \b
+    oms-bridge serve --backend 'memory://?journal=/var/lib/oms-bridge'
+    OMS_LIMITS__BODY=1MiB oms-bridge serve --listen 0.0.0.0:8080 --server granian
+    """
+    overrides = {**given, "log": None if log_level is None else {"level": log_level}}
+
+    async def serving() -> int:
+        settings = _load(config, overrides)
+        from bridge.process import run
+
+        return await run(settings, click.echo)
+
+    sys.exit(looped(serving(), as_json=False))
+
+
+@click.command()
+@reads_settings
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check(config: Path | None, as_json: bool, **given: str | None) -> None:
+    """Check the settings and reach the backend, without serving.
+
+    \b
+    oms-bridge check --config bridge.yaml && systemctl restart oms-bridge
+    """
+
+    async def checking() -> "tuple[Settings, Features]":
+        settings = _load(config, given)
+        from bridge.process import open_backend
+
+        adapter = open_backend(settings)
+        try:
+            await adapter.start()
+        finally:
+            await adapter.close()
+        return settings, adapter.features
+
+    _show_check(*looped(checking(), as_json=as_json), as_json=as_json)
+
+
+def _load(config: Path | None, given: Mapping[str, object]) -> "Settings":
+    from bridge.settings import load
+
+    return load(config, {name: value for name, value in given.items() if value is not None}, os.environ)
+
+
+def _show_check(settings: "Settings", features: "Features", *, as_json: bool) -> None:
+    from bridge.settings import redact
+
+    facts = {
+        "backend": redact(settings.backend),
+        "listen": str(settings.listen),
+        "management": str(settings.management),
+        "server": settings.server,
+        "durable": features.durable,
+        "lateGroups": features.late_groups,
+    }
+    fields = {name: support.value for name, support in features.fields.items()}
+    if as_json:
+        click.echo(json.dumps({**facts, "fields": fields}))
+        return
+    for name, value in (facts | fields).items():
+        click.echo(f"{name + ':':<16} {str(value).lower() if isinstance(value, bool) else value}")

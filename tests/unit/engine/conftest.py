@@ -1,0 +1,20 @@
+"""The engine's tests run on a loop whose time is virtual: waiting costs nothing, and waiting for ever is an error."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from tests.unit.engine.virtual import LoopClock, VirtualLoop
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config,  # noqa: ARG001 - the hook's signature
+    item: pytest.Item,  # noqa: ARG001
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"virtual": VirtualLoop}
+
+
+@pytest.fixture
+async def clock() -> LoopClock:
+    return LoopClock(asyncio.get_running_loop())

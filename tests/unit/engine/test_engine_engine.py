@@ -1,0 +1,550 @@
+import asyncio
+
+import pytest
+
+from adapters.base import Delivery, Outcome
+from bridge.engine.engine import Engine, GroupName, Pulled
+from bridge.engine.group import Want
+from bridge.engine.policy import Policy
+from bridge.errors import (
+    BackendFull,
+    BackendUnavailable,
+    BodyInvalid,
+    BridgeError,
+    DestinationInvalid,
+    DestinationUnknown,
+    Draining,
+    LeaseEnded,
+    OutcomeUnknown,
+    ReceiptInvalid,
+    TooManyInFlight,
+)
+from bridge.message import Message
+from tests.unit.engine.fakes import FakeAdapter, FakePartitionedAdapter, FakeSubscription, delivery
+from tests.unit.engine.virtual import LoopClock, turns, until
+
+APP = GroupName("orders", "app")
+LEASE = 30_000
+
+
+class Bench:
+    """An engine with its adapter and clock at hand."""
+
+    def __init__(self, clock: LoopClock, *backlog: Delivery, **policy: object) -> None:
+        self.clock = clock
+        self.adapter = FakePartitionedAdapter()
+        self.adapter.backlogs["orders", "app"] = list(backlog)
+        self.engine = Engine(self.adapter, clock, Policy("bridge:8080")._replace(**policy))  # type: ignore[arg-type]
+
+    async def started(self) -> "Bench":
+        await self.engine.start()
+        return self
+
+    @property
+    def subscription(self) -> FakeSubscription:
+        return self.adapter.of()
+
+    async def pull(
+        self, wait: int = 0, *, ack: bool = True, name: GroupName = APP, lease: int = LEASE
+    ) -> Pulled | None:
+        return await self.engine.pull(name, Want(lease, wait), ack=ack)
+
+    async def got(self, wait: int = 0, *, ack: bool = True, name: GroupName = APP, lease: int = LEASE) -> Pulled:
+        pulled = await self.pull(wait, ack=ack, name=name, lease=lease)
+        assert pulled is not None
+        return pulled
+
+    async def receipt(self, lease: int = LEASE) -> str:
+        pulled = await self.got(lease=lease)
+        assert pulled.receipt is not None
+        return pulled.receipt
+
+    def waiting(self, wait: int = 10_000) -> asyncio.Task[Pulled | None]:
+        return asyncio.ensure_future(self.pull(wait))
+
+
+async def test_a_pulled_message_says_its_count_and_its_lease(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7, attempts=2)).started()
+    pulled = await bench.got()
+    assert pulled.message.delivery_count == 3
+    assert pulled.receipt is not None
+    assert pulled.lease_until == clock.wall() + LEASE
+
+
+async def test_without_ack_a_message_is_settled_before_it_is_sent(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7)).started()
+    pulled = await bench.got(ack=False)
+    assert pulled.receipt is None
+    assert bench.subscription.told(Outcome.SETTLED) == [7]
+    pulled.undo()
+    assert await bench.pull() is None
+
+
+@pytest.mark.parametrize("error", [BackendUnavailable("gone"), OutcomeUnknown("late")])
+async def test_a_message_that_could_not_be_settled_is_not_sent_and_not_lost(
+    clock: LoopClock, error: BridgeError
+) -> None:
+    bench = await Bench(clock, delivery(7)).started()
+    (await bench.got()).undo()
+    bench.subscription.settle_failures = [error]
+    with pytest.raises(type(error)):
+        await bench.pull(ack=False)
+    assert (await bench.got()).message.delivery_count == 1
+
+
+async def test_a_client_that_leaves_while_its_message_is_settled_does_not_lose_it(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7)).started()
+    (await bench.got()).undo()
+    bench.subscription.slow = True
+    task = asyncio.ensure_future(bench.pull(ack=False))
+    await turns()
+    task.cancel()
+    await turns()
+    assert (await bench.got()).message.delivery_count == 1
+
+
+async def test_an_answer_that_never_arrived_gives_its_message_back_uncounted(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7)).started()
+    (await bench.got()).undo()
+    assert (await bench.got()).message.delivery_count == 1
+
+
+async def test_an_old_answer_s_undo_does_not_take_a_later_lease(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7)).started()
+    first = await bench.got(lease=1000)
+    await asyncio.sleep(1)
+    later = await bench.receipt()
+    first.undo()
+    await bench.engine.ack([later], None)
+    assert bench.subscription.told(Outcome.SETTLED) == [7]
+
+
+async def test_an_acknowledgement_settles_and_doing_it_twice_is_fine(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7)).started()
+    receipt = await bench.receipt()
+    await bench.engine.ack([receipt], APP)
+    await bench.engine.ack([receipt, receipt], None)
+    assert bench.subscription.told(Outcome.SETTLED) == [7]
+
+
+async def test_two_acknowledgements_at_once_are_both_fine(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7)).started()
+    receipt = await bench.receipt()
+    bench.subscription.slow = True
+    both = asyncio.gather(bench.engine.ack([receipt], None), bench.engine.ack([receipt], None))
+    await turns()
+    with pytest.raises(LeaseEnded):
+        bench.engine.nack([receipt], 0, None)
+    bench.subscription.confirm()
+    await both
+    assert bench.engine.counters.settled == 1
+
+
+async def test_a_lease_that_ended_is_told_and_its_message_comes_again(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7)).started()
+    receipt = await bench.receipt(lease=1000)
+    await asyncio.sleep(1)
+    with pytest.raises(LeaseEnded):
+        await bench.engine.ack([receipt], None)
+    assert (await bench.got()).message.delivery_count == 2
+
+
+async def test_a_settlement_that_fails_is_raised_and_may_be_repeated(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7)).started()
+    receipt = await bench.receipt()
+    bench.subscription.settle_failures = [BackendUnavailable("gone")]
+    with pytest.raises(BackendUnavailable):
+        await bench.engine.ack([receipt], None)
+    await bench.engine.ack([receipt], None)
+
+
+async def test_a_receipt_of_another_process_has_ended(clock: LoopClock) -> None:
+    other = await (await Bench(clock, delivery(7)).started()).receipt()
+    with pytest.raises(LeaseEnded):
+        await (await Bench(clock).started()).engine.ack([other], None)
+
+
+async def test_a_receipt_of_another_group_is_refused_where_one_is_named(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7)).started()
+    receipt = await bench.receipt()
+    with pytest.raises(ReceiptInvalid):
+        bench.engine.nack([receipt], 0, GroupName("orders", "other"))
+    with pytest.raises(ReceiptInvalid):
+        bench.engine.extend([receipt], 5, GroupName("orders", "other"))
+    with pytest.raises(ReceiptInvalid):
+        await bench.engine.ack([receipt], GroupName("payments", "app"))
+    await bench.engine.ack([receipt], APP)
+
+
+async def test_of_several_receipts_the_bad_ones_are_named_and_the_others_done(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1), delivery(2), delivery(3)).started()
+    good, ended, also_good = await bench.receipt(), await bench.receipt(lease=1000), await bench.receipt()
+    await asyncio.sleep(1)
+    with pytest.raises(LeaseEnded) as refused:
+        await bench.engine.ack([good, ended, "forged", also_good], None)
+    assert bench.subscription.told(Outcome.SETTLED) == [1, 3]
+    assert ended in refused.value.detail
+    assert "forged" in refused.value.detail
+    assert good not in refused.value.detail
+
+
+async def test_the_same_goes_for_nack_and_extend(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1), delivery(2)).started()
+    first, second = await bench.receipt(), await bench.receipt()
+    with pytest.raises(ReceiptInvalid):
+        bench.engine.extend(["forged", first], 60_000, None)
+    await asyncio.sleep(40)
+    with pytest.raises(LeaseEnded):
+        bench.engine.nack([second, first], 0, None)
+    assert (await bench.got()).message.delivery_count == 2
+
+
+async def test_a_nack_delays_and_an_acknowledged_message_cannot_be_given_back(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1)).started()
+    bench.engine.nack([await bench.receipt()], 5000, APP)
+    pulled = await bench.got(10_000)
+    assert clock.mono() == 1_005_000
+    assert pulled.receipt is not None
+    await bench.engine.ack([pulled.receipt], None)
+    with pytest.raises(LeaseEnded, match="acknowledged already"):
+        bench.engine.nack([pulled.receipt], 0, None)
+
+
+async def test_names_are_checked() -> None:
+    assert GroupName.checked("orders", "app") == APP
+    for source, group in (("", "app"), ("orders", ""), ("__x", "app"), ("orders", "a b")):
+        with pytest.raises(DestinationInvalid):
+            GroupName.checked(source, group)
+
+
+async def test_waiting_pulls_are_limited(clock: LoopClock) -> None:
+    bench = await Bench(clock, waiting_pulls=2).started()
+    waiting = [bench.waiting() for _ in range(2)]
+    await turns()
+    with pytest.raises(TooManyInFlight):
+        await bench.pull(1000)
+    assert await bench.pull() is None
+    await asyncio.gather(*waiting)
+    assert await bench.pull(1000) is None
+
+
+# The dead.
+
+
+async def test_a_message_delivered_too_often_goes_to_the_dead_letter_destination(clock: LoopClock) -> None:
+    given = delivery(7, 15, message_key="k", expire_time=clock.wall() + 10**7, delay_time=5, properties={"a": "b"})
+    bench = await Bench(clock, given).started()
+    bench.engine.nack([await bench.receipt()], 0, None)
+    await turns()
+    (letter,) = bench.adapter.published
+    assert letter.destination == "orders.dlq"
+    assert letter.properties == {
+        "a": "b",
+        "oms-dead-letter-reason": "max-deliveries",
+        "oms-dead-letter-source": "orders",
+        "oms-dead-letter-group": "app",
+        "oms-dead-letter-count": "16",
+        "oms-dead-letter-expiretime": str(given.message.expire_time),
+    }
+    assert (letter.body, letter.message_id, letter.message_key) == (b"7", "m7", "k")
+    assert (letter.delay_time, letter.expire_time) == (None, None)
+    assert letter.partition is not None
+    assert bench.subscription.told(Outcome.SETTLED) == [7]
+    assert await bench.pull() is None
+
+
+async def test_the_original_is_settled_only_once_the_dead_letter_is_confirmed(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7), max_deliveries=1).started()
+    receipt = await bench.receipt()
+    bench.adapter.publish_failures = [BackendFull("no room")]
+    bench.engine.nack([receipt], 0, None)
+    await turns()
+    assert bench.subscription.told(Outcome.SETTLED) == []
+    await asyncio.sleep(5)
+    await turns()
+    assert len(bench.adapter.published) == 2
+    assert bench.subscription.told(Outcome.SETTLED) == [7]
+
+
+async def test_a_dead_letter_that_is_not_answered_is_written_again(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(7), max_deliveries=1, produce_timeout=1000).started()
+    receipt = await bench.receipt()
+    bench.adapter.slow = True
+    bench.engine.nack([receipt], 0, None)
+    await asyncio.sleep(5)
+    assert bench.subscription.told(Outcome.SETTLED) == []
+    bench.adapter.slow = False
+    await asyncio.sleep(5)
+    assert bench.subscription.told(Outcome.SETTLED) == [7]
+
+
+async def test_a_dead_letter_is_never_buried_again(clock: LoopClock) -> None:
+    bench = await Bench(clock, max_deliveries=1).started()
+    graves = GroupName("orders.dlq", "app")
+    bench.adapter.backlogs[graves] = [delivery(7)]
+    for count in range(1, 40):
+        pulled = await bench.got(name=graves)
+        assert pulled.message.delivery_count == count
+        assert pulled.receipt is not None
+        bench.engine.nack([pulled.receipt], 0, None)
+    assert bench.adapter.published == []
+
+
+async def test_a_long_destination_has_a_dead_letter_destination_too(clock: LoopClock) -> None:
+    bench = await Bench(clock, max_deliveries=1).started()
+    name = GroupName("x" * 249, "app")
+    bench.adapter.backlogs[name] = [delivery(7)]
+    pulled = await bench.got(name=name)
+    assert pulled.receipt is not None
+    bench.engine.nack([pulled.receipt], 0, None)
+    await turns()
+    assert len(bench.adapter.published[0].destination) == 249
+    assert bench.adapter.published[0].properties["oms-dead-letter-source"] == "x" * 249
+
+
+# Joining and leaving.
+
+
+async def test_pulls_that_come_together_join_once(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1), delivery(2)).started()
+    bench.adapter.may_subscribe.clear()
+    pulls = [bench.waiting(0) for _ in range(3)]
+    await turns()
+    bench.adapter.may_subscribe.set()
+    assert [p is not None for p in await asyncio.gather(*pulls)] == [True, True, False]
+    assert len(bench.adapter.subscriptions["orders", "app"]) == 1
+
+
+async def test_a_join_that_fails_is_told_to_all_who_wait_and_tried_again_by_the_next(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1)).started()
+    bench.adapter.may_subscribe.clear()
+    bench.adapter.subscribe_failures = [DestinationUnknown("no such queue")]
+    pulls = [bench.waiting(0) for _ in range(2)]
+    await turns()
+    bench.adapter.may_subscribe.set()
+    assert [type(r) for r in await asyncio.gather(*pulls, return_exceptions=True)] == [DestinationUnknown] * 2
+    assert await bench.pull() is not None
+
+
+async def test_a_pull_that_leaves_does_not_spoil_the_joining_for_others(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1)).started()
+    bench.adapter.may_subscribe.clear()
+    leaver, stayer = bench.waiting(0), bench.waiting(0)
+    await turns()
+    leaver.cancel()
+    await turns()
+    bench.adapter.may_subscribe.set()
+    assert await stayer is not None
+
+
+async def test_a_failed_join_that_everybody_left_is_not_reported(
+    clock: LoopClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = await Bench(clock).started()
+    bench.adapter.may_subscribe.clear()
+    bench.adapter.subscribe_failures = [BackendUnavailable("gone")]
+    pull = bench.waiting(0)
+    await turns()
+    pull.cancel()
+    await turns()
+    bench.adapter.may_subscribe.set()
+    await turns()
+    assert bench.engine._groups == {}
+    assert caplog.records == []
+
+
+async def test_an_idle_group_is_left_and_joined_again_by_the_next_pull(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1, attempts=3), delivery(2)).started()
+    receipt = await bench.receipt()
+    bench.engine.nack([receipt], 0, None)
+    await asyncio.sleep(500)
+    first = bench.subscription
+    assert first.closed
+    assert [(d.position, d.attempts) for d in first.outcomes[-1][1]] == [(1, 4), (2, 0)]
+    assert bench.engine.groups == ()
+    with pytest.raises(LeaseEnded):
+        await bench.engine.ack([receipt], None)
+    assert (await bench.got()).message.delivery_count == 5
+    assert bench.subscription is not first
+
+
+async def test_a_pull_joins_again_while_the_old_subscription_is_still_closing(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1)).started()
+    (await bench.got()).undo()
+    first = bench.subscription
+    first.may_close.clear()
+    await asyncio.sleep(500)
+    assert not first.closed
+    assert bench.engine.groups == ()
+    pull = bench.waiting()
+    await turns()
+    assert not pull.done()
+    first.may_close.set()
+    assert await pull is not None
+
+
+async def test_a_group_that_somebody_uses_is_kept(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1)).started()
+    await bench.receipt(lease=10**9)
+    await asyncio.sleep(1000)
+    assert len(bench.engine.groups) == 1
+    for _ in range(20):
+        await bench.pull(60_000)
+    assert not bench.subscription.closed
+
+
+async def test_an_idle_group_that_cannot_be_left_cleanly_does_not_keep_the_others(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1)).started()
+    (await bench.got()).undo()
+    await bench.pull(name=GroupName("orders", "other"))
+    bench.subscription.settle_failures = [BackendUnavailable("gone")]
+    await asyncio.sleep(500)
+    assert bench.engine.groups == ()
+    await bench.pull()
+    await asyncio.sleep(500)
+    assert bench.engine.groups == ()
+
+
+# Starting and stopping.
+
+
+async def test_before_its_backend_has_started_the_bridge_says_so(clock: LoopClock) -> None:
+    bench = Bench(clock)
+    assert bench.engine.trouble is not None
+    with pytest.raises(BackendUnavailable, match="not started yet"):
+        await bench.pull()
+    with pytest.raises(BackendUnavailable, match="not started yet"):
+        await bench.engine.produce(Message("orders"), (), "")
+    with pytest.raises(BackendUnavailable, match="not started yet"):
+        await bench.engine.produce_all([], (), "")
+
+
+async def test_a_backend_that_is_not_there_is_tried_again_and_trouble_says_why(clock: LoopClock) -> None:
+    bench = Bench(clock)
+    bench.adapter.start_failures = [BackendUnavailable("nobody listens on 9092"), BackendUnavailable("no leader")]
+    await bench.engine.start()
+    assert bench.engine.trouble == "nobody listens on 9092"
+    with pytest.raises(BackendUnavailable, match="9092"):
+        await bench.pull()
+    await asyncio.sleep(0.3)
+    assert bench.engine.trouble == "no leader"
+    await asyncio.sleep(0.5)
+    assert bench.engine.trouble is None
+    assert bench.adapter.starts == 3
+    assert await bench.pull() is None
+
+
+async def test_a_backend_that_stays_away_is_tried_every_five_seconds(clock: LoopClock) -> None:
+    bench = Bench(clock)
+    bench.adapter.start_failures = [BackendUnavailable("gone") for _ in range(100)]
+    await bench.engine.start()
+    await asyncio.sleep(100)
+    assert 20 <= bench.adapter.starts <= 25
+    await asyncio.sleep(3600)
+    assert bench.engine.trouble is None
+    assert bench.adapter.starts == 101
+
+
+@pytest.mark.parametrize("error", [ValueError("a wrong setting"), BodyInvalid("a corrupt journal")])
+async def test_what_waiting_would_not_mend_is_raised(clock: LoopClock, error: Exception) -> None:
+    bench = Bench(clock)
+    bench.adapter.start_failures = [error]
+    with pytest.raises(type(error)):
+        await bench.engine.start()
+    assert bench.adapter.starts == 1
+
+
+async def test_what_waiting_would_not_mend_is_said_when_it_comes_late(clock: LoopClock) -> None:
+    bench = Bench(clock)
+    bench.adapter.start_failures = [BackendUnavailable("gone"), BodyInvalid("a corrupt journal")]
+    await bench.engine.start()
+    await asyncio.sleep(60)
+    assert bench.engine.trouble == "a corrupt journal"
+    assert bench.adapter.starts == 2
+
+
+async def test_draining_answers_who_waits_and_refuses_who_comes(clock: LoopClock) -> None:
+    bench = await Bench(clock).started()
+    pulls = [bench.waiting() for _ in range(3)]
+    await turns()
+    bench.engine.drain()
+    assert await asyncio.gather(*pulls) == [None, None, None]
+    assert clock.mono() == 1_000_000
+    with pytest.raises(Draining):
+        await bench.pull()
+    await bench.engine.produce(Message("orders"), (), "")
+
+
+async def test_a_pull_that_is_still_joining_when_the_bridge_drains_does_not_wait(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1)).started()
+    bench.adapter.may_subscribe.clear()
+    pull = bench.waiting(60_000)
+    await turns()
+    bench.engine.drain()
+    bench.adapter.may_subscribe.set()
+    with pytest.raises(Draining):
+        await pull
+    assert clock.mono() == 1_000_000
+
+
+async def test_acknowledgements_are_taken_while_the_bridge_drains(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1)).started()
+    receipt = await bench.receipt()
+    bench.engine.drain()
+    await bench.engine.ack([receipt], None)
+    assert bench.subscription.told(Outcome.SETTLED) == [1]
+
+
+async def test_closing_releases_every_lease_uncounted_and_closes_the_backend(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1, attempts=2), delivery(2)).started()
+    receipt = await bench.receipt()
+    await bench.engine.close()
+    assert [(d.position, d.attempts) for d in bench.subscription.outcomes[-1][1]] == [(1, 2), (2, 0)]
+    assert bench.adapter.closed
+    with pytest.raises(LeaseEnded):
+        await bench.engine.ack([receipt], None)
+    assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+
+
+async def test_closing_closes_the_backend_also_when_a_group_cannot_be_left_cleanly(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1)).started()
+    await bench.receipt()
+    await bench.pull(name=GroupName("orders", "other"))
+    bench.subscription.settle_failures = [BackendUnavailable("gone")]
+    await bench.engine.close()
+    assert bench.adapter.closed
+
+
+async def test_closing_waits_for_a_group_that_is_being_joined(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1)).started()
+    bench.adapter.may_subscribe.clear()
+    pull = bench.waiting()
+    await turns()
+    closing = asyncio.ensure_future(bench.engine.close())
+    await turns()
+    bench.adapter.may_subscribe.set()
+    await closing
+    assert bench.adapter.closed
+    assert bench.subscription.told(Outcome.RELEASED) == [1]
+    with pytest.raises(Draining):
+        await pull
+
+
+async def test_closing_waits_for_an_idle_group_that_is_being_left(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1)).started()
+    (await bench.got()).undo()
+    bench.subscription.slow = True
+    await until(lambda: bench.subscription.unconfirmed, step=1)
+    closing = asyncio.ensure_future(bench.engine.close())
+    await turns()
+    assert not bench.adapter.closed
+    bench.subscription.confirm()
+    await closing
+    assert bench.subscription.closed
+    assert bench.adapter.closed
+
+
+async def test_closing_without_a_start_closes_the_backend(clock: LoopClock) -> None:
+    engine = Engine(adapter := FakeAdapter(), clock, Policy("bridge:8080"))
+    await engine.close()
+    assert adapter.closed
