@@ -97,7 +97,10 @@ class Adapter(Protocol):
     features: Features
 
     async def start(self) -> None:
-        """Connect, recover, be ready to publish. Raises `BackendUnavailable`; the engine calls again after a pause."""
+        """Connect, recover, be ready to publish.
+
+        Raises `BackendUnavailable`; the engine calls again after a pause. Raises `CannotStart` where that is in vain.
+        """
         ...
 
     def publish(self, message: Message) -> asyncio.Future[Stored]:
@@ -110,8 +113,10 @@ class Adapter(Protocol):
         """
         ...
 
-    async def subscribe(self, source: str, group: str) -> Subscription:
-        """Join `group` on `source`, creating both on first use; a new group starts at the oldest message kept.
+    async def subscribe(self, source: str, group: str, *, latest: bool = False) -> Subscription:
+        """Join `group` on `source`, creating both on first use.
+
+        A new group starts at the oldest message kept, or with `latest` after the newest; a known one goes on.
 
         Raises `DestinationUnknown` where creating is switched off, or `BackendUnavailable`.
         """

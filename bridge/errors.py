@@ -7,6 +7,10 @@ Three outcomes a client can tell apart: stored (no error), not stored (every 4xx
 from typing import ClassVar
 
 
+class CannotStart(Exception):
+    """The backend cannot start and waiting will not mend it: one sentence for the operator, never for a client."""
+
+
 class BridgeError(Exception):
     """Base of everything this project raises on purpose.
 

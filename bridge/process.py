@@ -77,6 +77,7 @@ def policy_of(settings: Settings) -> Policy:
         window_bytes=settings.limits.window_bytes,
         waiting_pulls=settings.limits.waiting_pulls,
         group_idle=settings.delivery.group_idle,
+        latest=settings.delivery.new_group == "latest",
     )
 
 

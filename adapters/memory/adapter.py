@@ -77,11 +77,11 @@ class MemoryAdapter:
         self._running()
         return len(self._log.destination(destination).partitions)
 
-    async def subscribe(self, source: str, group: str) -> MemorySubscription:
+    async def subscribe(self, source: str, group: str, *, latest: bool = False) -> MemorySubscription:
         """Join a group. Raises `BackendFull`, `BackendUnavailable`; `RuntimeError` while it has a subscription."""
         self._running()
         destination = self._log.destination(source)
-        return self._join(destination, self._log.group(destination, group, wall()))
+        return self._join(destination, self._log.group(destination, group, wall(), latest=latest))
 
     def settle(
         self, subscription: MemorySubscription, deliveries: Sequence[Delivery], outcome: Outcome

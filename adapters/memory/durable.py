@@ -81,10 +81,13 @@ class DurableAdapter(MemoryAdapter):
         self._writer.flush()
         return future
 
-    async def subscribe(self, source: str, group: str) -> MemorySubscription:
+    async def subscribe(self, source: str, group: str, *, latest: bool = False) -> MemorySubscription:
         """Join a group, once it is on disk. Raises as the volatile one does, and `OutcomeUnknown`."""
-        subscription = await super().subscribe(source, group)
+        subscription = await super().subscribe(source, group, latest=latest)
         recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for number, cursor in enumerate(subscription.group.cursors):
+            if cursor.low:
+                self._writer.batch.lows[subscription.group.number, number] = cursor.low
         # also for a group that is known: its first commit may have failed
         self._writer.batch.joined.append((subscription.group, self._log.destination(source), recorded))
         self._writer.flush()

@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 from typing import Final, Self
 
-from bridge.errors import BackendUnavailable
+from bridge.errors import BackendUnavailable, CannotStart
 
 _COUNTER: Final = 8
 """Bytes of the number of confirmed commits, little-endian."""
 
 
-class JournalCorrupt(Exception):
+class JournalCorrupt(CannotStart):
     """The journal cannot be trusted; its text names the file, the byte offset and the ways on. Nothing was changed."""
 
 

@@ -124,6 +124,11 @@ class Group:
         """Since when it has none, ms."""
         self._turn = 0
 
+    def skip(self) -> None:
+        """Be done with everything that is there."""
+        for cursor in self.cursors:
+            cursor.low = cursor.next = cursor.partition.end
+
     def rewind(self) -> None:
         """Let everything unsettled be fetched again."""
         for cursor in self.cursors:

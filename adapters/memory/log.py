@@ -121,15 +121,23 @@ class Log:
 
     # Groups
 
-    def group(self, destination: Destination, name: str, now: int) -> Group:
-        """Return a group, creating it at the oldest message kept. Raises `BackendFull` over `max_groups`."""
+    def group(self, destination: Destination, name: str, now: int, *, latest: bool = False) -> Group:
+        """Return a group, creating it at the oldest message kept or after the newest.
+
+        Raises `BackendFull` over `max_groups`.
+        """
         found = destination.groups.get(name)
         if found is None:
             if self.groups >= self._options.max_groups:
                 raise BackendFull(f"The memory backend has its max_groups={self._options.max_groups}.")
             found = self.restore_group(destination, name, self._group_number + 1, now)
             for partition in destination.partitions:
-                self._clear_spare(partition)  # what all the others have settled is news to this group
+                if latest:
+                    partition.settle_all()
+                else:
+                    self._clear_spare(partition)  # what all the others have settled is news to this group
+            if latest:
+                found.skip()
         return found
 
     def restore_group(self, destination: Destination, name: str, number: int, now: int) -> Group:

@@ -150,6 +150,10 @@ class Partition:
                 self._head += 1
         return message
 
+    def settle_all(self) -> None:
+        """Count one more group that is done with everything kept: one that starts after it."""
+        self.acks = array("I", [acks + 1 for acks in self.acks])
+
     def compact(self) -> None:
         """Rewrite the columns without the dropped once those are the larger half: constant cost per drop."""
         if self._dead <= _COMPACT or self._dead * 2 < len(self.messages):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from bridge.cli.output import Failure
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, CannotStart
 
 if TYPE_CHECKING:
     from bridge.client import Client
@@ -32,7 +32,7 @@ def looped(work: Coroutine[Any, Any, T], *, as_json: bool) -> T:
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         # OSError: an address in use; RuntimeError: a server that is not installed; a broken pipe is click's to handle
-        known = (SettingsError, BridgeError, OSError, RuntimeError)
+        known = (SettingsError, CannotStart, BridgeError, OSError, RuntimeError)
         if isinstance(first, known) and not isinstance(first, BrokenPipeError):
             raise Failure(first, as_json=as_json) from None
         raise

@@ -14,7 +14,7 @@ from bridge.engine.policy import Policy
 from bridge.engine.producer import Produced, Producer
 from bridge.engine.receipts import Receipt, ReceiptBook
 from bridge.engine.window import Entry
-from bridge.errors import BackendUnavailable, BridgeError, Draining, LeaseEnded, ReceiptInvalid, TooManyInFlight
+from bridge.errors import BackendUnavailable, BridgeError, CannotStart, Draining, LeaseEnded, ReceiptInvalid, TooManyInFlight
 from bridge.message import Field, Message
 
 _RECONNECT: Final = (0.2, 0.5, 1, 2, 5)
@@ -184,7 +184,7 @@ class Engine:
             if (leaving := self._leaving.get(name)) is not None:
                 await leaving
             group = Group(
-                await self.adapter.subscribe(name.source, name.group),
+                await self.adapter.subscribe(name.source, name.group, latest=self._policy.latest),
                 self._clock,
                 self._policy,
                 self.counters,
@@ -267,8 +267,8 @@ class Engine:
                 await self.adapter.start()
             except BackendUnavailable as error:
                 self._not_ready(error)
-            except BridgeError as error:
-                self.trouble = error.detail
+            except (CannotStart, BridgeError) as error:
+                self.trouble = str(error)
                 _log.exception("the backend cannot start; waiting will not mend it")
                 return
             else:

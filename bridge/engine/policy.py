@@ -18,3 +18,5 @@ class Policy(NamedTuple):
     window_bytes: int = 64 << 20
     waiting_pulls: int = 20_000
     group_idle: int = 300_000
+    latest: bool = False
+    """Where a new group starts: after the newest message instead of at the oldest one kept."""

@@ -115,6 +115,9 @@ class Delivery(_Section):
     )
     lease: int = Field(default=30_000, ge=1, le=_DAY, description="Lease of a pull that names none, ms.")
     max_lease: int = Field(default=900_000, ge=1, le=_DAY, description="Longest lease a client may ask for, ms.")
+    new_group: Literal["earliest", "latest"] = Field(
+        default="earliest", description="Where a new group starts: at the oldest message kept, or after the newest."
+    )
     group_idle: int = Field(
         default=300_000,
         ge=1,

@@ -135,7 +135,7 @@ class FakeAdapter:
             future.set_result(Stored(message.partition, len(self.published) - 1))
         return future
 
-    async def subscribe(self, source: str, group: str) -> FakeSubscription:
+    async def subscribe(self, source: str, group: str, *, latest: bool = False) -> FakeSubscription:  # noqa: ARG002 - the contract
         await self.may_subscribe.wait()
         if self.subscribe_failures:
             raise self.subscribe_failures.pop(0)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated, VersionUnsupported
 from bridge.message import FIELDS, INTEGER_MAX, LONG_MAX, Field, Message
-from bridge.wire.headers import PARAMETERS, VERSION, check_version, encode, parse, read_number
+from bridge.wire.headers import PARAMETERS, VERSION, check_size, check_version, encode, parse, read_number
 from tests.unit.strategies import broker_messages, messages, refusal
 
 TOKEN: Final = frozenset((string.ascii_lowercase + string.digits + "!#$%&'*+-.^_`|~").encode())
@@ -45,6 +45,13 @@ def test_no_message_from_a_broker_breaks_a_response(message: Message) -> None:
         assert TOKEN.issuperset(name)
         assert all(0x20 <= byte <= 0x7E for byte in value)
         assert value == value.strip(b" ")
+
+
+@given(messages(), st.integers(0, 10_000))
+def test_headers_are_refused_exactly_when_no_consumer_could_be_sent_them(message: Message, limit: int) -> None:
+    message = message._replace(destination="orders", compression=None, store_host="bridge:8080")
+    size = sum(len(name) + len(value) + 32 for name, value in encode(message))
+    assert (refusal(lambda: check_size(message, limit)) is not None) is (size > limit)
 
 
 @given(messages())

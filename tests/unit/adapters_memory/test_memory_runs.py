@@ -1,0 +1,37 @@
+"""A set of numbers kept as runs behaves as a set."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.memory.runs import Runs
+
+numbers = st.integers(0, 40)
+
+
+@given(st.lists(st.one_of(numbers.map(lambda n: ("add", n)), numbers.map(lambda n: ("below", n)))))
+def test_runs_are_a_set(steps: list[tuple[str, int]]) -> None:
+    runs, model = Runs(), set[int]()
+    for step, number in steps:
+        if step == "add":
+            runs.add(number)
+            model.add(number)
+        else:
+            runs.discard_below(number)
+            model = {n for n in model if n >= number}
+        members = [n for run in runs for n in run]
+        assert members == sorted(model)
+        assert len(runs) == len(model)
+        assert bool(runs) == bool(model)
+        assert all(a.stop < b.start for a, b in zip(list(runs), list(runs)[1:], strict=False)), "neighbours are joined"
+        for n in range(42):
+            assert (n in runs) == (n in model)
+            assert runs.past(n) == next(p for p in range(n, 50) if p not in model)
+        if model:
+            assert runs.first == min(model)
+
+
+def test_size_follows_the_gaps() -> None:
+    runs = Runs()
+    for number in range(1, 10_000):
+        runs.add(number)
+    assert list(runs) == [range(1, 10_000)]
