@@ -14,7 +14,15 @@ from bridge.engine.policy import Policy
 from bridge.engine.producer import Produced, Producer
 from bridge.engine.receipts import Receipt, ReceiptBook
 from bridge.engine.window import Entry
-from bridge.errors import BackendUnavailable, BridgeError, CannotStart, Draining, LeaseEnded, ReceiptInvalid, TooManyInFlight
+from bridge.errors import (
+    BackendUnavailable,
+    BridgeError,
+    CannotStart,
+    Draining,
+    LeaseEnded,
+    ReceiptInvalid,
+    TooManyInFlight,
+)
 from bridge.message import Field, Message
 
 _RECONNECT: Final = (0.2, 0.5, 1, 2, 5)
