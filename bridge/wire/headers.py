@@ -121,8 +121,8 @@ def encode(message: Message) -> list[tuple[bytes, bytes]]:
         extended, raw = encode_value(text)
         pairs.append((name + b"*" if extended else name, raw))
     pairs.append((b"content-type", _plain_or(message.content_type, OCTETS)))
-    if message.traceparent is not None and is_traceparent(message.traceparent.encode("utf-8", "replace")):
-        pairs.append((b"traceparent", message.traceparent.encode("ascii")))
+    if (parent := _plain_or(message.traceparent, b"")) and is_traceparent(parent):
+        pairs.append((b"traceparent", parent))
         if state := _plain_or(message.tracestate, b""):
             pairs.append((b"tracestate", state))
     return pairs

@@ -36,6 +36,7 @@ def test_a_second_round_trip_writes_the_same_headers(message: Message) -> None:
 
 @given(broker_messages())
 @example(Message("orders", traceparent="01-" + "a" * 32 + "-" + "b" * 16 + "-01-\r\nset-cookie: x"))
+@example(Message("orders", traceparent="01-" + "a" * 32 + "-" + "b" * 16 + "-01-\ud800"))
 @example(Message("orders", content_type=" text/plain "))
 @example(Message("orders", properties={"\ud800": "\udfff"}))
 @example(Message("orders", message_key="a\r\nx-oms-h-priority: 9\0"))
