@@ -74,7 +74,7 @@ class Subscription(Protocol):
         The future is already done when this returns if anything could be handed out now, so a first pull misses
         nothing; otherwise it costs nothing while it waits. At least one delivery, at most `limit` (>= 1), stopping
         before the bodies exceed `max_bytes` where that leaves one. Cancelling a pending future loses nothing.
-        One fetch at a time. It raises `BackendUnavailable`; the engine calls again after a pause.
+        One fetch at a time. The future, never the call, raises `BackendUnavailable`; the engine calls again later.
         """
         ...
 
@@ -106,8 +106,8 @@ class Adapter(Protocol):
     def publish(self, message: Message) -> asyncio.Future[Stored]:
         """Store one complete message (ids, times and, where there are partitions, the partition are set).
 
-        A message whose `due` lies ahead must become visible no earlier than then. Concurrent calls keep their order
-        within a partition. The future is done when the message is stored as its `durability` asks; where that is at
+        A message whose `due` lies ahead must become visible no earlier than then, and takes its place in the order of
+        its key when it does. Concurrent calls keep their order within a partition. The future is done when the message is stored as its `durability` asks; where that is at
         once, it is done when this returns. It raises `NotStored`, `OutcomeUnknown` or a `Rejected`; the call itself
         does not raise. A caller that no longer waits does not withdraw the message.
         """

@@ -88,8 +88,11 @@ class Message(NamedTuple):
 
     @property
     def due(self) -> int:
-        """When the message may first be handed out, ms since 1970: "due = bornTimestamp + delayTime"."""
-        return (self.born_timestamp or 0) + (self.delay_time or 0)
+        """When the message may first be handed out, ms since 1970: "due = bornTimestamp + delayTime".
+
+        0 without a delay: a producer whose clock is fast holds nothing back.
+        """
+        return (self.born_timestamp or 0) + self.delay_time if self.delay_time else 0
 
     @property
     def expires(self) -> int | None:

@@ -40,6 +40,8 @@ def recover(directory: Directory, log: Log, room: Room, now: int) -> tuple[sqlit
         try:
             if commits == 0 and not _has_tables(connection):
                 create(connection)
+            connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written is found out now
+            connection.execute("ROLLBACK")
             directory.confirm(commits)
         except BaseException:
             connection.close()

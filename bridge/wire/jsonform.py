@@ -3,7 +3,6 @@
 import base64
 import binascii
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
@@ -22,13 +21,19 @@ _FIELDS: Final[Mapping[str, Mapping[str, Field]]] = {
 _MEMBERS: Final = frozenset(("version", "header", "extensionHeader", "properties", "data"))
 
 
+class _Fraction(str):
+    """A number with a fraction or an exponent, kept as it was written: an amount of 1.10 must not become 1.1."""
+
+    __slots__ = ()
+
+
 def decode_array(raw: bytes, limit: int) -> list[Message | BridgeError]:
     """Read an array of at most limit messages, each judged on its own.
 
     Raises `BodyInvalid` when it is no JSON array, `BodyTooLarge` beyond the limit.
     """
     try:
-        array = json.loads(raw, parse_constant=_no_constant, object_pairs_hook=_members)
+        array = json.loads(raw, parse_float=_Fraction, parse_constant=_no_constant, object_pairs_hook=_members)
     except (ValueError, RecursionError) as error:
         raise BodyInvalid(f"The body is not JSON: {str(error)[:200]}.") from None
     if not isinstance(array, list):
@@ -116,7 +121,7 @@ def _decode_field(where: str, field: Field, value: object) -> str | int:
 
 
 def _text(where: str, value: object) -> str:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or isinstance(value, _Fraction):
         raise HeaderInvalid(f"{_shown(where)}: a string is allowed.")
     try:
         value.encode()
@@ -142,10 +147,8 @@ def _property_name(key: str) -> str:
 
 def _property_value(key: str, value: object) -> str:
     """A `Numeric` of the specification becomes its JSON text: header values are text on every way out."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            raise HeaderInvalid(f"properties.{_shown(key)}: the number is out of range.")
-        return json.dumps(value)
+    if isinstance(value, _Fraction) or (isinstance(value, int) and not isinstance(value, bool)):
+        return str(value)
     return _text(f"properties.{key}", value)
 
 

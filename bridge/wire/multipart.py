@@ -11,6 +11,8 @@ from bridge.wire.headers import encode, parse
 from bridge.wire.text import printable
 
 _BOUNDARY_MAX: Final = 70
+_IDENTITY: Final = (b"binary", b"8bit", b"7bit")
+"""What a MIME library may write and still send the bytes themselves (RFC 2045 6.2); base64 would be stored as text."""
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -89,6 +91,8 @@ def _decode_part(part: bytes, header_limit: int) -> Message:
     declared = headers.plain.get(b"content-length")
     if declared is not None and declared != b"%d" % len(body):
         raise BodyInvalid(f"content-length: the part says {printable(declared)}, its body has {len(body)} bytes.")
+    if headers.plain.get(b"content-transfer-encoding", b"binary").lower() not in _IDENTITY:
+        raise BodyInvalid("content-transfer-encoding: a part is sent as it is (binary), as HTTP does.")
     message = headers.message(body)
     return message._replace(compression=GZIP) if is_coded(headers.plain.get(b"content-encoding")) else message
 

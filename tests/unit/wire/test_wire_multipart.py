@@ -213,3 +213,10 @@ def test_no_content_type_raises_anything_but_the_error_tree(text: str) -> None:
             continue
         assert 1 <= len(boundary) <= 70
         assert boundary.decode("ascii").isprintable()
+
+
+@pytest.mark.parametrize(("coding", "stored"), [("binary", True), ("8bit", True), ("7BIT", True), ("base64", False)])
+def test_a_part_that_a_mime_library_encoded_is_refused_and_not_stored_as_text(coding: str, stored: bool) -> None:
+    head = f"x-oms-h-destination: a\r\ncontent-transfer-encoding: {coding}\r\n\r\n"
+    (message,) = decode(b"--b\r\n%b\r\n--b--\r\n" % (head.encode() + b"aGVsbG8="), b"b", 10, 1000)
+    assert isinstance(message, Message) is stored

@@ -1,0 +1,163 @@
+"""Which bridge the suite runs against: the one of `--bridge-url`, or in the repository a few that it starts itself."""
+
+import importlib.util
+import inspect
+import itertools
+import sys
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from .conversation import Conversation, Target, connection
+
+if TYPE_CHECKING:
+    from tests.launch import Bridge
+
+SERVERS: Final = ("hypercorn", "granian")
+BACKENDS: Final = ("memory://", "memory://?journal={directory}")
+"""`{directory}` is a private one. A backend joins the suite by its URL here; no test knows it."""
+
+_HERE: Final = Path(__file__).resolve().parent
+_LAUNCHER: Final = _HERE.parent / "launch.py"
+
+
+class Place(NamedTuple):
+    """Where the bridge is, or how to start it."""
+
+    url: str | None
+    server: str = ""
+    backend: str = ""
+
+    def __str__(self) -> str:
+        return self.url or f"{self.server}-{self.backend.partition('=')[0]}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Name the bridge under test."""
+    group = parser.getgroup("openmessaging")
+    group.addoption("--bridge-url", help="URL of the bridge under test, such as http://127.0.0.1:8080")
+    group.addoption("--bridge-management-url", help="URL of its management port, for the tests that look there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say at once what is missing, not in each test."""
+    if config.getoption("--bridge-url", None) is None and not _LAUNCHER.is_file():
+        raise pytest.UsageError("the conformance suite needs --bridge-url URL, the bridge to test")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run every test against every bridge."""
+    if "place" not in metafunc.fixturenames:
+        return
+    url = metafunc.config.getoption("--bridge-url", None)
+    places = [Place(url.rstrip("/"))] if url else [Place(None, *both) for both in itertools.product(SERVERS, BACKENDS)]
+    metafunc.parametrize("place", places, indirect=True, ids=str)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run coroutines as tests whatever the asyncio mode of the project that the suite is started from."""
+    for item in items:
+        if _HERE in item.path.parents and inspect.iscoroutinefunction(getattr(item, "function", None)):
+            item.add_marker(pytest.mark.asyncio)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the bridges' logs beside a failure."""
+    report = yield
+    if report.failed and _HERE in item.path.parents and "tests.launch" in sys.modules:
+        report.sections += sys.modules["tests.launch"].logs_of_running()
+    return report
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Place:
+    """Name the bridge of this run of the test."""
+    where: Place = request.param
+    return where
+
+
+@pytest.fixture(scope="session")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Place], "Bridge"]]:
+    """Start each bridge once; at the end each must stop as it should."""
+    bridges: dict[Place, Bridge] = {}
+
+    def bridge_at(place: Place) -> "Bridge":
+        if place not in bridges:
+            bridges[place] = _start(place, tmp_path_factory.mktemp("bridge"), {})
+        return bridges[place]
+
+    yield bridge_at
+    try:
+        for bridge in bridges.values():
+            bridge.begin_to_stop()
+        assert [bridge.wait() for bridge in bridges.values()] == [0] * len(bridges)
+    finally:
+        for bridge in bridges.values():
+            bridge.__exit__(None, None, None)
+
+
+@pytest.fixture
+def bridge(place: Place, started: Callable[[Place], "Bridge"], pytestconfig: pytest.Config) -> Target:
+    """Describe the bridge under test, which other tests use at the same time."""
+    if place.url is not None:
+        return _target(place.url, pytestconfig.getoption("--bridge-management-url", None))
+    running = started(place)
+    return _target(running.url, running.management)
+
+
+@pytest_asyncio.fixture
+async def talk(bridge: Target) -> AsyncIterator[Conversation]:
+    """Open a connection to it, with a destination and a group of the test's own."""
+    async with connection(bridge.url) as http:
+        yield Conversation(http)
+
+
+@pytest.fixture
+def launch(place: Place, tmp_path: Path) -> Iterator[Callable[..., "Bridge"]]:
+    """Start bridges of the test's own, which it may stop, kill and start again on the same journal."""
+    if place.url is not None:
+        pytest.skip("the test starts and stops bridges of its own")
+    bridges: list[Bridge] = []
+
+    def start(**settings: str) -> "Bridge":
+        bridges.append(_start(place, tmp_path, settings))
+        return bridges[-1]
+
+    yield start
+    for bridge in bridges:
+        bridge.__exit__(None, None, None)
+
+
+@cache
+def _target(url: str, management: str | None) -> Target:
+    with httpx.Client(http1=False, http2=True, trust_env=False, timeout=30) as http:
+        return Target(url, management, http.get(f"{url}/v1/capabilities").json())
+
+
+def _start(place: Place, directory: Path, settings: dict[str, str]) -> "Bridge":
+    bridge: Bridge = _launcher().Bridge(
+        directory,
+        server=place.server,
+        backend=place.backend.format(directory=directory / "journal"),
+        settings=settings,
+    )
+    return bridge
+
+
+def _launcher() -> Any:  # noqa: ANN401 - a module that exists in the repository only
+    if "tests.launch" not in sys.modules:
+        spec = importlib.util.spec_from_file_location("tests.launch", _LAUNCHER)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["tests.launch"] = module
+        spec.loader.exec_module(module)
+    return sys.modules["tests.launch"]

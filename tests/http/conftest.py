@@ -1,0 +1,76 @@
+"""Real bridges for the tests of the doors: each kind is started once per worker, and must survive all of them."""
+
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # so that tests.launch can be imported from here
+
+from tests.conformance.frames import Frames
+from tests.launch import Bridge, logs_of_running
+
+Start = Callable[..., Bridge]
+_HERE = Path(__file__).parent
+
+
+@pytest.fixture(params=["hypercorn", "granian"])
+def server(request: pytest.FixtureRequest) -> str:
+    """Run the test on both servers."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def _bridges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str, dict[str, str]], Bridge]]:
+    started: dict[tuple[str, str, frozenset[tuple[str, str]]], Bridge] = {}
+
+    def bridge(server: str, backend: str, settings: dict[str, str]) -> Bridge:
+        key = (server, backend, frozenset(settings.items()))
+        if key not in started:
+            directory = tmp_path_factory.mktemp("bridge")
+            started[key] = Bridge(directory, server=server, backend=backend, settings=settings)
+        assert started[key].alive, f"an earlier test has killed the bridge\n{started[key].log}"
+        return started[key]
+
+    yield bridge
+    try:
+        for each in started.values():
+            each.begin_to_stop()
+        assert [each.wait() for each in started.values()] == [0] * len(started)
+    finally:
+        for each in started.values():
+            each.__exit__(None, None, None)
+
+
+@pytest.fixture
+def start(server: str, _bridges: Callable[[str, str, dict[str, str]], Bridge]) -> Start:
+    """Return a running bridge with these OMS_ settings; tests that ask for the same share it."""
+
+    def started(backend: str = "memory://", **settings: str) -> Bridge:
+        return _bridges(server, backend, settings)
+
+    return started
+
+
+@pytest.fixture
+def bridge(start: Start) -> Bridge:
+    """Return a bridge with its default settings."""
+    return start()
+
+
+@pytest.fixture
+def frames(bridge: Bridge) -> Iterator[Frames]:
+    """Open one HTTP/2 connection to it, on which anything can be sent."""
+    with Frames(bridge.url) as connection:
+        yield connection
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the bridges' logs beside a failure."""
+    report = yield
+    if report.failed and _HERE in item.path.parents:
+        report.sections += logs_of_running()
+    return report

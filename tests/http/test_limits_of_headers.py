@@ -1,0 +1,61 @@
+"""Header blocks that are too large."""
+
+import json
+
+import httpx
+import pytest
+
+from tests.conformance.frames import Frames
+from tests.http.asking import VERSION, Pair, fresh, post, producing, pulling, refusal, store, stored
+from tests.launch import Bridge
+
+LIMIT = 32 << 10
+
+
+def test_a_header_block_within_the_limit_is_taken(frames: Frames) -> None:
+    target = fresh()
+    store(frames, target, b"good", *((b"x-oms-p-n%d" % number, b"x" * 1000) for number in range(30)))
+    assert stored(frames, target) == [b"good"]
+
+
+def test_a_header_block_beyond_the_limit_is_refused_and_others_go_on(frames: Frames) -> None:
+    target = fresh()
+    for size in (LIMIT, LIMIT + 8000):
+        answer = post(frames, producing(target, (b"x-oms-p-large", b"x" * size)))
+        refusal(answer, 431, "headers-too-large", str(LIMIT))
+    many = [(b"x-oms-p-n%d" % number, b"") for number in range(1000)]
+    assert post(frames, producing(target, *many)).status in (200, 431)
+    store(frames, target)
+    assert b"good" in stored(frames, target)
+
+
+def test_a_header_block_far_beyond_the_limit_costs_at_most_its_own_connection(bridge: Bridge) -> None:
+    target = fresh()
+    with Frames(bridge.url) as frames, Frames(bridge.url) as neighbour:
+        answer = post(frames, producing(target, *((b"x-oms-p-n%d" % n, b"x" * 8000) for n in range(60))))
+        assert answer.status in (None, 431), answer
+        store(neighbour, target)
+        assert stored(neighbour, target) == [b"good"]
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(b"x-oms-p-a", "ü".encode() * 15_000)],
+        [(b"x-oms-h-messagekey", "ü".encode() * 15_000)],
+        [(b"x-oms-p-%d" % number, b"") for number in range(1_450)],
+    ],
+    ids=["value", "key", "many"],
+)
+def test_headers_that_would_grow_beyond_what_consumers_take_are_refused(frames: Frames, pairs: list[Pair]) -> None:
+    """Escaped they are three times as long: the message would be accepted, and end every consumer's connection."""
+    target = fresh()
+    refusal(post(frames, producing(target, *pairs)), 431, "headers-too-large", "61440")
+    item = {"header": {"destination": target.decode()}, "properties": {"large": "x" * 70_000}}
+    small = {"header": {"destination": target.decode()}, "properties": {"small": "x" * 50_000}}
+    answer = post(frames, [VERSION, (b"content-type", b"application/json")], json.dumps([item, small]).encode())
+    assert [result["status"] for result in json.loads(answer.body)] == [431, 200]
+    with httpx.Client(http1=False, http2=True, trust_env=False) as consumer:
+        url = f"http://{frames.authority.decode()}/v1/messages"
+        taken = consumer.get(url, headers={name.decode(): value.decode() for name, value in pulling(target)})
+    assert taken.headers["x-oms-p-small"] == "x" * 50_000

@@ -1,0 +1,163 @@
+"""The stop: what is in flight is answered, and `serve` returns, whatever the clients do."""
+
+import asyncio
+import socket
+import threading
+
+import httpx
+import pytest
+
+from bridge.server import Listener, serve
+from tests.server.frames import connected
+from tests.server.serving import BOTH, App, Kind, cured, patience, running
+
+
+async def begun(app: App, number: int) -> None:
+    while app.started < number:  # noqa: ASYNC110 - the application under test knows nothing of its tests
+        await asyncio.sleep(0.01)
+
+
+@BOTH
+async def test_requests_in_flight_are_answered(kind: Kind) -> None:
+    app = App()
+    async with (
+        running(kind, app, grace=10) as server,
+        connected(server.port) as client,
+        httpx.AsyncClient() as one,
+        httpx.AsyncClient(http1=False, http2=True) as two,
+    ):
+        base = f"http://127.0.0.1:{server.port}"
+        others = [asyncio.create_task(each.get(f"{base}/hold", timeout=30)) for each in (one, two)]
+        held = [client.request("/hold") for _ in range(20)]
+        await begun(app, 22)
+        server.stop.set()
+        await asyncio.sleep(0.3)
+        app.release.set()
+        for stream in held:
+            assert bytes((await client.answer(stream)).body) == b"held"
+        for each in others:
+            assert (await each).text == "held"
+
+
+@cured("it waits for its clients before it looks at its timeout", since=(3, 12))
+@pytest.mark.parametrize("version", ["1.1", "2"])
+async def test_an_endless_answer_does_not_hold_the_stop(kind: Kind, version: str) -> None:
+    if (kind, version) == ("stock", "1.1"):
+        pytest.skip("a defect of its HTTP/2")
+    app = App()
+    threads = threading.active_count()
+    async with (
+        running(kind, app, grace=0.5) as server,
+        httpx.AsyncClient(http1=version == "1.1", http2=version == "2") as client,
+        client.stream("GET", f"http://127.0.0.1:{server.port}/endless") as answer,
+    ):
+        assert await anext(answer.aiter_text()) == "tick\n"
+        server.stop.set()
+        async with asyncio.timeout(patience(kind)):
+            await server.task
+        await asyncio.sleep(0)
+        assert app.active == 0
+        assert threading.active_count() == threads
+
+
+@BOTH
+async def test_idle_clients_do_not_hold_the_stop(kind: Kind) -> None:
+    async with (
+        running(kind, App(), grace=0.5) as server,
+        httpx.AsyncClient() as one,
+        httpx.AsyncClient(http1=False, http2=True) as two,
+    ):
+        for client in (one, two):
+            assert (await client.get(f"http://127.0.0.1:{server.port}/size")).status_code == 200
+        server.stop.set()
+        async with asyncio.timeout(10):
+            await server.task
+
+
+@BOTH
+async def test_an_application_that_ignores_its_end_does_not_hold_the_stop(kind: Kind) -> None:
+    free = asyncio.Event()
+
+    async def stubborn(_scope: object, _receive: object, _send: object) -> None:
+        while not free.is_set():
+            try:
+                await free.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with running(kind, stubborn, grace=0.2) as server, connected(server.port) as client:
+        client.request("/")
+        await asyncio.sleep(0.3)
+        server.stop.set()
+        async with asyncio.timeout(15):
+            await server.task
+        free.set()
+        await asyncio.sleep(0.1)
+
+
+@BOTH
+async def test_the_port_is_free_again(kind: Kind) -> None:
+    async with running(kind, App(), grace=0.2) as first, connected(first.port) as client:
+        client.request("/endless")
+        await asyncio.sleep(0.2)
+        first.stop.set()
+        await first.task
+        stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+        again = asyncio.create_task(
+            serve(kind, App(), Listener("127.0.0.1", first.port), stop=stop, grace=0.2, ready=ready.set_result)  # type: ignore[arg-type]
+        )
+        await asyncio.wait({ready, again}, return_when=asyncio.FIRST_COMPLETED)
+        async with connected(ready.result()) as another:
+            assert (await another.answer(another.request("/size"))).status == 200
+        stop.set()
+        await again
+
+
+async def test_hypercorn_refuses_new_streams_and_answers_the_old() -> None:
+    app = App()
+    async with running("hypercorn", app, grace=10) as server, connected(server.port) as client:
+        held = client.request("/hold")
+        await begun(app, 1)
+        server.stop.set()
+        await asyncio.sleep(0.1)
+        assert (await client.answer(client.request("/size"))).reset == 7  # REFUSED_STREAM: safe to send again
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", server.port))
+        app.release.set()
+        assert (await client.answer(held)).ended
+        await client.ended()
+        assert (client.goaway, client.last_stream) == (0, 3)
+
+
+async def test_granian_answers_503_to_new_requests_until_the_old_are_answered() -> None:
+    app = App()
+    async with running("granian", app, grace=10) as server, connected(server.port) as client:
+        held = client.request("/hold")
+        await begun(app, 1)
+        server.stop.set()
+        await asyncio.sleep(0.1)
+        assert (await client.answer(client.request("/size"))).status == 503
+        app.release.set()
+        assert (await client.answer(held)).ended
+        await client.until(lambda: client.goaway == 0)
+
+
+@BOTH
+async def test_two_servers_share_a_loop_and_stop_apart(kind: Kind) -> None:
+    async with running(kind, App(), grace=0.2) as data, running("hypercorn", App(), grace=0.2) as management:
+        data.stop.set()
+        await data.task
+        async with connected(management.port) as client:
+            assert (await client.answer(client.request("/size"))).status == 200
+
+
+@BOTH
+async def test_a_polite_goodbye_does_not_stop_the_answers(kind: Kind) -> None:
+    app = App()
+    async with running(kind, app) as server, connected(server.port) as client:
+        held = client.request("/hold")
+        await begun(app, 1)
+        client.writer.write(b"\x00\x00\x08\x07\x00\x00\x00\x00\x00" + bytes(8))  # GOAWAY, NO_ERROR
+        await asyncio.sleep(0.2)
+        app.release.set()
+        assert (await client.answer(held)).status == 200
