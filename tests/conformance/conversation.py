@@ -13,7 +13,7 @@ import pytest
 
 PATIENCE: Final = 20_000
 """How long a pull waits for a message that must come, ms. A guard: it ends when the message is there."""
-QUIET: Final = 300
+QUIET: Final = 200
 """How long a pull waits where nothing must come, ms."""
 SETTLED_IN: Final = 0.3
 """Seconds in which a bridge that has joined a group has fetched what is there."""

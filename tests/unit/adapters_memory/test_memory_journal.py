@@ -314,6 +314,22 @@ async def test_close_ends_the_thread(place: Place) -> None:
     await until(lambda: not any(thread.name == "oms-journal" for thread in threading.enumerate()))
 
 
+async def test_close_commits_what_is_on_its_way(place: Place) -> None:
+    adapter = await place.start(partitions=1)
+    group = await adapter.subscribe("orders", "g")
+    await publish(adapter, b"a", b"b")
+    got = await fetch(group)
+    group.settle(got[1:], Outcome.LEASED)
+    settled = group.settle(got[:1], Outcome.SETTLED)
+    stored = adapter.publish(message(b"c"))
+    await asyncio.wait_for(asyncio.gather(adapter.close(), adapter.close()), 10)
+    assert settled.result() is None
+    assert stored.result() == Stored(0, 2)
+    await adapter.start()
+    again = await fetch(await adapter.subscribe("orders", "g"))
+    assert [(d.message.body, d.attempts) for d in again] == [(b"b", 0), (b"c", 0)]
+
+
 # Trouble with the disk
 
 

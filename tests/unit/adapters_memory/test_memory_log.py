@@ -322,6 +322,22 @@ def test_a_late_group_is_owed_what_all_others_settled() -> None:
         append(log, room, Message("orders", partition=0), 0)
 
 
+def test_a_late_group_reads_across_what_was_dropped() -> None:
+    log, room = filled(20, max_messages=20)
+    early = log.group(log.destination("orders"), "early", 0)
+    for delivery in early.fetch(20, 1 << 20):
+        if delivery.position not in {0, 5, 9}:
+            log.settle(early, delivery.partition, delivery.position)
+    append(log, room, Message("orders", b"new", partition=0), 0)
+    late = log.group(log.destination("orders"), "late", 0)
+    got = [delivery for delivery in late.fetch(20, 1 << 20) if delivery.partition == 0]
+    assert [delivery.position for delivery in got] == [0, 5, 9, 10]
+    for delivery in got[:3]:
+        log.settle(late, 0, delivery.position)
+    assert late.cursors[0].low == 10
+    assert not late.cursors[0].settled
+
+
 def test_one_stuck_message_does_not_keep_the_rest() -> None:
     log, room = filled(1, max_messages=1000)
     group = log.group(log.destination("orders"), "g", 0, latest=False)
