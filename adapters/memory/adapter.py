@@ -142,6 +142,7 @@ class MemoryAdapter:
         self._due = self._sweep = self._loop = None
 
     def _reset(self) -> None:
+        self._log.forget_all()
         self._log = Log(self._options)
         self._room = Room(self._log, self._options)
 

@@ -40,13 +40,23 @@ class Settlement(NamedTuple):
     future: asyncio.Future[None]
 
 
+class Join(NamedTuple):
+    """A group that has a subscription, and everything it needs to be the same group after a restart."""
+
+    group: Group
+    destination: Destination
+    lows: list[int]
+    """By partition: everything below is settled."""
+    future: asyncio.Future[None]
+
+
 class Batch:
     """Everything asked of the journal since the last commit. Which order they came in does not matter within it."""
 
     def __init__(self) -> None:
         self.stores: list[Store] = []
         self.settlements: list[Settlement] = []
-        self.joined: list[tuple[Group, Destination, asyncio.Future[None]]] = []
+        self.joined: list[Join] = []
         self.attempts: dict[tuple[int, int, int], int] = {}
         """By consumer, partition and offset."""
         self.lows: dict[tuple[int, int], int] = {}
@@ -112,13 +122,15 @@ def write_rest(connection: sqlite3.Connection, batch: Batch) -> None:
     in_bulk(
         connection,
         "INSERT OR IGNORE INTO destination VALUES %",
-        with_checksum((d.number, _name(d.name), len(d.partitions)) for _, d, _ in batch.joined),
+        with_checksum((d.number, _name(d.name), len(d.partitions)) for _, d, _, _ in batch.joined),
     )
     in_bulk(
         connection,
         "INSERT OR IGNORE INTO consumer VALUES %",
-        with_checksum((g.number, d.number, _name(g.name)) for g, d, _ in batch.joined),
+        with_checksum((g.number, d.number, _name(g.name)) for g, d, _, _ in batch.joined),
     )
+    starts = [(g.number, partition, low) for g, _, lows, _ in batch.joined for partition, low in enumerate(lows) if low]
+    in_bulk(connection, "INSERT OR REPLACE INTO cursor VALUES %", with_checksum(starts))
     settled = [(s.group.number, d.partition, d.position) for s in batch.settlements for d in s.deliveries]
     in_bulk(connection, "INSERT OR REPLACE INTO settled VALUES %", with_checksum(settled))
     attempts = [(*key, attempts) for key, attempts in batch.attempts.items()]

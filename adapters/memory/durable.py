@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from adapters.base import Delivery, Outcome, Stored
 from adapters.memory.adapter import MemoryAdapter, failed, features, is_delayed, wall
-from adapters.memory.batch import Batch, Settlement, Store
+from adapters.memory.batch import Batch, Join, Settlement, Store
 from adapters.memory.files import Directory
 from adapters.memory.group import Group
 from adapters.memory.journal import Journal, Result
@@ -25,6 +25,7 @@ from bridge.errors import BackendUnavailable, BridgeError
 from bridge.message import Message
 
 _T = TypeVar("_T")
+_Recovered = tuple[Log, Room, sqlite3.Connection, int]
 _RETRY: Final = 1000
 """Milliseconds before a due message that could not be recorded as such is tried again."""
 
@@ -47,13 +48,14 @@ class DurableAdapter(MemoryAdapter):
         # in another thread, because reading back a gigabyte takes a while and the loop has probes to answer
         recovering = asyncio.ensure_future(asyncio.to_thread(self._recover, directory))
         try:
-            connection, commits = await asyncio.shield(recovering)
+            log, room, connection, commits = await asyncio.shield(recovering)
         except asyncio.CancelledError:
             recovering.add_done_callback(lambda task: _abandon(task, directory))
             raise
         except BaseException:
             directory.close()
             raise
+        self._log, self._room = log, room
         self._journal = Journal(directory, connection, commits, self._committed)
         self._run()
 
@@ -85,11 +87,9 @@ class DurableAdapter(MemoryAdapter):
         """Join a group, once it is on disk. Raises as the volatile one does, and `OutcomeUnknown`."""
         subscription = await super().subscribe(source, group, latest=latest)
         recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        for number, cursor in enumerate(subscription.group.cursors):
-            if cursor.low:
-                self._writer.batch.lows[subscription.group.number, number] = cursor.low
+        lows = [cursor.low for cursor in subscription.group.cursors]
         # also for a group that is known: its first commit may have failed
-        self._writer.batch.joined.append((subscription.group, self._log.destination(source), recorded))
+        self._writer.batch.joined.append(Join(subscription.group, self._log.destination(source), lows, recorded))
         self._writer.flush()
         try:
             await recorded
@@ -106,6 +106,9 @@ class DurableAdapter(MemoryAdapter):
             future: asyncio.Future[None] = self._running().create_future()
         except BridgeError as error:
             return failed(error)
+        if subscription.group.forgotten:
+            future.set_result(None)
+            return future
         batch = self._writer.batch
         if outcome is Outcome.SETTLED:
             batch.settlements.append(Settlement(subscription.group, list(deliveries), future))
@@ -120,9 +123,9 @@ class DurableAdapter(MemoryAdapter):
     async def close(self) -> None:
         """Commit what was accepted, close the journal and unlock its directory."""
         self._halt()
-        journal, self._journal = self._journal, None
-        if journal is not None:
-            await journal.close()
+        if self._journal is not None:
+            await self._journal.close()
+            self._journal = None
         self._reset()
 
     @property
@@ -131,10 +134,10 @@ class DurableAdapter(MemoryAdapter):
             raise BackendUnavailable("The journal is closed.")
         return self._journal
 
-    def _recover(self, directory: Directory) -> tuple[sqlite3.Connection, int]:
-        self._log = Log(self._options)
-        self._room = Room(self._log, self._options, self._forget_dropped)
-        return recover(directory, self._log, self._room, wall())
+    def _recover(self, directory: Directory) -> _Recovered:
+        log = Log(self._options)
+        room = Room(log, self._options, self._forget_dropped)
+        return log, room, *recover(directory, log, room, wall())
 
     # What became of a batch
 
@@ -146,8 +149,8 @@ class DurableAdapter(MemoryAdapter):
             if result.rest is None:
                 self._settled(settlement)
             _answer(settlement.future, None, result.rest)
-        for _, _, future in batch.joined:
-            _answer(future, None, result.rest)
+        for join in batch.joined:
+            _answer(join.future, None, result.rest)
         self._arm()
 
     def _stored(self, store: Store, error: BridgeError | None, now: int) -> None:
@@ -202,10 +205,10 @@ class DurableAdapter(MemoryAdapter):
             self._writer.flush()
 
 
-def _abandon(recovering: asyncio.Task[tuple[sqlite3.Connection, int]], directory: Directory) -> None:
+def _abandon(recovering: asyncio.Task[_Recovered], directory: Directory) -> None:
     """Let go of what a start found that nobody waits for any more."""
     if not recovering.cancelled() and recovering.exception() is None:
-        recovering.result()[0].close()
+        recovering.result()[2].close()
     directory.close()
 
 

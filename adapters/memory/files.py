@@ -35,7 +35,7 @@ class Directory:
     def open(cls, path: Path) -> Self:
         """Create the directory if need be and lock it. Raises `BackendUnavailable`."""
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _create(path)
             lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise BackendUnavailable(f"The journal's directory {path} cannot be used: {error.strerror}.") from error
@@ -66,3 +66,15 @@ class Directory:
             if descriptor is not None and descriptor >= 0:
                 os.close(descriptor)
         self._counter, self._lock = None, -1
+
+
+def _create(path: Path) -> None:
+    """Create a directory and those above it, so that they are there after a power cut."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in missing:
+        descriptor = os.open(folder.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -110,7 +110,7 @@ class Cursor:
 class Group:
     """One group of one destination: a cursor for each partition."""
 
-    __slots__ = ("_turn", "cursors", "destination", "idle_since", "live", "name", "number")
+    __slots__ = ("_turn", "cursors", "destination", "forgotten", "idle_since", "live", "name", "number")
 
     def __init__(self, name: str, destination: str, number: int, partitions: Sequence[Partition], now: int) -> None:
         self.name = name
@@ -122,6 +122,8 @@ class Group:
         """Whether it has a subscription."""
         self.idle_since = now
         """Since when it has none, ms."""
+        self.forgotten = False
+        """Whether the log let go of it; a subscription that was closed may still hold it."""
         self._turn = 0
 
     def skip(self) -> None:

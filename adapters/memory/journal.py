@@ -90,14 +90,14 @@ class Journal:
             self._loop.call_soon(self._hand_over)
 
     async def close(self) -> None:
-        """Commit what is queued, trying once, then end the thread and let go of the files."""
+        """Commit what is queued, trying once, then end the thread and let go of the files. Idempotent."""
         self._failed = False
-        while (self._writing is not None or self.batch) and not self._failed:
+        while (self._writing is not None or self.batch) and not (self._failed or self._stopped.done()):
             self._idle.clear()
             self.flush()
             await self._idle.wait()
         self._queue.put(None)
-        await self._stopped
+        await asyncio.shield(self._stopped)
 
     def _hand_over(self) -> None:
         self._scheduled = False

@@ -131,14 +131,21 @@ class Log:
             if self.groups >= self._options.max_groups:
                 raise BackendFull(f"The memory backend has its max_groups={self._options.max_groups}.")
             found = self.restore_group(destination, name, self._group_number + 1, now)
-            for partition in destination.partitions:
-                if latest:
-                    partition.settle_all()
-                else:
-                    self._clear_spare(partition)  # what all the others have settled is news to this group
             if latest:
-                found.skip()
+                self._skip(destination, found)
+            else:
+                for partition in destination.partitions:
+                    self._clear_spare(partition)  # what all the others have settled is news to this group
         return found
+
+    def _skip(self, destination: Destination, group: Group) -> None:
+        """Let a new group be done with everything that is there."""
+        group.skip()
+        if len(destination.groups) == 1:
+            self.recount(destination)  # and so is every group there is
+        else:
+            for partition in destination.partitions:
+                partition.settle_all()
 
     def restore_group(self, destination: Destination, name: str, number: int, now: int) -> Group:
         """Put back a group that was there before a restart."""
@@ -147,9 +154,9 @@ class Log:
         return found
 
     def settle(self, group: Group, number: int, offset: int) -> None:
-        """Record that a group is done with an offset; harmless when it was so before."""
+        """Record that a group is done with an offset; harmless when it was so before, or the group is forgotten."""
         cursor = group.cursors[number]
-        if not cursor.settle(offset):
+        if group.forgotten or not cursor.settle(offset):
             return
         partition = cursor.partition
         index = partition.find(offset)
@@ -166,6 +173,7 @@ class Log:
         for destination in self.destinations.values():
             idle = [group for group in destination.groups.values() if self._is_idle(group, now)]
             for group in idle:
+                group.forgotten = True
                 del destination.groups[group.name]
             if idle:
                 self.recount(destination)
@@ -184,6 +192,12 @@ class Log:
                     partition.spare.add(offset)
             if partition.spare:
                 self.spare[partition] = destination
+
+    def forget_all(self) -> None:
+        """Forget every group: whoever still holds one has nothing to settle any more."""
+        for destination in self.destinations.values():
+            for group in destination.groups.values():
+                group.forgotten = True
 
     @property
     def groups(self) -> int:

@@ -31,5 +31,6 @@ def conformance(url: str, pytest_args: tuple[str, ...]) -> None:
     # By its folder: under --pyargs pytest would refuse --bridge-url, for it reads the suite's conftest too late.
     # Without the configuration of whatever project stands around: it is not the suite's.
     folder = str(Path(suite.origin).parent)
-    alone = ["-c", os.devnull, "--rootdir", folder, "-o", "asyncio_mode=auto", "-p", "no:cacheprovider"]
+    options = ["asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function"]
+    alone = ["-c", os.devnull, "--rootdir", folder, "-p", "no:cacheprovider", *(f"-o{option}" for option in options)]
     sys.exit(pytest.main([*alone, folder, "--bridge-url", url, *pytest_args]))

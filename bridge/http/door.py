@@ -72,6 +72,8 @@ class Door:
 class _Exchange:
     """What one request still has to say: its body, and whether its client is there."""
 
+    __slots__ = ("_deadline", "_limits", "_receive", "_scope", "gone")
+
     def __init__(self, scope: Scope, receive: Receive, limits: Limits, deadline: Deadline) -> None:
         self.gone = False
         self._deadline = deadline

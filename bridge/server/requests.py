@@ -6,7 +6,13 @@ from collections.abc import Collection
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from bridge.errors import Draining
+from bridge.wire import problem
+
 logger = logging.getLogger(__name__)
+
+REFUSAL, REASON = problem.encode(Draining("The bridge is stopping and takes no more requests."))
+"""The 503 to a request that came after the stop: what the doors say, for a server that cannot refuse it itself."""
 
 LAST_WORDS = 1.0
 """Seconds a cancelled task gets to clean up. After that it is left behind: stopping must end."""
@@ -25,8 +31,8 @@ class Requests:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
         if self.refusing:
-            await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"1")]})
-            await send({"type": "http.response.body", "body": b""})
+            await send({"type": "http.response.start", "status": 503, "headers": REFUSAL})
+            await send({"type": "http.response.body", "body": REASON})
             return
         self.tasks.add(task)
         try:

@@ -2,7 +2,7 @@
 
     oms-bridge conformance http://127.0.0.1:8080
 
-runs it; so does `pytest FOLDER --bridge-url URL` with this package's folder. (Not `--pyargs` with its name: pytest would
-read the option's conftest too late.)
-It asks `/v1/capabilities` what the bridge can do, never which broker is behind it, and uses names of its own only.
+runs it; so does `pytest FOLDER --bridge-url URL` with the folder of this package (not `--pyargs` with its name: pytest
+would read too late that there is such an option). It asks `/v1/capabilities` what the bridge can do, never which broker
+is behind it, and it uses names of its own only.
 """
