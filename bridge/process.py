@@ -54,7 +54,7 @@ async def run(settings: Settings, announce: Callable[[str], None]) -> int:
 
     stop = asyncio.Event()
     _stop_on_signals(stop)
-    _tame_garbage_collection()
+    _spare_the_collector()
     await engine.start()
     lag = asyncio.create_task(telemetry.watch_loop())
     try:
@@ -141,15 +141,14 @@ async def _serve(
         raise SettingsError(f"listen: {group.exceptions[0]}") from None
 
 
-def _tame_garbage_collection() -> None:
-    """Leave what the start made out of every collection, and collect less often.
+def _spare_the_collector() -> None:
+    """Leave what the start made, modules above all, out of every garbage collection.
 
-    With Python's defaults a tenth of a loaded bridge's time went into it: 18 full collections of 36 ms each, mostly of
-    modules, while 90,000 messages were produced.
+    Of 400,000 produced and kept messages collections took 2.5 % instead of 4.3 % of the time, the longest 12 ms instead
+    of 40 ms. Raising the thresholds as well saved no time and made the longest one 63 ms.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

@@ -160,7 +160,7 @@ class DurableAdapter(MemoryAdapter):
             if store.offset is None:
                 self._log.hold(store.destination, store.record, store.due, store.sequence)
             else:
-                store.partition.append(store.record, store.offset, store.sequence, now)
+                store.partition.append(store.record, store.offset, store.sequence, store.stored)
                 store.destination.wake()
         elif store.held_as is not None:
             self._log.hold(store.destination, store.record, now + _RETRY, store.held_as)

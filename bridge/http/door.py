@@ -60,7 +60,8 @@ class Door:
         try:
             headers = exchange.headers()
             allowed = self._guard.check(headers.plain.get(b"host"), headers.plain.get(b"origin"))
-            reply = await self._endpoint(await exchange.request(headers))
+            body = b"" if exchange.bodiless else await exchange.body(headers.plain.get(b"content-length"))
+            reply = await self._endpoint(exchange.request(headers, body))
         except BridgeError as error:
             reply = refuse(error)
         except Exception:  # noqa: BLE001 - the last wall: no input may cost a client its answer
@@ -88,12 +89,14 @@ class _Exchange:
             raise HeadersTooLarge(f"The headers have {size} bytes; at most {self._limits.headers} are allowed.")
         return parse(pairs)
 
-    async def request(self, headers: Headers) -> Request:
-        scope = self._scope
-        body = await self._body(headers.plain.get(b"content-length")) if scope["method"] == "POST" else b""
-        client = scope.get("client")
+    @property
+    def bodiless(self) -> bool:
+        return bool(self._scope["method"] != "POST")
+
+    def request(self, headers: Headers, body: bytes) -> Request:
+        client = self._scope.get("client")
         peer = f"{client[0]}:{client[1]}" if client else "unknown"
-        return Request(headers, scope["query_string"], body, peer, self.unless_gone)
+        return Request(headers, self._scope["query_string"], body, peer, self.unless_gone)
 
     async def unless_gone(self, work: Coroutine[object, object, T]) -> T:
         """Cancel the work when the client leaves meanwhile. Costs a task, so only what waits is guarded."""
@@ -110,7 +113,7 @@ class _Exchange:
         if task is not None:
             task.cancel()
 
-    async def _body(self, declared: bytes | None) -> bytes:
+    async def body(self, declared: bytes | None) -> bytes:
         limit = self._limits.body
         if declared is not None and declared.isdigit() and int(declared[:19]) > limit:
             raise BodyTooLarge(f"The body has {printable(declared)} bytes; at most {limit} are allowed.")

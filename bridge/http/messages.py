@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import lru_cache
 from typing import Final
 
 from bridge.engine.engine import Engine, GroupName, Pulled
@@ -140,9 +141,8 @@ def _stored(produced: Produced) -> Reply:
     """Tell the producer where its message is."""
     message, stored, applied = produced
     headers: list[Pair] = [(b"x-oms-version", VERSION)]
-    for name, text in ((b"x-oms-h-messageid", message.message_id), (b"x-oms-h-storehost", message.store_host)):
-        extended, raw = encode_value(text or "")
-        headers.append((name + b"*" if extended else name, raw))
+    headers.append(_pair(b"x-oms-h-messageid", message.message_id or ""))
+    headers.append(_same_pair(b"x-oms-h-storehost", message.store_host or ""))
     headers.append((b"x-oms-h-storetimestamp", b"%d" % (message.store_timestamp or 0)))
     if stored.partition is not None:
         headers.append((b"x-oms-h-partition", b"%d" % stored.partition))
@@ -151,6 +151,15 @@ def _stored(produced: Produced) -> Reply:
     if applied:
         headers.append((b"x-oms-applied", _shown(produced).encode("ascii")))
     return Reply(200, headers)
+
+
+def _pair(name: bytes, text: str) -> Pair:
+    extended, raw = encode_value(text)
+    return name + b"*" if extended else name, raw
+
+
+_same_pair = lru_cache(maxsize=16)(_pair)
+"""For text that is the same in every answer."""
 
 
 def _result(result: Produced | BridgeError) -> dict[str, object]:

@@ -133,12 +133,10 @@ def check_size(message: Message, limit: int) -> None:
 
     Counted as HTTP/2 does (RFC 9113 6.5.2), and exactly only where a rough count leaves doubt.
     """
-    rough = sum(map(len, message.properties)) + sum(map(len, message.properties.values()))
-    rough += _FIELD_OVERHEAD * len(message.properties)
-    for text in (message.message_key, message.correlation_id, message.trace_id, message.transaction_id):
-        rough += len(text or "")
-    for text in (message.message_id, message.born_host, message.content_type, message.tracestate):
-        rough += len(text or "")
+    m, properties = message, message.properties
+    rough = _FIELD_OVERHEAD * len(properties) + len("".join(properties)) + len("".join(properties.values()))
+    rough += len(f"{m.message_key}{m.correlation_id}{m.trace_id}{m.transaction_id}")
+    rough += len(f"{m.message_id}{m.born_host}{m.content_type}{m.tracestate}")
     if rough * _GROWTH < limit - _REST:
         return
     size = sum(len(name) + len(value) + _FIELD_OVERHEAD for name, value in encode(message))

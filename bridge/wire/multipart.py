@@ -97,9 +97,21 @@ def _decode_part(part: bytes, header_limit: int) -> Message:
     return message._replace(compression=GZIP) if is_coded(headers.plain.get(b"content-encoding")) else message
 
 
-def _pairs(head: bytes) -> Iterator[tuple[bytes, bytes]]:
-    for line in head.split(b"\r\n") if head else ():
-        name, colon, value = line.partition(b":")
-        if not colon or not name or name.strip(b" \t") != name or b"\n" in line or b"\r" in line or b"\0" in line:
-            raise HeaderInvalid(f"multipart/mixed: {printable(line)} is not a header line `name: value`.")
-        yield name.lower(), value.strip(b" \t")
+def _pairs(head: bytes) -> list[tuple[bytes, bytes]]:
+    if not head:
+        return []
+    lines = [line.partition(b":") for line in head.split(b"\r\n")]
+    pairs = [(name.lower(), value.strip(b" \t")) for name, _, value in lines]
+    # looked at together: a batch of 100 has 600 lines, and none of them is wrong
+    stray = b"\0" in head or head.count(b"\n") + head.count(b"\r") != 2 * (len(lines) - 1)
+    if stray or any(not colon or not name or name.strip(b" \t") != name for name, colon, _ in lines):
+        raise HeaderInvalid(f"multipart/mixed: {_first_wrong(head)} is not a header line `name: value`.")
+    return pairs
+
+
+def _first_wrong(head: bytes) -> str:
+    for line in head.split(b"\r\n"):
+        name, colon, _ = line.partition(b":")
+        if not colon or not name or name.strip(b" \t") != name or any(byte in line for byte in b"\r\n\0"):
+            return printable(line)
+    return printable(head)

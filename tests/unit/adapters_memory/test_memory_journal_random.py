@@ -180,6 +180,7 @@ async def settle_down(adapter: DurableAdapter, run: Run) -> None:
             await (await adapter.subscribe(destination.name, name)).close()
     await run.settle_loose()
     adapter._ring()
+    adapter._sweep_old()  # as the next start will
     assert adapter._journal is not None
     adapter._journal.flush()
     while adapter._journal._writing is not None or adapter._journal.batch or adapter._journal._scheduled:

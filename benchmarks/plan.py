@@ -1,0 +1,26 @@
+"""How long and how deep a run measures."""
+
+from typing import Final, NamedTuple
+
+SERVERS: Final = ("hypercorn", "granian")
+
+
+class Plan(NamedTuple):
+    """The sizes of one run."""
+
+    name: str
+    rounds: int
+    """Of ceiling and figure in turn; the median of their ratios counts."""
+    seconds: float
+    """About how long one load of the bare application takes."""
+    streams: tuple[int, ...]
+    backlog: int
+    """Waiting messages of the deep backlog."""
+    waiting: int
+    """Pulls that wait while others work; a multiple of 100."""
+    steps: int
+    """Messages of one load where CPU time is measured."""
+
+
+FULL: Final = Plan("full", 5, 0.3, (1, 16, 64), 1_000_000, 10_000, 2000)
+QUICK: Final = Plan("quick", 3, 0.15, (16, 64), 50_000, 1_000, 500)

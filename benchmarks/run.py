@@ -1,0 +1,57 @@
+"""`make bench`: measure, print the table, write results/latest.json. docs/performance.md says what it means."""
+
+import argparse
+import signal
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# run as a script, not installed: modules here are found as benchmarks.<name>, as ruff, mypy and an import see them
+sys.path[0] = str(ROOT)
+
+from benchmarks import backlog, batch, memory, produce, pull, report, results, waiting, window  # noqa: E402
+from benchmarks.plan import FULL, QUICK  # noqa: E402
+
+SCENARIOS = {
+    "memory": memory.measure,
+    "window": window.measure,
+    "produce": produce.measure,
+    "batch": batch.measure,
+    "pull": pull.measure,
+    "backlog": backlog.measure,
+    "waiting": waiting.measure,
+}
+LATEST = ROOT / "benchmarks" / "results" / "latest.json"
+
+
+def main() -> None:
+    """Measure what was asked for; only a whole run replaces the results on disk."""
+    options = _options()
+    if options.markdown:
+        print(report.markdown(results.read(LATEST)))
+        return
+    # stopped from outside, leave through every `with`, so that no server stays behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    plan = QUICK if options.quick else FULL
+    run, begun = results.Run.begin(plan), time.monotonic()
+    for name in options.only or SCENARIOS:
+        for measurement in SCENARIOS[name](plan):
+            print(f"{time.monotonic() - begun:4.0f} s  {report.line(measurement)}", file=sys.stderr, flush=True)
+            run.measurements.append(measurement)
+    run.end()
+    report.show(run)
+    if not (options.only or options.quick):
+        results.write(run, LATEST)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", choices=SCENARIOS, help="this one alone; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="shorter and rougher: does it still work?")
+    parser.add_argument("--markdown", action="store_true", help="measure nothing; print the latest results")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
