@@ -14,20 +14,18 @@ from typing import Final, NamedTuple
 from adapters.base import Delivery, Outcome, Subscription
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
+from bridge.engine.feed import Feed
 from bridge.engine.policy import Policy
+from bridge.engine.replays import Replays
 from bridge.engine.window import Entry, Window
 from bridge.errors import BridgeError, OutcomeUnknown
 
-_RETRY_FETCH: Final = 1.0
-"""Seconds before fetching again from a backend that failed."""
 _RETRY_BURY: Final = 5_000
 """Milliseconds before a dead letter that could not be written is tried again."""
 _WALL_CHECK: Final = 10_000
 """Milliseconds after which the wall clock is looked at again: it may have been set."""
 _REFILLS: Final = 8
 """Windows full of expired messages that one pull looks through before others have their turn."""
-_STALE_REQUESTS: Final = 256
-"""Request ids of ended leases that may pile up before they are forgotten."""
 _log = logging.getLogger("bridge.engine")
 
 Bury = Callable[[Entry], Coroutine[object, object, None]]
@@ -73,15 +71,14 @@ class Group:
         self._loop = asyncio.get_running_loop()
         self._waiters: OrderedDict[Waiter, Want] = OrderedDict()
         self._waiting_requests: dict[str, Waiter] = {}
-        self._answered: dict[str, tuple[Entry, int]] = {}
-        self._fetching: asyncio.Future[list[Delivery]] | None = None
-        self._retry: asyncio.TimerHandle | None = None
+        self._replays = Replays(self.window)
+        self._feed = Feed(subscription, self.window, clock, policy, self._serve)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._handed_out: list[Delivery] = []
         self._burials: set[asyncio.Task[None]] = set()
         self._closed = False
-        self._fetch()
+        self._feed.fill()
 
     @property
     def idle(self) -> bool:
@@ -93,9 +90,9 @@ class Group:
 
         Cancelling a waiting call loses nothing and counts nothing.
         """
-        if want.request_id is not None and (entry := self._replay(want.request_id)) is not None:
-            return entry
-        entry = self._lease(want)
+        entry = None if want.request_id is None else self._replays.find(want.request_id, self._clock.mono())
+        if entry is None:
+            entry = self._lease(want)
         if entry is not None or want.wait == 0 or self._closed:
             return entry
         waiter: Waiter = self._loop.create_future()
@@ -172,12 +169,9 @@ class Group:
         """Hand everything back unharmed and leave the group."""
         self._closed = True
         self.stop_waiting()
-        for timer in (self._timer, self._retry):
-            if timer is not None:
-                timer.cancel()
-        fetching = self._fetching
-        if fetching is not None and not fetching.cancel() and not fetching.cancelled():
-            self._offer(fetching)  # it has ended, and its callback will find the group closed
+        if self._timer is not None:
+            self._timer.cancel()
+        self._feed.close()
         while self._burials:
             await asyncio.wait(self._burials)
         self._tell_handed_out()
@@ -223,7 +217,7 @@ class Group:
         """Lease the best ready message; where none is ready, refill and look again, past what has expired."""
         for _ in range(_REFILLS):
             entry = self.window.lease(mono, wall, duration)
-            if entry is not None or self._fetching is not None or not self._fetch():
+            if entry is not None or self._feed.waiting or not self._feed.fill():
                 return entry
         self._loop.call_soon(self._serve)  # a long run of expired messages: let others have their turn
         return None
@@ -233,24 +227,10 @@ class Group:
         self.window.advance(mono, wall)
         self._counters.leases_ended += self.window.leases_ended - ended
 
-    def _replay(self, request_id: str) -> Entry | None:
-        """Return the entry that an earlier pull of this id was given, while that lease lives."""
-        entry, number = self._answered.get(request_id, (None, -1))
-        if entry is None or self.window.leases.get(number) is not entry or entry.deadline <= self._clock.mono():
-            return None
-        entry.holders += 1
-        return entry
-
-    def _remember(self, request_id: str, entry: Entry) -> None:
-        answered, leases = self._answered, self.window.leases
-        if len(answered) > 2 * len(leases) + _STALE_REQUESTS:
-            self._answered = answered = {r: (e, n) for r, (e, n) in answered.items() if leases.get(n) is e}
-        answered[request_id] = (entry, entry.number)
-
     def _handed(self, entry: Entry, want: Want) -> None:
         self._counters.delivered += 1
         if want.request_id is not None:
-            self._remember(want.request_id, entry)
+            self._replays.remember(want.request_id, entry)
         if entry.attempts > 1:
             self._counters.redelivered += 1
         if self._durable:
@@ -267,8 +247,7 @@ class Group:
     def _moved(self) -> None:
         """Something left the window or came back to it: refill, serve who waits, set the timer."""
         self.touched = self._clock.mono()
-        if self._fetching is None and self.window.size <= self._policy.window // 2:
-            self._fetch()
+        self._feed.fill_when_low()
         self._serve()
 
     def _serve(self) -> None:
@@ -285,44 +264,6 @@ class Group:
             del waiters[waiter]
         self._clean_up()
         self._arm()
-
-    def _fetch(self) -> bool:
-        """Keep one fetch under way while the window has room; whether something came in at once."""
-        policy, window = self._policy, self.window
-        came = False
-        if self._retry is not None:
-            return came
-        while not self._closed and window.size < policy.window and window.bytes < policy.window_bytes:
-            future = self._subscription.fetch(policy.window - window.size, policy.window_bytes - window.bytes)
-            if not future.done():
-                self._fetching = future
-                future.add_done_callback(self._fetched)
-                return came
-            if not self._offer(future):
-                return came
-            came = True
-        return came
-
-    def _fetched(self, future: asyncio.Future[list[Delivery]]) -> None:
-        self._fetching = None
-        if not future.cancelled() and not self._closed and self._offer(future):
-            self._fetch()
-            self._serve()
-
-    def _offer(self, future: asyncio.Future[list[Delivery]]) -> bool:
-        try:
-            self.window.offer(future.result(), self._clock.wall())
-        except BridgeError:
-            if self._retry is None and not self._closed:
-                self._retry = self._loop.call_later(_RETRY_FETCH, self._fetch_again)
-            return False
-        return True
-
-    def _fetch_again(self) -> None:
-        self._retry = None
-        if self._fetching is None:
-            self._fetch()
-            self._serve()
 
     def _clean_up(self) -> None:
         """Settle what expired, bury what was delivered too often."""

@@ -59,9 +59,8 @@ def state(adapter: DurableAdapter) -> dict[str, object]:
             attempts = [cursor.attempts.get(offset, 0) for offset in unsettled]
             found[f"{destination.name}/{partition.number}/{group.name}"] = (unsettled, attempts)
             found[f"{destination.name}/{group.name}"] = group.number
-        found[f"{destination.name}/{partition.number}/spare"] = [
-            offset for _, offset in partition.kept() if offset in partition.spare
-        ]
+        if spare := [offset for _, offset in partition.kept() if offset in partition.spare]:
+            found[f"{destination.name}/{partition.number}/spare"] = spare
     return found
 
 
@@ -179,12 +178,17 @@ async def settle_down(adapter: DurableAdapter, run: Run) -> None:
         for name in list(destination.groups):
             await (await adapter.subscribe(destination.name, name)).close()
     await run.settle_loose()
-    adapter._ring()
-    adapter._sweep_old()  # as the next start will
-    assert adapter._journal is not None
-    adapter._journal.flush()
-    while adapter._journal._writing is not None or adapter._journal.batch or adapter._journal._scheduled:
-        adapter._journal.flush()
+    await written(adapter)
+    for as_the_next_start_will in (adapter._ring, adapter._sweep_old):
+        as_the_next_start_will()
+        await written(adapter)
+
+
+async def written(adapter: DurableAdapter) -> None:
+    journal = adapter._journal
+    assert journal is not None
+    while journal._writing is not None or journal.batch or journal._scheduled:
+        journal.flush()
         await asyncio.sleep(0.001)
 
 

@@ -113,7 +113,7 @@ async def test_ten_thousand_pulls_that_timed_out_leave_nothing_behind(clock: Loo
     assert bench.counters.waiting_pulls == 10_000
     assert set(await asyncio.gather(*pulls)) == {None}
     assert bench.residue() == 0
-    assert not bench.group._answered
+    assert not bench.group._replays._answered
     assert bench.subscription.fetches == 1
     bench.subscription.give(delivery(1))
     await turns()
@@ -285,7 +285,7 @@ async def test_request_ids_of_ended_leases_do_not_pile_up(clock: LoopClock) -> N
         bench.subscription.give(delivery(number))
         await turns(3)
         await bench.group.settle([await bench.got(request_id=f"r{number}")])
-    assert len(bench.group._answered) <= 258
+    assert len(bench.group._replays._answered) <= 258
 
 
 async def test_an_acknowledged_message_is_settled_once_and_gone(clock: LoopClock) -> None:
