@@ -505,6 +505,32 @@ async def test_a_group_that_could_not_be_recorded_is_not_joined(place: Place) ->
     assert place.rows("consumer") == 1
 
 
+async def test_a_group_that_was_never_recorded_leaves_nothing_behind(place: Place) -> None:
+    adapter = await place.start()
+    await publish(adapter, b"a")
+    disk = Faulty(adapter)
+    disk.failures = 2
+    with pytest.raises(OutcomeUnknown):
+        await adapter.subscribe("orders", "g", latest=True)
+    await publish(adapter, b"b")
+    adapter = await place.crash()
+    assert bodies(await fetch(await adapter.subscribe("orders", "g"))) == [b"a", b"b"]
+
+
+async def test_a_forgotten_group_leaves_nothing_behind(place: Place) -> None:
+    adapter = await place.start(retention=50)
+    group = await adapter.subscribe("orders", "g")
+    await publish(adapter, b"a")
+    got = await fetch(group)
+    await group.close()
+    await until(lambda: adapter.gauges()["groups"] == 0)
+    await group.settle(got, Outcome.SETTLED)
+    await group.settle(got, Outcome.LEASED)
+    adapter = await place.restart()
+    await publish(adapter, b"b", partition=0)
+    assert bodies(await fetch(await adapter.subscribe("orders", "g"))) == [b"b"]
+
+
 async def test_closing_on_a_broken_disk_ends(place: Place) -> None:
     adapter = await place.start()
     disk = Faulty(adapter)

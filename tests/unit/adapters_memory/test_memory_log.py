@@ -108,15 +108,16 @@ class LogMachine(RuleBasedStateMachine):
         self.ends[destination, partition] = offset + 1
         self.kept[destination, partition, offset] = (self.now, body)
 
-    @rule(destination=st.sampled_from(DESTINATIONS), name=st.sampled_from(GROUPS))
-    def subscribe(self, destination: str, name: str) -> None:
+    @rule(destination=st.sampled_from(DESTINATIONS), name=st.sampled_from(GROUPS), latest=st.booleans())
+    def subscribe(self, destination: str, name: str, latest: bool) -> None:
         key = (destination, name)
         if key not in self.groups and len(self.groups) >= 4:
             with pytest.raises(BackendFull, match="max_groups=4"):
-                self.log.group(self.log.destination(destination), name, self.now, latest=False)
+                self.log.group(self.log.destination(destination), name, self.now, latest=latest)
             return
-        group = self.log.group(self.log.destination(destination), name, self.now, latest=False)
-        model = self.groups.setdefault(key, ModelGroup(idle_since=self.now))
+        group = self.log.group(self.log.destination(destination), name, self.now, latest=latest)
+        skipped = {place for place in self.kept if latest and place[0] == destination}
+        model = self.groups.setdefault(key, ModelGroup(settled=skipped, idle_since=self.now))
         group.live = model.live = True
 
     @precondition(lambda self: self.groups)
@@ -246,20 +247,20 @@ def test_fetch_stops_before_the_bytes_are_exceeded_but_gives_one() -> None:
     log, room = filled(0)
     for size in (50, 60, 10):
         append(log, room, Message("orders", b"x" * size, partition=0), 0)
-    group = log.group(log.destination("orders"), "g", 0, latest=False)
+    group = log.group(log.destination("orders"), "g", 0)
     assert [len(b) for b in bodies(group.fetch(10, 5))] == [50]
     assert [len(b) for b in bodies(group.fetch(10, 70))] == [60, 10]
 
 
 def test_fetch_exactly_the_bytes_allowed() -> None:
     log, _ = filled(4)
-    group = log.group(log.destination("orders"), "g", 0, latest=False)
+    group = log.group(log.destination("orders"), "g", 0)
     assert bodies(group.fetch(10, 3)) == [b"0", b"1", b"2"]
 
 
 def test_released_come_before_newer_in_offset_order() -> None:
     log, _ = filled(12)
-    group = log.group(log.destination("orders"), "g", 0, latest=False)
+    group = log.group(log.destination("orders"), "g", 0)
     first = [delivery for delivery in group.fetch(6, 1 << 20) if delivery.partition == 0]
     for delivery in reversed(first):
         group.cursors[0].release(delivery.position, 2)
@@ -270,7 +271,7 @@ def test_released_come_before_newer_in_offset_order() -> None:
 
 def test_releasing_what_was_never_fetched_is_harmless() -> None:
     log, _ = filled(4)
-    group = log.group(log.destination("orders"), "g", 0, latest=False)
+    group = log.group(log.destination("orders"), "g", 0)
     group.cursors[0].release(1, 1)
     group.cursors[0].release(77, 1)
     assert bodies(group.fetch(9, 99)) == [b"0", b"1", b"2", b"3"]
@@ -278,7 +279,7 @@ def test_releasing_what_was_never_fetched_is_harmless() -> None:
 
 def test_settling_what_was_never_there_is_harmless() -> None:
     log, room = filled(2)
-    group = log.group(log.destination("orders"), "g", 0, latest=False)
+    group = log.group(log.destination("orders"), "g", 0)
     log.settle(group, 0, 55)
     append(log, room, Message("orders", b"new", partition=0), 5)
     assert bodies(group.fetch(9, 99)) == [b"0", b"1", b"new"]
@@ -288,7 +289,7 @@ def test_full_says_which_limit_and_who_holds_most_back() -> None:
     log, room = filled(10, max_messages=10)
     with pytest.raises(BackendFull, match=r"max_messages=10 .*'orders' has 10 messages and no group yet\."):
         append(log, room, Message("orders", partition=0), 0)
-    group = log.group(log.destination("orders"), "slow", 0, latest=False)
+    group = log.group(log.destination("orders"), "slow", 0)
     log.settle(group, 0, 2)  # not the oldest, and yet it may go
     append(log, room, Message("orders", b"fits", partition=0), 0)
     with pytest.raises(BackendFull, match=r"group 'slow' of 'orders' has 10 messages to settle"):
@@ -303,23 +304,42 @@ def test_max_bytes_counts_the_overhead() -> None:
 
 def test_evicted_are_the_oldest_across_partitions() -> None:
     log, room = filled(SLICE + 40, max_messages=SLICE + 40)
-    group = log.group(log.destination("orders"), "g", 0, latest=False)
+    group = log.group(log.destination("orders"), "g", 0)
     for delivery in group.fetch(SLICE + 30, 1 << 20):
         log.settle(group, delivery.partition, delivery.position)
     append(log, room, Message("orders", b"new", partition=0), 0)
-    late = log.group(log.destination("orders"), "late", 0, latest=False)
+    late = log.group(log.destination("orders"), "late", 0)
     assert bodies(late.fetch(2, 99)) == [b"%d" % SLICE, b"%d" % (SLICE + 1)]
     assert room.dropped_when_full == SLICE
 
 
 def test_a_late_group_is_owed_what_all_others_settled() -> None:
     log, room = filled(10, max_messages=10)
-    group = log.group(log.destination("orders"), "early", 0, latest=False)
+    group = log.group(log.destination("orders"), "early", 0)
     for delivery in group.fetch(10, 1 << 20):
         log.settle(group, delivery.partition, delivery.position)
-    log.group(log.destination("orders"), "late", 0, latest=False)
+    log.group(log.destination("orders"), "late", 0)
     with pytest.raises(BackendFull, match="group 'late' of 'orders' has 10"):
         append(log, room, Message("orders", partition=0), 0)
+
+
+def test_a_forgotten_group_counts_no_more() -> None:
+    log, room = filled(4, max_messages=4, retention=100)
+    gone, stays = (log.group(log.destination("orders"), name, 0) for name in ("gone", "stays"))
+    stays.live = True
+    held = gone.fetch(4, 1 << 20)
+    assert log.forget_idle(101) == [gone]
+    for delivery in held:
+        log.settle(gone, delivery.partition, delivery.position)
+    with pytest.raises(BackendFull, match="group 'stays' of 'orders' has 4"):
+        append(log, room, Message("orders", partition=0), 5)
+
+
+def test_what_the_only_group_skipped_may_go() -> None:
+    log, room = filled(4, max_messages=4)
+    log.group(log.destination("orders"), "g", 0, latest=True)
+    append(log, room, Message("orders", partition=0), 5)
+    assert room.messages == 1
 
 
 def test_a_late_group_reads_across_what_was_dropped() -> None:
@@ -340,7 +360,7 @@ def test_a_late_group_reads_across_what_was_dropped() -> None:
 
 def test_one_stuck_message_does_not_keep_the_rest() -> None:
     log, room = filled(1, max_messages=1000)
-    group = log.group(log.destination("orders"), "g", 0, latest=False)
+    group = log.group(log.destination("orders"), "g", 0)
     (stuck,) = group.fetch(1, 99)
     for number in range(20_000):
         append(log, room, Message("orders", partition=0), number)
