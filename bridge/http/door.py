@@ -120,7 +120,7 @@ class _Exchange:
         chunks: list[bytes] = []
         size = 0
         try:
-            with self._deadline:
+            with self._deadline.watch():
                 more = True
                 while more:
                     event = await self._receive()
