@@ -50,7 +50,7 @@ class MemoryAdapter:
         self._run()
 
     def publish(self, message: Message) -> asyncio.Future[Stored]:
-        """Keep one message. The future raises `BackendFull`, `PartitionUnknown` or `BackendUnavailable`."""
+        """Keep one message. The future raises `NotStored`, `PartitionUnknown` or `BodyTooLarge`."""
         now = wall()
         try:
             future: asyncio.Future[Stored] = self._running().create_future()

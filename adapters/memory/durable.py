@@ -154,9 +154,10 @@ class DurableAdapter(MemoryAdapter):
         self._arm()
 
     def _stored(self, store: Store, error: BridgeError | None, now: int) -> None:
-        promised = store.future is not None and store.future.done()
-        if error is None or (promised and store.held_as is None):
-            # answered under durability 0 it was promised to memory, which has it
+        future = store.future
+        promised = future is not None and future.done() and not future.cancelled()
+        if error is None or promised:
+            # a message answered before its commit, under durability 0, was promised to memory and no more
             if store.offset is None:
                 self._log.hold(store.destination, store.record, store.due, store.sequence)
             else:
@@ -166,8 +167,8 @@ class DurableAdapter(MemoryAdapter):
             self._log.hold(store.destination, store.record, now + _RETRY, store.held_as)
         else:
             self._room.refund(store.record)
-        if store.future is not None:
-            _answer(store.future, Stored(store.partition.number, store.offset), error)
+        if future is not None:
+            _answer(future, Stored(store.partition.number, store.offset), error)
 
     def _settled(self, settlement: Settlement) -> None:
         group = settlement.group

@@ -127,7 +127,7 @@ class Journal:
                 break  # the loop was closed without closing the adapter: what was confirmed is on disk
         self._connection.close()
         self._directory.close()
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stopped.set_result, None)
 
     def _write(self, batch: Batch) -> Result:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from adapters.memory.log import Destination, Log
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition, Record, footprint
-from bridge.errors import BackendFull
+from bridge.errors import BackendFull, BodyTooLarge
 
 SLICE: Final = 512
 """Messages dropped at one time, about 1 ms: neither a full backend nor an old one stops the loop for longer."""
@@ -44,9 +44,11 @@ class Room:
         self._blamed_at = -_BLAME
 
     def admit(self, record: Record, now: int) -> None:
-        """Count a message in, dropping what may go if need be. Raises `BackendFull`."""
+        """Count a message in, dropping what may go if need be. Raises `BackendFull`, or `BodyTooLarge` for good."""
         size = footprint(record)
         options = self._options
+        if size > options.max_bytes:
+            raise BodyTooLarge(f"The message takes {size} bytes; the memory backend has max_bytes={options.max_bytes}.")
         while self.messages >= options.max_messages or self.bytes + size > options.max_bytes:
             # a full backend is asked often: with nothing to drop, each of the two answers is one comparison
             if not self._evict() and not (now - self._oldest > options.retention and self.expire(now)):

@@ -13,7 +13,7 @@ from adapters.memory.log import Log
 from adapters.memory.options import Options, parse
 from adapters.memory.partition import footprint, pack
 from adapters.memory.room import SLICE, Room
-from bridge.errors import BackendFull, PartitionUnknown
+from bridge.errors import BackendFull, BodyTooLarge, PartitionUnknown
 from bridge.message import Message
 
 DESTINATIONS = ("orders", "payments")
@@ -300,6 +300,15 @@ def test_max_bytes_counts_the_overhead() -> None:
     log, room = filled(3, max_bytes=3 * footprint(pack(Message("orders", b"0", partition=0))))
     with pytest.raises(BackendFull, match="max_bytes"):
         append(log, room, Message("orders", b"3", partition=1), 0)
+
+
+def test_a_message_that_could_never_fit_drops_nothing() -> None:
+    log, room = filled(1, max_bytes=2000)
+    group = log.group(log.destination("orders"), "g", 0)
+    log.settle(group, 0, 0)
+    with pytest.raises(BodyTooLarge, match="max_bytes=2000"):
+        append(log, room, Message("orders", b"x" * 2000, partition=0), 0)
+    assert room.messages == 1
 
 
 def test_evicted_are_the_oldest_across_partitions() -> None:
