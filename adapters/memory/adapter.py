@@ -60,7 +60,7 @@ class MemoryAdapter:
         except BridgeError as error:
             return failed(error)
         sequence = self._log.next_sequence()
-        if is_delayed(message, now):
+        if message.due > now:
             self._log.hold(destination, record, message.due, sequence)
             self._arm()
             future.set_result(Stored(partition.number, None))
@@ -226,8 +226,3 @@ def failed(error: BridgeError) -> asyncio.Future[Any]:
 def wall() -> int:
     """Now, in whole milliseconds since 1970: rounded down, so that nothing is early by a fraction."""
     return time_ns() // 1_000_000
-
-
-def is_delayed(message: Message, now: int) -> bool:
-    """Whether a message asked for a delay and is not due; a producer's fast clock alone holds nothing back."""
-    return bool(message.delay_time) and message.due > now

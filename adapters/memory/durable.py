@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from adapters.base import Delivery, Outcome, Stored
-from adapters.memory.adapter import MemoryAdapter, failed, features, is_delayed, wall
+from adapters.memory.adapter import MemoryAdapter, failed, features, wall
 from adapters.memory.batch import Batch, Join, Settlement, Store
 from adapters.memory.files import Directory
 from adapters.memory.group import Group
@@ -73,7 +73,7 @@ class DurableAdapter(MemoryAdapter):
             self._room.admit(record, now)
         except BridgeError as error:
             return failed(error)
-        offset = None if is_delayed(message, now) else partition.reserve()
+        offset = None if message.due > now else partition.reserve()
         if message.durability == 0:
             future.set_result(Stored(partition.number, offset))
         sequence = self._log.next_sequence()

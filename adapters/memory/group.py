@@ -37,7 +37,7 @@ class Cursor:
             return False
         self.settled.add(offset)
         self.attempts.pop(offset, None)
-        if offset == self.low:
+        if offset == self.partition.following(self.low):  # beyond `low` where a failed commit left a gap
             self.advance()
         return True
 

@@ -162,7 +162,6 @@ class _Reader:
         for group in groups.values():
             for cursor in group.cursors:
                 cursor.trim()
-            group.rewind()
 
     def _commits(self) -> int:
         if not _has_tables(self._connection):

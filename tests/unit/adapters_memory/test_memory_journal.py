@@ -479,6 +479,20 @@ async def test_a_commit_that_failed_is_unknown_unless_a_later_one_overwrote_it(p
     ]
 
 
+async def test_a_gap_left_by_a_failed_commit_does_not_stop_the_cursor(place: Place) -> None:
+    adapter = await place.start(partitions=1)
+    group = await adapter.subscribe("orders", "g")
+    disk = Faulty(adapter)
+    disk.failures = 1
+    with pytest.raises(BackendUnavailable):
+        await publish(adapter, b"lost")
+    await publish(adapter, b"a", b"b")
+    await group.settle(await fetch(group), Outcome.SETTLED)
+    assert group.group.cursors[0].low == 3
+    await adapter.close()
+    assert place.rows("settled") == 0
+
+
 async def test_what_nobody_waits_for_is_written_when_the_disk_is_back(place: Place) -> None:
     adapter = await place.start(partitions=1)
     group = await adapter.subscribe("orders", "g")

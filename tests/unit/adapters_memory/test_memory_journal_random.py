@@ -57,7 +57,8 @@ def state(adapter: DurableAdapter) -> dict[str, object]:
             cursor = group.cursors[partition.number]
             unsettled = [offset for _, offset in partition.kept() if not cursor.has_settled(offset)]
             attempts = [cursor.attempts.get(offset, 0) for offset in unsettled]
-            found[f"{destination.name}/{partition.number}/{group.name}"] = (unsettled, attempts)
+            low = partition.following(cursor.low) if unsettled else None
+            found[f"{destination.name}/{partition.number}/{group.name}"] = (low, unsettled, attempts)
             found[f"{destination.name}/{group.name}"] = group.number
         if spare := [offset for _, offset in partition.kept() if offset in partition.spare]:
             found[f"{destination.name}/{partition.number}/spare"] = spare
