@@ -228,6 +228,21 @@ async def test_before_start_and_after_close_nothing_is_stored(tmp_path: Path) ->
                 await subscription.settle([], Outcome.SETTLED)
 
 
+async def test_what_was_fetched_before_a_close_means_nothing_after_it(start: Open) -> None:
+    adapter = await start()
+    await publish(adapter, b"old")
+    group = await adapter.subscribe("orders", "g")
+    old = await fetch(group)
+    await adapter.close()
+    await adapter.start()
+    await publish(adapter, b"new")
+    again = await adapter.subscribe("orders", "g")
+    await group.settle(old, Outcome.SETTLED)
+    await group.settle(old, Outcome.RELEASED)
+    assert not adapter._log.spare
+    assert b"new" in bodies(await fetch(again))
+
+
 async def test_a_partition_that_is_none(start: Open) -> None:
     adapter = await start(partitions=4)
     for partition in (4, -1, None):

@@ -17,7 +17,9 @@ import pytest_asyncio
 
 from adapters.base import Delivery, Outcome, Stored, Subscription
 from adapters.memory import connect, journal
+from adapters.memory.batch import Batch
 from adapters.memory.durable import DurableAdapter
+from adapters.memory.recovery import recover
 from bridge.errors import BackendFull, BackendUnavailable, OutcomeUnknown
 from bridge.message import Message
 
@@ -148,6 +150,19 @@ async def test_rows_below_the_cursor_go(place: Place) -> None:
     assert (place.rows("settled"), place.rows("attempt"), place.rows("cursor")) == (0, 0, 1)
 
 
+async def test_the_cursor_goes_on_where_a_kill_left_it(place: Place) -> None:
+    adapter = await place.start(partitions=1)
+    group = await adapter.subscribe("orders", "g")
+    await publish(adapter, b"a", b"b", b"c")
+    await group.settle((await fetch(group))[:2], Outcome.SETTLED)
+    adapter = await place.crash()
+    assert place.rows("settled") == 2, "where the cursor is was not written yet"
+    group = await adapter.subscribe("orders", "g")
+    await group.settle(await fetch(group), Outcome.SETTLED)
+    await adapter.close()
+    assert place.rows("settled") == 0
+
+
 async def test_readable_only_after_the_commit(place: Place) -> None:
     adapter = await place.start()
     group = await adapter.subscribe("orders", "g")
@@ -175,6 +190,14 @@ async def test_durability_0_is_answered_at_once_and_still_written(place: Place) 
     assert not first.done()
     adapter = await place.restart()
     assert bodies(await fetch(await adapter.subscribe("orders", "g"))) == [b"a", b"b"]
+
+
+async def test_every_commit_is_synced(place: Place) -> None:
+    adapter = await place.start()
+    assert adapter._journal is not None
+    connection = adapter._journal._connection
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,), "FULL: fsync with each commit"
 
 
 async def test_one_commit_for_all_that_came_meanwhile(place: Place) -> None:
@@ -290,19 +313,38 @@ async def test_a_second_adapter_of_this_process_too(place: Place) -> None:
     await place.start()
 
 
-async def test_a_start_that_is_cancelled_unlocks(place: Place) -> None:
+async def test_a_start_that_is_cancelled_unlocks_once_its_thread_is_done(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, finish = threading.Event(), threading.Event()
+    connections: list[sqlite3.Connection] = []
+
+    def slowly(*arguments: Any) -> tuple[sqlite3.Connection, int]:  # noqa: ANN401 - those of recover
+        reading.set()
+        finish.wait(20)
+        connection, commits = recover(*arguments)
+        connections.append(connection)
+        return connection, commits
+
+    monkeypatch.setattr("adapters.memory.durable.recover", slowly)
     task = asyncio.ensure_future(place.start())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await until(reading.is_set)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    monkeypatch.undo()
+    with pytest.raises(BackendUnavailable, match="in use"):
+        await place.start()
+    finish.set()
+    await until(lambda: connections)
     async with asyncio.timeout(10):
         while True:
             with contextlib.suppress(BackendUnavailable):
                 await place.start()
                 break
             await asyncio.sleep(0.01)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connections[0].execute("SELECT 1")
 
 
 async def test_close_ends_the_thread(place: Place) -> None:
@@ -322,6 +364,7 @@ async def test_close_commits_what_is_on_its_way(place: Place) -> None:
     group.settle(got[1:], Outcome.LEASED)
     settled = group.settle(got[:1], Outcome.SETTLED)
     stored = adapter.publish(message(b"c"))
+    await asyncio.wait_for(adapter.close(), 10)
     await asyncio.wait_for(asyncio.gather(adapter.close(), adapter.close()), 10)
     assert settled.result() is None
     assert stored.result() == Stored(0, 2)
@@ -343,7 +386,29 @@ async def test_the_queue_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatc
     futures = [adapter.publish(message(b"x" * 5000)), adapter.publish(message(b"x"))]
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Stored, BackendFull]
+    monkeypatch.setattr(journal, "QUEUE_BYTES", 9000)
+    futures = [adapter.publish(message(b"x" * 4000)) for _ in range(5)]
+    outcomes = await asyncio.gather(*futures, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Stored] * 2 + [BackendFull] * 3
     await publish(adapter, b"x")
+
+
+def test_what_could_not_be_written_waits_for_the_next_batch() -> None:
+    older, newer = Batch(), Batch()
+    older.attempts, newer.attempts = {(1, 0, 5): 1, (1, 0, 6): 1}, {(1, 0, 5): 2}
+    older.lows, newer.lows = {(1, 0): 5, (1, 1): 5}, {(1, 0): 6}
+    older.tails, newer.tails = {(1, 0): 7, (1, 1): 7}, {(1, 0): 8}
+    older.dropped, newer.dropped = [1], [2]
+    older.forgotten_offsets, newer.forgotten_offsets = [(1, 0, 1)], [(1, 0, 2)]
+    older.forgotten_groups, newer.forgotten_groups = [3], [4]
+    newer.inherit(older)
+    assert newer.attempts == {(1, 0, 5): 2, (1, 0, 6): 1}
+    assert newer.lows == {(1, 0): 6, (1, 1): 5}
+    assert newer.tails == {(1, 0): 8, (1, 1): 7}
+    assert newer.dropped == [1, 2]
+    assert newer.forgotten_offsets == [(1, 0, 1), (1, 0, 2)]
+    assert newer.forgotten_groups == [3, 4]
+    assert not newer.awaited
 
 
 def limit_pages(adapter: DurableAdapter, pages: int | None) -> None:
