@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Self
 
 from adapters.base import Adapter
 from bridge.engine.clock import Clock
+from bridge.engine.consumer import Consumer, Terms
 from bridge.engine.counters import Counters
 from bridge.engine.group import Group, Want
 from bridge.engine.names import check_name, dead_letter_of, is_dead_letter
@@ -71,6 +72,7 @@ class Engine:
         self._groups: dict[GroupName, asyncio.Future[Group]] = {}
         self._leaving: dict[GroupName, asyncio.Future[None]] = {}
         self._by_number: dict[int, tuple[GroupName, Group]] = {}
+        self._consumers: set[Consumer] = set()
         self._numbers: dict[GroupName, int] = {}
         self._next_number = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,15 +113,7 @@ class Engine:
 
         Under ack it is leased; without, "the message is settled before it is sent (at most once)".
         """
-        self._check_ready()
-        if self.draining:
-            raise Draining("The bridge is stopping and hands out no more messages.")
-        if want.wait and self.counters.waiting_pulls >= self._policy.waiting_pulls:
-            raise TooManyInFlight(f"{self._policy.waiting_pulls} pulls are waiting already.", retry_after=5)
-        group = await self._group(name)
-        if self.draining:
-            raise Draining("The bridge is stopping and hands out no more messages.")
-        group_number = self._numbers[name]
+        group, group_number = await self._joined(name, waits=want.wait != 0)
         entry = await group.lease(want)
         if entry is None:
             return None
@@ -135,6 +129,17 @@ class Engine:
             group.undo(entry, number)
             raise
         return Pulled(message, None, 0, lambda: None)
+
+    async def consume(self, name: GroupName, terms: Terms) -> Consumer:
+        """Open a standing consumer; whoever opens it closes it."""
+        group, group_number = await self._joined(name, waits=True)
+
+        def write_receipt(entry: Entry) -> str:
+            return self._receipts.write(Receipt(group_number, entry.number))
+
+        consumer = Consumer(group, self._clock, terms, write_receipt, lambda: self._consumers.discard(consumer))
+        self._consumers.add(consumer)
+        return consumer
 
     async def ack(self, receipts: Sequence[str], named: GroupName | None) -> None:
         """Settle leases for good; one that was acknowledged before is done already."""
@@ -156,8 +161,10 @@ class Engine:
         self._each_live(receipts, named, lambda group, entry: group.extend(entry, duration))
 
     def drain(self) -> None:
-        """Become not ready, hand out nothing more, answer the pulls that wait."""
+        """Become not ready, hand out nothing more, answer the pulls that wait, end the streams."""
         self.draining = True
+        for consumer in tuple(self._consumers):
+            consumer.stop()
         for _, group in self.groups:
             group.stop_waiting()
 
@@ -176,6 +183,20 @@ class Engine:
     def _check_ready(self) -> None:
         if self.trouble is not None:
             raise BackendUnavailable(f"The backend is not ready: {self.trouble}.")
+
+    async def _joined(self, name: GroupName, *, waits: bool) -> tuple[Group, int]:
+        """Return a group and its number for somebody who is going to take messages, perhaps after waiting."""
+        self._check_ready()
+        self._check_takes(waits=waits)
+        group = await self._group(name)
+        self._check_takes(waits=waits)  # joining may have taken a while
+        return group, self._numbers[name]
+
+    def _check_takes(self, *, waits: bool) -> None:
+        if self.draining:
+            raise Draining("The bridge is stopping and hands out no more messages.")
+        if waits and self.counters.waiting_pulls >= self._policy.waiting_pulls:
+            raise TooManyInFlight(f"{self._policy.waiting_pulls} pulls and streams are waiting already.", retry_after=5)
 
     async def _group(self, name: GroupName) -> Group:
         """Return the group, joining it first if this is the first pull: later ones wait for the same joining."""

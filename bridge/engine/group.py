@@ -17,7 +17,7 @@ from bridge.engine.counters import Counters
 from bridge.engine.feed import Feed
 from bridge.engine.policy import Policy
 from bridge.engine.replays import Replays
-from bridge.engine.window import Entry, Window
+from bridge.engine.window import Entry, Keeper, Window
 from bridge.errors import BridgeError, OutcomeUnknown
 
 _RETRY_BURY: Final = 5_000
@@ -36,10 +36,12 @@ class Want(NamedTuple):
 
     duration: int
     """How long the message shall be the consumer's, ms."""
-    wait: int = 0
-    """How long to wait for one, ms."""
+    wait: int | None = 0
+    """How long to wait for one, ms. None: until the group is closed."""
     request_id: str | None = None
     """"A repeated pull with the same id returns the same message while its lease lives"."""
+    keeper: Keeper | None = None
+    """Who keeps the lease alive."""
 
 
 Waiter = asyncio.Future[Entry | None]
@@ -62,6 +64,8 @@ class Group:
         self.window = Window(max_deliveries)
         self.touched = clock.mono()
         """When somebody last pulled or settled, mono."""
+        self.consumers = 0
+        """Standing consumers: streams and callbacks."""
         self._subscription = subscription
         self._clock = clock
         self._policy = policy
@@ -82,8 +86,9 @@ class Group:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits, holds a lease, is being buried, or sits out the pause after a nack."""
-        return not (self._waiters or self.window.leases or self._burials or self.window.paused)
+        """Whether nobody consumes, waits, holds a lease, is being buried, or sits out the pause after a nack."""
+        busy = self.consumers or self._waiters or self.window.leases or self._burials or self.window.paused
+        return not busy
 
     async def lease(self, want: Want) -> Entry | None:
         """Hand out the best ready message, waiting for one as long as `want` says.
@@ -92,7 +97,7 @@ class Group:
         """
         entry = None if want.request_id is None else self._replays.find(want.request_id, self._clock.mono())
         if entry is None:
-            entry = self._lease(want)
+            entry = next(iter(self.lease_now(want, 1, 1)), None)
         if entry is not None or want.wait == 0 or self._closed:
             return entry
         waiter: Waiter = self._loop.create_future()
@@ -102,7 +107,7 @@ class Group:
             _give_up(self._waiting_requests.get(want.request_id))
             self._waiting_requests[want.request_id] = waiter
         self._counters.waiting_pulls += 1
-        timeout = self._loop.call_later(want.wait / 1000, _give_up, waiter)
+        timeout = None if want.wait is None else self._loop.call_later(want.wait / 1000, _give_up, waiter)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -110,11 +115,27 @@ class Group:
                 self.undo(late, late.number)
             raise
         finally:
-            timeout.cancel()
+            if timeout is not None:
+                timeout.cancel()
             self._waiters.pop(waiter, None)
             if want.request_id is not None and self._waiting_requests.get(want.request_id) is waiter:
                 del self._waiting_requests[want.request_id]
             self._counters.waiting_pulls -= 1
+
+    def lease_now(self, want: Want, limit: int, max_bytes: int) -> list[Entry]:
+        """Hand out what is ready now, best first: at most `limit`, stopping once the bodies reach `max_bytes`."""
+        self.touched = mono = self._clock.mono()
+        wall = self._clock.wall()
+        self._advance(mono, wall)
+        entries: list[Entry] = []
+        while len(entries) < limit and max_bytes > 0 and (entry := self._best(mono, wall, want)) is not None:
+            entries.append(entry)
+            max_bytes -= len(entry.delivery.message.body)
+        self._clean_up()
+        self._arm()
+        for entry in entries:
+            self._handed(entry, want)
+        return entries
 
     async def settle(self, entries: list[Entry]) -> None:
         """Acknowledge leased entries; returns when the backend has recorded it. Raises the error tree."""
@@ -147,8 +168,20 @@ class Group:
             return
         entry.holders -= 1
         if not entry.holders:
-            self.window.undo(entry)
+            self.window.undo(entry, self._clock.mono(), 0)
             self._moved()
+
+    def put_off(self, entry: Entry, delay: int) -> None:
+        """Give a leased entry back for `delay` ms without counting it as a delivery: its consumer asked for a pause."""
+        self.window.undo(entry, self._clock.mono(), delay)
+        self._moved()
+
+    def hand_back(self, entries: list[Entry]) -> None:
+        """Make leased entries ready again: their consumer is gone."""
+        mono = self._clock.mono()
+        for entry in entries:
+            self.window.release(entry, mono, 0)
+        self._moved()
 
     def extend(self, entry: Entry, duration: int) -> None:
         """Let a lease last `duration` ms from now."""
@@ -202,21 +235,10 @@ class Group:
                 raise OutcomeUnknown("The backend has not confirmed the acknowledgement; repeat it.")
         future.result()
 
-    def _lease(self, want: Want) -> Entry | None:
-        self.touched = mono = self._clock.mono()
-        wall = self._clock.wall()
-        self._advance(mono, wall)
-        entry = self._best(mono, wall, want.duration)
-        self._clean_up()
-        self._arm()
-        if entry is not None:
-            self._handed(entry, want)
-        return entry
-
-    def _best(self, mono: int, wall: int, duration: int) -> Entry | None:
+    def _best(self, mono: int, wall: int, want: Want) -> Entry | None:
         """Lease the best ready message; where none is ready, refill and look again, past what has expired."""
         for _ in range(_REFILLS):
-            entry = self.window.lease(mono, wall, duration)
+            entry = self.window.lease(mono, wall, want.duration, want.keeper)
             if entry is not None or self._feed.waiting or not self._feed.fill():
                 return entry
         self._loop.call_soon(self._serve)  # a long run of expired messages: let others have their turn
@@ -256,7 +278,7 @@ class Group:
         while waiters:
             waiter, want = next(iter(waiters.items()))
             if not waiter.done():
-                entry = self._best(mono, wall, want.duration)
+                entry = self._best(mono, wall, want)
                 if entry is None:
                     break
                 self._handed(entry, want)

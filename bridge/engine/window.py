@@ -7,7 +7,7 @@ or on its way to the dead-letter destination.
 
 from collections import deque
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Final, Protocol
 
 from adapters.base import Delivery
 from bridge.errors import LeaseEnded
@@ -22,11 +22,22 @@ _STALE_TIMERS: Final = 1024
 Lane = tuple[int, str]
 
 
+class Keeper(Protocol):
+    """Whoever keeps leases alive for as long as he lives himself: a push stream, a callback."""
+
+    renewal: int
+    """Milliseconds by which a lease that comes to its end is prolonged; 0: it ends."""
+
+    def ended(self, entry: "Entry") -> None:
+        """Note that a lease is over, however it ended. Called in the middle of a change: touch nothing else."""
+        ...
+
+
 class Entry:
     """One delivery inside the window."""
 
     __slots__ = (
-        *("attempts", "deadline", "delivery", "expires", "holders"),
+        *("attempts", "deadline", "delivery", "expires", "holders", "keeper"),
         *("lane", "number", "order", "priority", "settling"),
     )
 
@@ -46,6 +57,7 @@ class Entry:
         """When the lease or the pause ends, mono."""
         self.holders = 0
         """Answers that carry this lease: more than one after a pull was repeated."""
+        self.keeper: Keeper | None = None
         self.settling = False
         """The backend is recording the acknowledgement: the lease cannot end meanwhile."""
 
@@ -98,7 +110,7 @@ class Window:
             else:
                 self._queue(entry)
 
-    def lease(self, mono: int, wall: int, duration: int) -> Entry | None:
+    def lease(self, mono: int, wall: int, duration: int, keeper: Keeper | None = None) -> Entry | None:
         """Hand out the best ready entry for `duration` ms: highest priority first, then the order of arrival.
 
         "Never handed out after expireTime": expired entries met on the way are dropped.
@@ -112,6 +124,7 @@ class Window:
                 continue
             entry.attempts += 1
             entry.holders = 1
+            entry.keeper = keeper
             self._start(entry, self.leases, mono + duration, 0)
             return entry
         return None
@@ -119,7 +132,7 @@ class Window:
     def find(self, number: int, mono: int) -> Entry | None:
         """Return the live lease of that number, None when it was acknowledged. Raises `LeaseEnded` otherwise."""
         entry = self.leases.get(number)
-        if entry is not None and (entry.deadline > mono or entry.settling):
+        if entry is not None and (entry.deadline > mono or entry.settling or _renewal(entry)):
             return entry
         index = number - self._fates_from
         if entry is None and 0 <= index < len(self._fates) and self._fates[index] == _SETTLED:
@@ -128,8 +141,8 @@ class Window:
 
     def finish(self, entry: Entry) -> None:
         """End a lease as acknowledged: the backend has recorded it. Doing it twice is harmless."""
-        if self.leases.pop(entry.number, None) is not None:
-            self._fate(entry.number, _SETTLED)
+        if entry.number in self.leases:
+            self._end_lease(entry, _SETTLED)
             self.close(entry)
 
     def release(self, entry: Entry, mono: int, delay: int) -> None:
@@ -140,11 +153,10 @@ class Window:
         else:
             self._make_ready(entry)
 
-    def undo(self, entry: Entry) -> None:
-        """Take back a lease that nobody received: it does not count as a delivery."""
-        self._end_lease(entry)
+    def undo(self, entry: Entry, mono: int, delay: int) -> None:
+        """Release a lease that nobody received, or that its consumer put off: it does not count as a delivery."""
         entry.attempts -= 1
-        self._make_ready(entry)
+        self.release(entry, mono, delay)
 
     def extend(self, entry: Entry, deadline: int) -> None:
         """Let a lease end at `deadline` (mono) instead, sooner or later than before."""
@@ -180,6 +192,9 @@ class Window:
             elif entry.settling:
                 heappush(timers, (mono + 1000, number))
             elif entry.deadline <= mono:
+                if renewal := _renewal(entry):
+                    self.extend(entry, mono + renewal)
+                    continue
                 self.leases_ended += 1
                 self._end_lease(entry)
                 self._make_ready(entry)
@@ -249,11 +264,18 @@ class Window:
         else:
             heappush(timers, (deadline, number))
 
-    def _end_lease(self, entry: Entry) -> None:
+    def _end_lease(self, entry: Entry, fate: int = _ENDED) -> None:
         del self.leases[entry.number]
-        self._fate(entry.number, _ENDED)
+        self._fate(entry.number, fate)
+        if (keeper := entry.keeper) is not None:
+            entry.keeper = None
+            keeper.ended(entry)
 
     def _fate(self, number: int, fate: int) -> None:
         index = number - self._fates_from
         if index >= 0:
             self._fates[index] = fate
+
+
+def _renewal(entry: Entry) -> int:
+    return entry.keeper.renewal if entry.keeper is not None else 0

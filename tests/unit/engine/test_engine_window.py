@@ -189,7 +189,7 @@ class WindowMachine(RuleBasedStateMachine):
     def undo(self, data: st.DataObject) -> None:
         record = data.draw(st.sampled_from([r for r in self.leased() if not r.settling]))
         assert record.entry is not None
-        self.window.undo(record.entry)
+        self.window.undo(record.entry, self.mono, 0)
         record.place = "here"
         record.attempts -= 1
 
