@@ -118,6 +118,13 @@ class Forbidden(Rejected):
     status = 403
 
 
+class CallbackRefused(Rejected):
+    """A callback URL that the settings do not allow."""
+
+    code = "callback-refused"
+    status = 403
+
+
 class NotFound(Rejected):
     """No such path."""
 
@@ -137,6 +144,13 @@ class MethodNotAllowed(Rejected):
 
     code = "method-not-allowed"
     status = 405
+
+
+class NotAcceptable(Rejected):
+    """No framing that the client accepts."""
+
+    code = "not-acceptable"
+    status = 406
 
 
 class RequestTimeout(Rejected):

@@ -92,6 +92,7 @@ def limits_of(settings: Settings) -> Limits:
         body_timeout=settings.timeouts.body,
         lease=settings.delivery.lease,
         max_lease=settings.delivery.max_lease,
+        stall=settings.timeouts.stall,
     )
 
 

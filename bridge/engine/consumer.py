@@ -57,6 +57,8 @@ class Consumer:
         self.renewal = terms.duration
         self.stopped = False
         """Whether the bridge is stopping."""
+        self.why = "waitmills"
+        """Which of its terms ended it, once `take` has returned none; or `draining`."""
         self._group = group
         self._clock = clock
         self._terms = terms
@@ -82,11 +84,15 @@ class Consumer:
         """
         while not self.stopped:
             if (room := self._room()) > 0:
-                entries = await self._lease(room)
-                return await self._taken(entries) if entries else []
+                if entries := await self._lease(room):
+                    return await self._taken(entries)
+                if not self.stopped:
+                    return []
             if self._allowance == 0:
-                break
+                self.why = "maxmessages"
+                return []
             await self._wait_for_news()
+        self.why = "draining"
         return []
 
     async def settle_up(self) -> None:

@@ -65,7 +65,7 @@ class Engine:
         self.trouble: str | None = "the backend has not started yet"
         """Why the bridge is not ready; None when it is."""
         self.draining = False
-        self._clock = clock
+        self.clock = clock
         self._policy = policy
         self._producer = Producer(adapter, clock, policy, self.counters)
         self._receipts = ReceiptBook()
@@ -121,7 +121,7 @@ class Engine:
         message = entry.delivery.message._replace(delivery_count=entry.attempts)
         if ack:
             receipt = self._receipts.write(Receipt(group_number, number))
-            until = self._clock.wall() + entry.deadline - self._clock.mono()
+            until = self.clock.wall() + entry.deadline - self.clock.mono()
             return Pulled(message, receipt, until, lambda: group.undo(entry, number))
         try:
             await group.settle([entry])
@@ -137,7 +137,7 @@ class Engine:
         def write_receipt(entry: Entry) -> str:
             return self._receipts.write(Receipt(group_number, entry.number))
 
-        consumer = Consumer(group, self._clock, terms, write_receipt, lambda: self._consumers.discard(consumer))
+        consumer = Consumer(group, self.clock, terms, write_receipt, lambda: self._consumers.discard(consumer))
         self._consumers.add(consumer)
         return consumer
 
@@ -214,7 +214,7 @@ class Engine:
                 await leaving
             group = Group(
                 await self.adapter.subscribe(name.source, name.group, latest=self._policy.latest),
-                self._clock,
+                self.clock,
                 self._policy,
                 self.counters,
                 lambda entry: self._bury(name, entry),
@@ -314,7 +314,7 @@ class Engine:
         idle = self._policy.group_idle
         while True:
             await asyncio.sleep(idle / 4000)
-            since = self._clock.mono() - idle
+            since = self.clock.mono() - idle
             for name, group in self.groups:
                 if group.idle and group.touched <= since:
                     await self._leave(name)

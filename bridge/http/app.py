@@ -22,6 +22,7 @@ from bridge.http.exchange import Endpoint, Reply, refuse
 from bridge.http.guard import Guard
 from bridge.http.limits import Limits
 from bridge.http.messages import Messages
+from bridge.http.push import Push
 from bridge.http.settle import Settle
 from bridge.telemetry import Telemetry
 from bridge.wire.text import printable
@@ -37,6 +38,7 @@ def routes(engine: Engine, limits: Limits, max_deliveries: int) -> Routes:
     describe = Describe(engine, limits, max_deliveries)
     return {
         "/v1/messages": {"POST": messages.produce, "GET": messages.pull},
+        "/v1/push": {"GET": Push(engine, limits).stream},
         "/v1/ack": {"POST": settle.ack},
         "/v1/nack": {"POST": settle.nack},
         "/v1/extend": {"POST": settle.extend},

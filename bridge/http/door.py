@@ -5,7 +5,7 @@ Endpoints never see ASGI, so that another server interface needs another door an
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, HeadersTooLarge, Internal, RequestTimeout
 from bridge.http.deadline import Deadline
-from bridge.http.exchange import Endpoint, Pair, Reply, Request, refuse
+from bridge.http.exchange import Endpoint, Pair, Reply, Request, Write, refuse
 from bridge.http.guard import Guard
 from bridge.http.limits import Limits
 from bridge.telemetry import Telemetry
@@ -46,8 +46,10 @@ class Door:
             if exchange.gone:
                 if reply.undo is not None:
                     reply.undo()
-                return
-            await _send(send, reply)
+            elif reply.flow is None:
+                await _send(send, reply)
+            else:
+                await exchange.unless_gone(_stream(send, reply, reply.flow))
         except asyncio.CancelledError:
             if not exchange.gone:
                 raise
@@ -146,6 +148,19 @@ async def _send(send: Send, reply: Reply) -> None:
         headers = [*headers, (b"content-length", b"%d" % len(reply.body))]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
+
+
+async def _stream(send: Send, reply: Reply, flow: Callable[[Write], Awaitable[None]]) -> None:
+    async def write(piece: bytes) -> None:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    try:
+        await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+        await flow(write)
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        if reply.undo is not None:
+            reply.undo()
 
 
 def _uncancel() -> None:

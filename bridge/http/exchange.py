@@ -32,13 +32,20 @@ class Request(NamedTuple):
     unless_gone: Guarded
 
 
+Write = Callable[[bytes], Awaitable[None]]
+"""Sends a piece of a body; waits while the client does not read. That it returns proves nothing."""
+
+
 class Reply(NamedTuple):
-    """A whole reply. `undo` is called when the client certainly never got it."""
+    """A reply: whole, or with a `flow` that writes its body bit by bit for as long as it likes."""
 
     status: int
     headers: list[Pair]
     body: bytes = b""
+    flow: Callable[[Write], Coroutine[object, object, None]] | None = None
+    """Cancelled when the client leaves. What it raises breaks the answer off."""
     undo: Callable[[], None] | None = None
+    """Called when the client certainly never got the reply, and at the end of every flow."""
 
 
 Endpoint = Callable[[Request], Awaitable[Reply]]

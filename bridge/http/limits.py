@@ -19,6 +19,7 @@ class Limits(NamedTuple):
     body_timeout: int = 30_000
     lease: int = 30_000
     max_lease: int = 900_000
+    stall: int = 300_000
 
     def lease_of(self, asked: Mapping[str, str]) -> int:
         """Return `x-oms-leasemills`, 1 to max_lease, or the default. Raises `HeaderInvalid`."""

@@ -122,19 +122,13 @@ class Messages:
             headers.append((b"x-oms-leaseuntil", b"%d" % pulled.lease_until))
         headers += coding
         headers.append(NO_STORE)
-        return Reply(200, headers, message.body, pulled.undo)
+        return Reply(200, headers, message.body, undo=pulled.undo)
 
     def _unpacked(self, message: Message, accept: bytes) -> tuple[Message, list[Pair]]:
-        """Compression is undone for a consumer that does not accept it; HTTP's own content coding says the rest."""
-        if message.compression is None:
-            return message, []
-        if compression.accepts_gzip(accept):
-            return message._replace(compression=None), [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
-        try:
-            body = compression.inflate(message.body, self._limits.body)
-        except BridgeError:
-            return message, []  # written natively, and not what it claims: handed on as it is, header and all
-        return message._replace(compression=None, body=body), []
+        """Where the consumer accepts gzip, HTTP's own content coding says what the field would."""
+        if message.compression is None or not compression.accepts_gzip(accept):
+            return compression.unpacked(message, self._limits.body), []
+        return message._replace(compression=None), [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
 
 
 def _stored(produced: Produced) -> Reply:

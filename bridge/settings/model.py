@@ -102,6 +102,12 @@ class Timeouts(_Section):
     produce: int = Field(
         default=30_000, ge=1, le=_HOUR, description="Longest the backend may take to confirm a message, ms; then 504."
     )
+    stall: int = Field(
+        default=300_000,
+        ge=1,
+        le=_DAY,
+        description="Longest the reader of a push stream may read nothing that is ready for it, ms; then the stream ends.",
+    )
 
 
 class Delivery(_Section):

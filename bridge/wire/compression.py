@@ -4,7 +4,8 @@ import gzip
 import zlib
 from typing import Final
 
-from bridge.errors import BodyInvalid, BodyTooLarge, ContentTypeUnsupported
+from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, ContentTypeUnsupported
+from bridge.message import Message
 from bridge.wire.text import printable
 
 GZIP: Final = "gzip"
@@ -36,6 +37,16 @@ def inflate(body: bytes, limit: int) -> bytes:
         at += len(piece) - len(member.unused_data)
         step *= 2
     return b"".join(parts)
+
+
+def unpacked(message: Message, limit: int) -> Message:
+    """Undo a message's compression for a consumer that does not accept it."""
+    if message.compression is None:
+        return message
+    try:
+        return message._replace(compression=None, body=inflate(message.body, limit))
+    except BridgeError:
+        return message  # written natively, and not what it claims: handed on as it is, header and all
 
 
 def deflate(body: bytes) -> bytes:

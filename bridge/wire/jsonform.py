@@ -32,10 +32,7 @@ def decode_array(raw: bytes, limit: int) -> list[Message | BridgeError]:
 
     Raises `BodyInvalid` when it is no JSON array, `BodyTooLarge` beyond the limit.
     """
-    try:
-        array = json.loads(raw, parse_float=_Fraction, parse_constant=_no_constant, object_pairs_hook=_members)
-    except (ValueError, RecursionError) as error:
-        raise BodyInvalid(f"The body is not JSON: {str(error)[:200]}.") from None
+    array = read(raw)
     if not isinstance(array, list):
         raise BodyInvalid("The body is not a JSON array of messages.")
     if len(array) > limit:
@@ -52,6 +49,14 @@ def decode_array(raw: bytes, limit: int) -> list[Message | BridgeError]:
 def encode_array(messages: list[Message]) -> bytes:
     """Write an array of messages."""
     return json.dumps([encode(m) for m in messages], separators=(",", ":")).encode()
+
+
+def read(raw: bytes) -> object:
+    """Read JSON without losing a digit or a repeated member. Raises `BodyInvalid`."""
+    try:
+        return json.loads(raw, parse_float=_Fraction, parse_constant=_no_constant, object_pairs_hook=_members)
+    except (ValueError, RecursionError) as error:
+        raise BodyInvalid(f"The body is not JSON: {str(error)[:200]}.") from None
 
 
 def decode(item: object) -> Message:

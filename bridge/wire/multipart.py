@@ -1,6 +1,6 @@
-"""Batches as `multipart/mixed`: each part one message in the single form, both directions (RFC 2046 5.1)."""
+"""Many messages as `multipart/mixed`: each part one in the single form, both directions (RFC 2046 5.1)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from email.message import Message as EmailMessage
 from typing import Final
 
@@ -9,6 +9,9 @@ from bridge.message import Message
 from bridge.wire.compression import GZIP, is_coded
 from bridge.wire.headers import encode, parse
 from bridge.wire.text import printable
+
+CLOSING: Final = b"--\r\n"
+"""What makes the last delimiter the end."""
 
 _BOUNDARY_MAX: Final = 70
 _IDENTITY: Final = (b"binary", b"8bit", b"7bit")
@@ -43,14 +46,19 @@ def decode(raw: bytes, boundary: bytes, limit: int, header_limit: int) -> list[M
 
 
 def encode_parts(messages: Sequence[Message], boundary: bytes) -> bytes:
-    """Write parts and the closing delimiter. The boundary must not occur in any body."""
-    return b"".join(encode_part(m, boundary) for m in messages) + b"--%b--\r\n" % boundary
+    """Write a whole body. The boundary must not occur in any message."""
+    return opening(boundary) + b"".join(encode_part(encode(m), m.body, boundary) for m in messages) + CLOSING
 
 
-def encode_part(message: Message, boundary: bytes) -> bytes:
-    """Write one part with its delimiter in front, so that a stream of parts can simply follow one another."""
-    head = b"".join(b"%b: %b\r\n" % pair for pair in encode(message))
-    return b"--%b\r\n%b\r\n%b\r\n" % (boundary, head, message.body)
+def opening(boundary: bytes) -> bytes:
+    """Write what stands before the first part."""
+    return b"--" + boundary
+
+
+def encode_part(pairs: Iterable[tuple[bytes, bytes]], body: bytes, boundary: bytes) -> bytes:
+    """Write one part and the delimiter behind it: a reader of a stream sees its end at once, not with the next part."""
+    head = b"".join([b"%b: %b\r\n" % pair for pair in pairs])
+    return b"\r\n%bcontent-length: %d\r\n\r\n%b\r\n--%b" % (head, len(body), body, boundary)
 
 
 def _split(raw: bytes, boundary: bytes, limit: int) -> Iterator[bytes]:

@@ -14,7 +14,8 @@ from bridge.errors import (
     VersionUnsupported,
 )
 from bridge.message import Message
-from bridge.wire.multipart import boundary_of, decode, encode_part, encode_parts
+from bridge.wire.headers import encode
+from bridge.wire.multipart import CLOSING, boundary_of, decode, encode_part, encode_parts, opening
 from tests.unit.strategies import messages
 
 B = b"frontier-7f3a"
@@ -45,7 +46,9 @@ def test_a_batch_that_is_encoded_is_decoded_again(batch: list[Message]) -> None:
 
 @given(messages(), messages())
 def test_a_stream_of_parts_is_a_batch_once_it_is_closed(first: Message, second: Message) -> None:
-    assert read(encode_part(first, B) + encode_part(second, B) + b"--" + B + b"--") == [first, second]
+    parts = [encode_part(encode(message), message.body, B) for message in (first, second)]
+    assert read(opening(B) + parts[0] + parts[1] + CLOSING) == [first, second]
+    assert all(part.endswith(b"\r\n--" + B) for part in parts), "its end is on the wire with it"
 
 
 @given(

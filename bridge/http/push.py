@@ -1,0 +1,130 @@
+"""`GET /v1/push`: many messages on one response."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from bridge.engine.consumer import Consumer, Leased, Terms
+from bridge.engine.engine import Engine, GroupName
+from bridge.errors import BridgeError, HeaderInvalid
+from bridge.http.exchange import NO_STORE, Pair, Reply, Request, Write
+from bridge.http.limits import Limits
+from bridge.http.resume import Tail, Tails
+from bridge.message import LONG_MAX
+from bridge.wire import compression, parameters
+from bridge.wire.headers import VERSION, check_version
+from bridge.wire.streams import End, Events, Framing, Line, framing_for
+
+CREDIT: Final = 64
+CREDIT_MAX: Final = 1000
+PIECE: Final = 64 << 10
+"""Bytes that are sent at once when there are as many."""
+
+_log = logging.getLogger("bridge.http")
+
+
+class Push:
+    """The endpoint of the path."""
+
+    def __init__(self, engine: Engine, limits: Limits) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._tails = Tails()
+
+    async def stream(self, request: Request) -> Reply:
+        """Push messages as they come; acknowledges the receipts it brings along first."""
+        headers = request.headers
+        asked = parameters.merge(headers.parameters, request.query)
+        check_version(asked.get("version"))
+        name = GroupName.checked(
+            parameters.text(asked, "source", "the queue or topic to consume from"),
+            parameters.text(asked, "consumerid", "the consumer group"),
+        )
+        if "requestid" in asked:
+            raise HeaderInvalid("x-oms-requestid repeats a pull; a stream cannot be repeated.")
+        terms = Terms(
+            self._limits.lease_of(asked),
+            ack=parameters.flag(asked, "ack"),
+            credit=_given(asked, "credit", CREDIT_MAX) or CREDIT,
+            limit=_given(asked, "maxmessages"),
+            silence=parameters.number(asked, "waitmills", 0) if "waitmills" in asked else None,
+        )
+        # 128 random bits occur in no message
+        framing = framing_for(headers.plain.get(b"accept"), secrets.token_hex(16).encode("ascii"))
+        if receipts := parameters.receipts(asked):
+            await self._engine.ack(receipts, name)
+        consumer = await self._engine.consume(name, terms)
+        last = headers.plain.get(b"last-event-id", b"")
+        tail = self._tails.open(name, last, self._engine.clock.wall()) if isinstance(framing, Events) else None
+        stream = _Stream(consumer, framing, tail, self._limits)
+        head: list[Pair] = [(b"x-oms-version", VERSION), (b"content-type", framing.content_type), NO_STORE]
+        return Reply(200, head, flow=stream.run, undo=consumer.close)
+
+
+class _Stream:
+    """One stream: takes, writes, ends."""
+
+    def __init__(self, consumer: Consumer, framing: Framing, tail: Tail | None, limits: Limits) -> None:
+        self._consumer = consumer
+        self._framing = framing
+        self._tail = tail
+        self._limits = limits
+
+    async def run(self, write: Write) -> None:
+        """See `Reply.flow`."""
+
+        async def put(piece: bytes) -> None:
+            async with asyncio.timeout(self._limits.stall / 1000):
+                await write(piece)
+
+        if self._tail is not None:
+            self._tail.task = asyncio.current_task()
+        try:
+            await self._run(put)
+        except TimeoutError:
+            _log.warning("a push stream ends: its reader stands still", extra={"ms": self._limits.stall})
+            raise asyncio.CancelledError from None  # breaks the answer off, and is no failure of the bridge
+        finally:
+            self._consumer.close()
+
+    async def _run(self, put: Write) -> None:
+        consumer = self._consumer
+        await put(self._framing.opening)
+        try:
+            if self._tail is not None:
+                await self._send(self._tail.missed, put)
+            while leased := await consumer.take():
+                await self._send([self._line(each) for each in leased], put)
+            await consumer.settle_up()
+            end = End(consumer.why)
+        except BridgeError as error:
+            end = End(error.code, error.detail)
+        await put(self._framing.end(end))
+
+    def _line(self, leased: Leased) -> Line:
+        return Line(compression.unpacked(leased.message, self._limits.body), leased.receipt, leased.lease_until)
+
+    async def _send(self, lines: Iterable[Line], put: Write) -> None:
+        pieces: list[bytes] = []
+        size = 0
+        for line in lines:
+            event_id = "" if self._tail is None else self._tail.add(line)
+            pieces.append(self._framing.message(line, event_id))
+            size += len(pieces[-1])
+            if size >= PIECE:
+                await put(b"".join(pieces))
+                pieces, size = [], 0
+        if pieces:
+            await put(b"".join(pieces))
+
+
+def _given(asked: Mapping[str, str], name: str, maximum: int = LONG_MAX) -> int | None:
+    """Return a number from 1 on, None when it is absent. Raises `HeaderInvalid`."""
+    if name not in asked:
+        return None
+    number = parameters.number(asked, name, 0, maximum)
+    if not number:
+        raise HeaderInvalid(f"x-oms-{name}: 0 is out of range; 1 to {maximum} is allowed.")
+    return number
