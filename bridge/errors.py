@@ -147,7 +147,7 @@ class MethodNotAllowed(Rejected):
 
 
 class NotAcceptable(Rejected):
-    """No framing that the client accepts."""
+    """The client accepts none of the framings of a push stream."""
 
     code = "not-acceptable"
     status = 406

@@ -68,7 +68,7 @@ def _operation(what: Operation, limits: Limits) -> Document:
         "description": what.description,
         "parameters": [*_asked(what, limits), *(_fields() if produce else ()), *_plain(what)],
         "responses": {
-            **{str(answer.status): _answer(answer) for answer in what.answers},
+            **_answers(what.answers),
             **_failures((*ANY, *what.errors)),
         },
     }
@@ -152,13 +152,17 @@ def _described(word: Word, schema: Document) -> Document:
     return {"description": word.meaning, "schema": schema, **shown}
 
 
-def _answer(answer: Answer) -> Document:
-    document: Document = {"description": answer.meaning}
-    if answer.headers:
-        document["headers"] = {name: _ref("headers", name) for name in answer.headers}
-    if answer.media is not None:
-        document["content"] = {answer.media: {"schema": _ref("schemas", answer.schema)} if answer.schema else {}}
-    return document
+def _answers(answers: tuple[Answer, ...]) -> Document:
+    """Describe each status; answers that share one differ in their media type."""
+    documents: Document = {}
+    for answer in answers:
+        document = documents.setdefault(str(answer.status), {"description": answer.meaning})
+        if answer.headers:
+            document["headers"] = {name: _ref("headers", name) for name in answer.headers}
+        if answer.media is not None:
+            schema = {"schema": _ref("schemas", answer.schema)} if answer.schema else {}
+            document.setdefault("content", {})[answer.media] = schema
+    return documents
 
 
 def _failures(errors: Errors) -> Document:

@@ -21,6 +21,7 @@ from bridge.errors import (
     HeadersTooLarge,
     Internal,
     LeaseEnded,
+    NotAcceptable,
     OutcomeUnknown,
     PartitionUnknown,
     QuotaExceeded,
@@ -138,6 +139,45 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             required=("version", "source", "consumerid"),
             query=True,
             plain={"accept-encoding": "With gzip, a body that was stored as gzip is handed on as it is."},
+        ),
+    },
+    "/v1/push": {
+        "GET": Operation(
+            name="push",
+            summary="Take messages as they come",
+            description="Many messages on one response, which stays open. accept chooses the framing: multipart/mixed,"
+            " each part one message in the form in which it is produced, with its length; application/x-ndjson, each"
+            " line one message in the JSON form, with receipt and leaseUntil beside it; text/event-stream, the same"
+            " lines as data. Under ack the leases live as long as the stream; what is not acknowledged when it ends is"
+            " ready again at once. A stream ends with the closing delimiter, or a line or event that says why; one"
+            " that stops without was broken off. x-oms-receipt acknowledges earlier messages of the group first.",
+            answers=(
+                Answer(200, "Messages, until the stream ends.", ("x-oms-version",), "multipart/mixed"),
+                Answer(200, "Messages, until the stream ends.", ("x-oms-version",), "application/x-ndjson"),
+                Answer(200, "Messages, until the stream ends.", ("x-oms-version",), "text/event-stream"),
+            ),
+            errors=(
+                *(*_SETTLE, NotAcceptable, DestinationUnknown, TooManyInFlight, BackendUnavailable, Draining),
+                *(BackendFull, OutcomeUnknown),
+            ),
+            asks=(
+                "version",
+                "source",
+                "consumerid",
+                "ack",
+                "credit",
+                "maxmessages",
+                "waitmills",
+                "leasemills",
+                "receipt",
+            ),
+            required=("version", "source", "consumerid"),
+            query=True,
+            plain={
+                "accept": "Which framing; multipart/mixed when it leaves the choice.",
+                "last-event-id": "Of a browser that comes back: the stream of that event ends, and without ack what"
+                " was sent after it is sent again.",
+            },
         ),
     },
     "/v1/ack": {

@@ -7,6 +7,7 @@ from bridge.engine.names import INTERNAL_PREFIXES, NAME_MAX
 from bridge.errors import BridgeError
 from bridge.http.limits import NACK_DELAY_MAX, Limits
 from bridge.http.messages import REQUEST_ID_MAX
+from bridge.http.push import CREDIT, CREDIT_MAX
 from bridge.http.vocabulary import CARRIED, FIELD_WORDS, PARAMETER_WORDS
 from bridge.message import FIELDS, LONG_MAX, Field
 from bridge.wire.parameters import RECEIPTS_MAX
@@ -43,6 +44,8 @@ def parameter_schemas(limits: Limits) -> Mapping[str, Schema]:
         "consumerid": name_schema(),
         "ack": {"type": "boolean", "default": False},
         "waitmills": whole(0, LONG_MAX) | {"default": 0},
+        "credit": whole(1, CREDIT_MAX) | {"default": CREDIT},
+        "maxmessages": whole(1, LONG_MAX),
         "leasemills": whole(1, limits.max_lease) | {"default": limits.lease},
         "delaymills": whole(0, NACK_DELAY_MAX) | {"default": 0},
         "receipt": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": RECEIPTS_MAX},

@@ -45,7 +45,13 @@ PARAMETER_WORDS: Final[Mapping[str, Word]] = {
     "ack": Word(
         "true: the message is leased until it is acknowledged. false: it is settled before it is sent.", "true"
     ),
-    "waitmills": Word(f"How long to wait for a message, ms; more than {WAIT_MAX} counts as {WAIT_MAX}.", 20000),
+    "waitmills": Word(
+        f"A pull: how long to wait for a message, ms; more than {WAIT_MAX} counts as {WAIT_MAX}. A stream: end after"
+        " this long without a message.",
+        20000,
+    ),
+    "credit": Word("Unacknowledged messages allowed on the stream.", 64),
+    "maxmessages": Word("End the stream after so many messages.", 100),
     "leasemills": Word("How long the message is this consumer's, ms from now.", 30000),
     "delaymills": Word("When the message is ready again, ms from now.", 5000),
     "receipt": Word("Receipts of leased messages, separated by commas.", "2f1c8e4a-1-5-0a1b2c3d4e5f6071"),
@@ -61,7 +67,7 @@ PARAMETER_WORDS: Final[Mapping[str, Word]] = {
     "retry-safe": Word("true: nothing was stored, and the same request may succeed later.", "true"),
 }
 
-RESERVED: Final = ("credit", "maxmessages", "callbackurl")
+RESERVED: Final = ("callbackurl",)
 """Names that requests may carry already and that have no effect yet."""
 
 CARRIED: Final[Mapping[str, str]] = {
