@@ -39,7 +39,8 @@ PARAMETERS: Final = frozenset(
 """The rest of the x-oms- vocabulary, without its prefix: what a request asks and what a reply says."""
 
 _FIELD_BY_NAME: Final[Mapping[bytes, Field]] = {FIELD_PREFIX + f.name.lower().encode(): f for f in FIELDS}
-_NAME_BY_FIELD: Final = tuple((f.attribute, name) for name, f in _FIELD_BY_NAME.items())
+_PLACES: Final = tuple((Message._fields.index(f.attribute), name) for name, f in _FIELD_BY_NAME.items())
+"""Where each field stands in a `Message`."""
 _PARAMETER_BY_NAME: Final = {PARAMETER_PREFIX + p.encode(): p for p in PARAMETERS}
 _DIGITS_MAX: Final = 19
 _FIELD_OVERHEAD: Final = 32
@@ -107,8 +108,8 @@ def parse(pairs: Pairs) -> Headers:
 def encode(message: Message) -> list[tuple[bytes, bytes]]:
     """Write a message's headers. Names in lower case, values printable ASCII whatever the message holds."""
     pairs = [(b"x-oms-version", VERSION)]
-    for attribute, name in _NAME_BY_FIELD:
-        value = getattr(message, attribute)
+    for place, name in _PLACES:
+        value: str | int | None = message[place]
         if value is None:
             continue
         if isinstance(value, int):
