@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from bridge.engine.clock import Clock
-from bridge.engine.group import Group, Want
+from bridge.engine.group import Group
+from bridge.engine.waiters import Want
 from bridge.engine.window import Entry
 from bridge.message import Message
 

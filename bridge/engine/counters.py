@@ -5,6 +5,10 @@ class Counters:
     """Totals since the start, and what is going on now."""
 
     __slots__ = (
+        "callback_circuits_open",
+        "callbacks",
+        "callbacks_delivered",
+        "callbacks_failed",
         "dead_letter_failures",
         "dead_letters",
         "delivered",
@@ -32,3 +36,7 @@ class Counters:
         self.in_flight = 0
         self.in_flight_bytes = 0
         self.waiting_pulls = 0
+        self.callbacks = 0
+        self.callbacks_delivered = 0
+        self.callbacks_failed = 0
+        self.callback_circuits_open = 0

@@ -9,11 +9,12 @@ from adapters.base import Adapter
 from bridge.engine.clock import Clock
 from bridge.engine.consumer import Consumer, Terms
 from bridge.engine.counters import Counters
-from bridge.engine.group import Group, Want
+from bridge.engine.group import Group
 from bridge.engine.names import check_name, dead_letter_of, is_dead_letter
 from bridge.engine.policy import Policy
 from bridge.engine.producer import Produced, Producer
 from bridge.engine.receipts import Receipt, ReceiptBook
+from bridge.engine.waiters import Want
 from bridge.engine.window import Entry
 from bridge.errors import (
     BackendUnavailable,

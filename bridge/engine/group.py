@@ -7,9 +7,8 @@ can happen by itself.
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from typing import Final, NamedTuple
+from typing import Final
 
 from adapters.base import Delivery, Outcome, Subscription
 from bridge.engine.clock import Clock
@@ -17,7 +16,8 @@ from bridge.engine.counters import Counters
 from bridge.engine.feed import Feed
 from bridge.engine.policy import Policy
 from bridge.engine.replays import Replays
-from bridge.engine.window import Entry, Keeper, Window
+from bridge.engine.waiters import Waiters, Want
+from bridge.engine.window import Entry, Window
 from bridge.errors import BridgeError, OutcomeUnknown
 
 _RETRY_BURY: Final = 5_000
@@ -29,22 +29,6 @@ _REFILLS: Final = 8
 _log = logging.getLogger("bridge.engine")
 
 Bury = Callable[[Entry], Coroutine[object, object, None]]
-
-
-class Want(NamedTuple):
-    """What a pull asks for."""
-
-    duration: int
-    """How long the message shall be the consumer's, ms."""
-    wait: int | None = 0
-    """How long to wait for one, ms. None: until the group is closed."""
-    request_id: str | None = None
-    """"A repeated pull with the same id returns the same message while its lease lives"."""
-    keeper: Keeper | None = None
-    """Who keeps the lease alive."""
-
-
-Waiter = asyncio.Future[Entry | None]
 
 
 class Group:
@@ -73,8 +57,7 @@ class Group:
         self._bury = bury
         self._durable = durable
         self._loop = asyncio.get_running_loop()
-        self._waiters: OrderedDict[Waiter, Want] = OrderedDict()
-        self._waiting_requests: dict[str, Waiter] = {}
+        self._waiters = Waiters(counters, self.undo)
         self._replays = Replays(self.window)
         self._feed = Feed(subscription, self.window, clock, policy, self._serve)
         self._timer: asyncio.TimerHandle | None = None
@@ -100,27 +83,7 @@ class Group:
             entry = next(iter(self.lease_now(want, 1, 1)), None)
         if entry is not None or want.wait == 0 or self._closed:
             return entry
-        waiter: Waiter = self._loop.create_future()
-        self._waiters[waiter] = want
-        if want.request_id is not None:
-            # the older pull of the same id lost its client: this one takes its place
-            _give_up(self._waiting_requests.get(want.request_id))
-            self._waiting_requests[want.request_id] = waiter
-        self._counters.waiting_pulls += 1
-        timeout = None if want.wait is None else self._loop.call_later(want.wait / 1000, _give_up, waiter)
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled() and (late := waiter.result()):
-                self.undo(late, late.number)
-            raise
-        finally:
-            if timeout is not None:
-                timeout.cancel()
-            self._waiters.pop(waiter, None)
-            if want.request_id is not None and self._waiting_requests.get(want.request_id) is waiter:
-                del self._waiting_requests[want.request_id]
-            self._counters.waiting_pulls -= 1
+        return await self._waiters.wait(want)
 
     def lease_now(self, want: Want, limit: int, max_bytes: int) -> list[Entry]:
         """Hand out what is ready now, best first: at most `limit`, stopping once the bodies reach `max_bytes`."""
@@ -194,9 +157,8 @@ class Group:
         return self.window.find(number, mono)
 
     def stop_waiting(self) -> None:
-        """Answer every waiting pull with nothing: the bridge is stopping."""
-        for waiter in self._waiters:
-            _give_up(waiter)
+        """Answer all who wait with nothing: the bridge is stopping."""
+        self._waiters.dismiss()
 
     async def close(self) -> None:
         """Hand everything back unharmed and leave the group."""
@@ -273,17 +235,15 @@ class Group:
         self._serve()
 
     def _serve(self) -> None:
-        waiters = self._waiters
         mono, wall = self._clock.mono(), self._clock.wall()
-        while waiters:
-            waiter, want = next(iter(waiters.items()))
-            if not waiter.done():
-                entry = self._best(mono, wall, want)
-                if entry is None:
-                    break
+
+        def lease(want: Want) -> Entry | None:
+            entry = self._best(mono, wall, want)
+            if entry is not None:
                 self._handed(entry, want)
-                waiter.set_result(entry)
-            del waiters[waiter]
+            return entry
+
+        self._waiters.serve(lease)
         self._clean_up()
         self._arm()
 
@@ -334,11 +294,6 @@ class Group:
         self._timer = None
         self._advance(self._clock.mono(), self._clock.wall())
         self._serve()
-
-
-def _give_up(waiter: Waiter | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:

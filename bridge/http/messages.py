@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Final
 
 from bridge.engine.engine import Engine, GroupName, Pulled
-from bridge.engine.group import Want
 from bridge.engine.producer import Produced, read_require
+from bridge.engine.waiters import Want
 from bridge.errors import BodyInvalid, BridgeError, ContentTypeUnsupported, HeaderInvalid
 from bridge.http.exchange import NO_STORE, Pair, Reply, Request
 from bridge.http.limits import Limits

@@ -106,7 +106,7 @@ class Timeouts(_Section):
         default=300_000,
         ge=1,
         le=_DAY,
-        description="Longest the reader of a push stream may read nothing that is ready for it, ms; then the stream ends.",
+        description="Longest the reader of a push stream may take nothing of what is ready, ms; then it ends.",
     )
 
 

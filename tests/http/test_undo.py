@@ -9,8 +9,8 @@ import pytest
 from adapters.memory import connect
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine, GroupName
-from bridge.engine.group import Want
 from bridge.engine.policy import Policy
+from bridge.engine.waiters import Want
 from bridge.http.app import DataApp, routes
 from bridge.http.guard import Guard
 from bridge.http.limits import Limits

@@ -4,8 +4,8 @@ import pytest
 
 from adapters.base import Delivery, Outcome
 from bridge.engine.engine import Engine, GroupName, Pulled
-from bridge.engine.group import Want
 from bridge.engine.policy import Policy
+from bridge.engine.waiters import Want
 from bridge.errors import (
     BackendFull,
     BackendUnavailable,

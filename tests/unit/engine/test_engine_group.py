@@ -5,8 +5,9 @@ import pytest
 
 from adapters.base import Delivery, Outcome
 from bridge.engine.counters import Counters
-from bridge.engine.group import Group, Want
+from bridge.engine.group import Group
 from bridge.engine.policy import Policy
+from bridge.engine.waiters import Want
 from bridge.engine.window import Entry
 from bridge.errors import BackendUnavailable, LeaseEnded, OutcomeUnknown
 from tests.unit.engine.fakes import FakeSubscription, delivery
@@ -59,7 +60,7 @@ class Bench:
 
     def residue(self) -> int:
         group = self.group
-        return len(group._waiters) + len(group._waiting_requests) + self.counters.waiting_pulls
+        return len(group._waiters) + len(group._waiters._by_request) + self.counters.waiting_pulls
 
 
 async def test_a_first_pull_misses_nothing(clock: LoopClock) -> None:
