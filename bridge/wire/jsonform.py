@@ -97,11 +97,15 @@ def decode(item: object) -> Message:
 
 def encode(message: Message) -> dict[str, object]:
     """Write one message; members that nobody set are left out."""
-    item: dict[str, Any] = {"version": "1.0.0"}
+    return {**encode_head(message), "data": base64.b64encode(message.body).decode("ascii")}
+
+
+def encode_head(message: Message) -> dict[str, object]:
+    """Write all of it but the body."""
+    item: dict[str, object] = {"version": "1.0.0"}
     for section, members in _PLACES:
         item[section] = {name: value for name, place in members if (value := message[place]) is not None}
     item["properties"] = dict(message.properties)
-    item["data"] = base64.b64encode(message.body).decode("ascii")
     return item
 
 
