@@ -1,8 +1,9 @@
 """Granian's embedded worker on our event loop.
 
 What is Granian's own, and cannot be cured from here: it names itself in `server`; it holds the head of an answer back
-until its first body, except for text/event-stream; it ends an answer whose application failed half-way as if it were
-whole; and a stop waits its whole grace for an idle HTTP/2 client that does not answer a ping.
+until its first body (an empty part will do), except for text/event-stream; a stop waits its whole grace for an idle
+HTTP/2 client that does not answer a ping; and over HTTP/1.1 a client that sent its next request already and then closes
+is noticed at the next send, one that then half-closes not at all.
 """
 
 import asyncio
@@ -12,12 +13,14 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from importlib import import_module
+from math import ceil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bridge.server import listener as limits
 from bridge.server.listener import BACKLOG, KEEP_ALIVE, MAX_STREAMS, Listener, Tls, bind, tls_context
 from bridge.server.requests import LAST_WORDS, Requests, cancel, finish
 
@@ -27,8 +30,8 @@ VERSION = "2.8.7"
 CONNECTIONS = 16384
 """Granian accepts no more than this many, without a word to the client: as good as no limit."""
 
-PING = 30.0
-"""Seconds between pings of an HTTP/2 client. One that does not answer for 20 s is gone, and so is its connection."""
+PART = 65536
+"""Bytes of a stream handed over at a time. Granian holds six of what it is given, whatever their size."""
 
 GOODBYE = 1.0
 """Seconds a client with nothing in flight has to leave after the GOAWAY."""
@@ -93,7 +96,8 @@ def _start(
     http2 = http.HTTP2Settings(
         max_concurrent_streams=MAX_STREAMS,
         max_headers_size=listener.header_limit,
-        keep_alive_interval=int(PING * 1000),
+        keep_alive_interval=int(limits.PING * 1000),
+        keep_alive_timeout=ceil(limits.PONG),  # in seconds
         max_send_buffer_size=65536,
     )
     work = embed.Server._spawn_asgi_worker(  # noqa: SLF001 - see above
@@ -139,7 +143,9 @@ def _tamed(app: ASGIApp) -> ASGIApp:
 
 async def _send_a_part(send: Send | None, message: Message) -> None:
     if send is not None:
-        await send(message)
+        body = message.get("body", b"")
+        for at in range(0, len(body) or 1, PART):
+            await send({"type": "http.response.body", "body": body[at : at + PART], "more_body": True})
     # To a client that has left it returns at once: 67 million sends in 50 s, and nothing else ran.
     await asyncio.sleep(0)
 
@@ -163,6 +169,7 @@ async def _end(
     # Granian's first sign of a stop is a GOAWAY, on which python-h2, and so httpx, drops every answer it waits for.
     requests.refusing = True
     await finish(requests.tasks, grace)
+    await cancel(requests.tasks)  # first, so that their streams are reset and not just cut
     if not requests.tasks:
         await asyncio.sleep(FLUSH)
     signal.set()
@@ -171,7 +178,6 @@ async def _end(
     await asyncio.wait({worker}, timeout=max(0.0, min(GOODBYE, deadline - loop.time())))
     if not worker.done():
         _cut(address)
-    await cancel(requests.tasks)  # after the cut: Granian would end a half-sent answer as if it were whole
     await asyncio.wait({worker}, timeout=LAST_WORDS)
     if not worker.done():
         logger.warning("Granian did not end its connections")

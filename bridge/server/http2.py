@@ -22,6 +22,7 @@ from h2.events import (
 from h2.exceptions import NoSuchStreamError, ProtocolError
 from h2.settings import SettingCodes, Settings
 from hypercorn.events import Closed, Updated
+from hypercorn.events import Event as LinkEvent
 from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h2 import H2Protocol
@@ -30,6 +31,7 @@ from hypercorn.utils import filter_pseudo_headers
 from hyperframe.frame import Frame, GoAwayFrame
 
 from bridge.server.fields import Literals
+from bridge.server.heartbeat import Heartbeat
 from bridge.server.listener import MAX_STREAMS
 from bridge.server.stream import WINDOW, Stream
 
@@ -44,6 +46,10 @@ DISCARD = 1 << 20
 
 HEADER_SLACK = 4
 """Times `header_limit` that is still answered 431; beyond it h2 ends the connection (GOAWAY ENHANCE_YOUR_CALM)."""
+
+CONTROL = 4 * WINDOW
+"""Bytes that may wait for a client that does not read before its own frames are left unread too. Writers wait at a
+quarter of it: the rest is for the answers to frames, so that a reset is heard from a client that reads nothing."""
 
 
 class Budget:
@@ -109,6 +115,15 @@ class Http2(H2Protocol):
         self._dropping: dict[int, int] = {}  # bytes dropped of bodies whose answer is complete
         self._unwritten = 0
         self._write_due = False
+        self._heartbeat = Heartbeat(self._ping, link.cut)
+
+    async def handle(self, event: LinkEvent) -> None:
+        """Take what the connection has read, or its end."""
+        if isinstance(event, Closed):
+            self._heartbeat.stop()
+        else:
+            self._heartbeat.heard()
+        await super().handle(event)
 
     async def initiate(self, headers: object = None, settings: object = None) -> None:  # noqa: ARG002 - for an upgrade
         """Send the settings. There is no upgrade to continue, and no sending task to start."""
@@ -146,7 +161,7 @@ class Http2(H2Protocol):
                 await self._window_updated(None)
             elif isinstance(event, ConnectionTerminated):
                 await self.send(Closed())
-        await self._flush()
+        await self._write_back()
 
     async def _create_stream(self, request: RequestReceived) -> None:
         stream_id = request.stream_id
@@ -261,7 +276,7 @@ class Http2(H2Protocol):
             self.connection.send_data(stream_id, bytes(rest[:size]))
             rest = rest[size:]
             self._unwritten += size
-            if rest or self._unwritten > WINDOW:
+            if rest or self._unwritten + self.link.unsent > WINDOW:
                 await self._flush()
             else:
                 self._write_soon()
@@ -292,9 +307,21 @@ class Http2(H2Protocol):
         if data := self.connection.data_to_send():
             self.link.write(data)
 
+    async def _write_back(self) -> None:
+        self._write()
+        if self.link.unsent > CONTROL:
+            await self.link.drained()
+
     async def _flush(self) -> None:
         self._write()
         await self.link.drained()
+
+    def _ping(self) -> bool:
+        if not self.streams or self.link.closing:
+            return False  # a client that asks nothing is idle, and closed as such
+        self.connection.ping(bytes(8))
+        self._write()
+        return True
 
     def _goodbye(self, code: ErrorCodes, *, linger: bool = True) -> None:
         self.connection.close_connection(code)

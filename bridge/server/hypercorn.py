@@ -11,7 +11,7 @@ from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
 from starlette.types import ASGIApp
 
-from bridge.server.link import Link
+from bridge.server.link import Link, Reader
 from bridge.server.listener import BACKLOG, Listener, bind, tls_context
 from bridge.server.requests import Requests, cancel, finish
 
@@ -42,7 +42,7 @@ class House:
         task.add_done_callback(self.tasks.discard)
         return task
 
-    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(self, reader: Reader, writer: asyncio.StreamWriter) -> None:
         """Serve a new connection."""
         if self.context.terminated.is_set():
             writer.transport.abort()
@@ -70,8 +70,14 @@ async def serve(
     tls: ssl.SSLContext | None = tls_context(listener.tls) if listener.tls else None
     house = House(app, listener.header_limit)
     listening = bind(listener)
-    server = await asyncio.start_server(
-        house.accept, sock=listening, backlog=BACKLOG, ssl=tls, ssl_handshake_timeout=HANDSHAKE if tls else None
+    loop = asyncio.get_running_loop()
+
+    def connection() -> asyncio.StreamReaderProtocol:
+        reader = Reader(loop=loop)
+        return asyncio.StreamReaderProtocol(reader, lambda _, writer: house.accept(reader, writer), loop)
+
+    server = await loop.create_server(
+        connection, sock=listening, backlog=BACKLOG, ssl=tls, ssl_handshake_timeout=HANDSHAKE if tls else None
     )
     try:
         ready(listening.getsockname()[1])

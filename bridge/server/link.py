@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,31 @@ STALL = 30.0
 """Seconds a client may take none of its last answer before it is cut off."""
 
 
+class Reader(asyncio.StreamReader):
+    """Tells its link at once that the client has left, also while the link waits for something else than input."""
+
+    left: Callable[[], None] | None = None
+
+    def feed_eof(self) -> None:
+        """Note the end of the input."""
+        super().feed_eof()
+        if self.left is not None:
+            self.left()
+
+    def set_exception(self, exc: Exception) -> None:
+        """Note the end of the connection."""
+        super().set_exception(exc)
+        if self.left is not None:
+            self.left()
+
+
 class Link:
     """Takes the place of Hypercorn's TCPServer and ProtocolWrapper, which name the classes they make.
 
     Its tasks are not a TaskGroup: there one failing stream cancelled the others of its connection.
     """
 
-    def __init__(self, house: "House", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, house: "House", reader: Reader, writer: asyncio.StreamWriter) -> None:
         self.requests = house.requests
         self.header_limit = house.header_limit
         self.spawn = house.spawn
@@ -42,6 +61,8 @@ class Link:
         self.shared: tuple[Any, Any, Any, Any] = (house.requests, house.config, house.context, self)
         self.closing = False
         self._reader, self._writer = reader, writer
+        self._handling = self._gone = False
+        reader.left = self._left
         self._idle: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         tls = writer.get_extra_info("ssl_object")
@@ -59,11 +80,14 @@ class Link:
             await self.protocol.initiate()
             while data := await self._reader.read(READ):
                 if not self.closing:
+                    self._handling = True
                     await self._handle(data)
+                    self._handling = False
         except OSError:
             pass  # the client is gone
         except asyncio.CancelledError:
-            self._writer.transport.abort()
+            if not self._gone:
+                self._writer.transport.abort()
         except Exception:
             logger.exception("a connection failed")
         finally:
@@ -78,7 +102,14 @@ class Link:
             await self.protocol.initiate()
             await self.protocol.handle(RawData(data=prior_knowledge.data))
 
+    def _left(self) -> None:
+        # Behind a request that is being answered, a pipelined one or the rest of a body keeps the reading task waiting.
+        if self._handling and self._task is not None:
+            self._gone = True
+            self._task.cancel()
+
     async def _end(self) -> None:
+        self._reader.left = None
         if self._idle is not None:
             self._idle.cancel()
         if not self.closing:
@@ -112,9 +143,16 @@ class Link:
         try:
             await self._writer.drain()
         except OSError:
-            # The reader may be waiting for this very application, so it does not see that the client has left.
-            if self._task is not None and self._task is not asyncio.current_task() and not self.closing:
-                self._task.cancel()
+            await asyncio.sleep(0)  # the client has left; an application that only sends must not hold the event loop
+
+    @property
+    def unsent(self) -> int:
+        """Bytes written that the kernel has not taken yet."""
+        return self._writer.transport.get_write_buffer_size()
+
+    def cut(self) -> None:
+        """End the connection at once: nobody is there to read what is written."""
+        self._writer.transport.abort()
 
     def close(self, *, linger: bool = True) -> None:
         """Send what is written, then the end; drop what still arrives until the client has had time to read it."""

@@ -1,6 +1,5 @@
 """Where a server listens: address, TLS, and the limits both servers share."""
 
-import contextlib
 import socket
 import ssl
 from pathlib import Path
@@ -17,7 +16,17 @@ MAX_STREAMS = 128
 KEEP_ALIVE = 75.0
 """Seconds after which an idle connection is closed: longer than the pools of common clients keep one."""
 
+PING = 30.0
+"""Seconds between pings of an HTTP/2 client. Granian counts from the last frame, Hypercorn from the last ping."""
+
+PONG = 20.0
+"""Seconds an HTTP/2 client has to answer a ping: one that does not is gone, and so is its connection."""
+
 ALPN = ("h2", "http/1.1")
+
+_PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""A peer that has been silent for 60 s is gone. Not TCP_USER_TIMEOUT: that also ends a slow reader, alive behind its
+zero window."""
 
 
 class Tls(NamedTuple):
@@ -54,12 +63,12 @@ def bind(listener: Listener) -> socket.socket:
     except OSError as error:
         address = f"[{host}]:{port}" if v6 else f"{host}:{port}"
         raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from error
-    # Accepted sockets inherit both (Linux). Without the second a push stream whose client lost power is kept for ever.
+    # Accepted sockets inherit these (Linux). Without the probes a stream whose client lost power is kept for ever.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    with contextlib.suppress(AttributeError):  # not on every system
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15)
+    for name, value in _PROBES.items():
+        if hasattr(socket, name):  # not on every system
+            listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return listening
 
 

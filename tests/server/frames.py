@@ -13,6 +13,7 @@ from h2.events import (
     ConnectionTerminated,
     DataReceived,
     Event,
+    PingReceived,
     ResponseReceived,
     SettingsAcknowledged,
     StreamEnded,
@@ -61,6 +62,7 @@ class Client:
         self.last_stream = 0
         self.closed = False
         self.settled = False
+        self.pings = 0
         self.h2 = _Connection(
             H2Configuration(
                 client_side=True,
@@ -122,6 +124,13 @@ class Client:
             self.h2.end_stream(stream)
             self.flush()
 
+    def open_window(self, size: int, stream: int | None = None) -> None:
+        """Let the server send `size` bytes more on the connection, and on one stream of it."""
+        self.h2.increment_flow_control_window(size)
+        if stream is not None:
+            self.h2.increment_flow_control_window(size, stream)
+        self.flush()
+
     async def receive(self) -> None:
         """Read once."""
         try:
@@ -152,6 +161,8 @@ class Client:
             self.goaway, self.last_stream = int(event.error_code or 0), event.last_stream_id or 0
         elif isinstance(event, SettingsAcknowledged):
             self.settled = True
+        elif isinstance(event, PingReceived):
+            self.pings += 1
 
     async def until(self, done: Callable[[], bool], patience: float = PATIENCE) -> None:
         """Read until `done`; AssertionError if the connection ends or patience does."""

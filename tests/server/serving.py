@@ -46,6 +46,7 @@ class App:
         self.started = 0
         self.active = 0
         self.sent = 0
+        self.heard = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
@@ -83,8 +84,7 @@ class App:
     async def _endless(self, _number: int, _scope: Scope, receive: Receive, send: Send) -> None:
         await start(send)
         await send({"type": "http.response.body", "body": b"tick\n", "more_body": True})
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await left(receive)
 
     async def _flood(self, number: int, _scope: Scope, _receive: Receive, send: Send) -> None:
         await start(send)
@@ -92,6 +92,32 @@ class App:
             await send({"type": "http.response.body", "body": b"x" * 16384, "more_body": True})
             self.sent += 16384
         await send({"type": "http.response.body"})
+
+    async def _push(self, size: int, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Do what a push stream does: one task listens, another sends, `size` bytes at a time (0: nothing)."""
+        await start(send, kind=b"application/x-ndjson")
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        pouring = asyncio.create_task(self._pour(size, send)) if size else None
+        try:
+            await left(receive)
+            self.heard += 1
+        finally:
+            if pouring is not None:
+                pouring.cancel()
+
+    async def _pour(self, size: int, send: Send) -> None:
+        while True:
+            await send({"type": "http.response.body", "body": b"x" * size, "more_body": True})
+            self.sent += size
+
+    async def _patience(self, _number: int, _scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send until it is told to stop, in the middle of a send; then end as if nothing had been."""
+        await start(send)
+        pouring = asyncio.create_task(self._pour(16384, send))
+        await self.release.wait()
+        pouring.cancel()
+        await asyncio.wait({pouring})
+        await send({"type": "http.response.body", "body": b"the end"})
 
     async def _crash(self, _number: int, _scope: Scope, _receive: Receive, send: Send) -> None:
         await start(send)
@@ -108,6 +134,14 @@ async def back_to(tasks: int, seconds: float) -> None:
     raise AssertionError(f"left behind: {asyncio.all_tasks()}")
 
 
+async def blocked(app: App) -> None:
+    """Wait until what the application sends goes nowhere any more."""
+    before = None
+    while before != app.sent:
+        before = app.sent
+        await asyncio.sleep(0.3)
+
+
 async def whole(receive: Receive) -> bytes:
     body = bytearray()
     while True:
@@ -117,9 +151,14 @@ async def whole(receive: Receive) -> bytes:
             return bytes(body)
 
 
-async def start(send: Send, status: int = 200) -> None:
+async def left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def start(send: Send, status: int = 200, kind: bytes = b"text/event-stream") -> None:
     # Granian holds the head of an answer back until its first body, except of this type.
-    headers = [(b"content-type", b"text/event-stream")]
+    headers = [(b"content-type", kind)]
     await send({"type": "http.response.start", "status": status, "headers": headers})
 
 

@@ -161,3 +161,13 @@ async def test_a_polite_goodbye_does_not_stop_the_answers(kind: Kind) -> None:
         await asyncio.sleep(0.2)
         app.release.set()
         assert (await client.answer(held)).status == 200
+
+
+@BOTH
+async def test_a_stream_that_outlives_the_grace_is_reset_and_not_just_cut(kind: Kind) -> None:
+    async with running(kind, App(), grace=0.2) as server, connected(server.port) as client:
+        stream = client.request("/endless")
+        await client.until(lambda: bool(client.answers[stream].body))
+        server.stop.set()
+        answer = await client.answer(stream)
+        assert (answer.ended, answer.reset) == (False, 2)  # INTERNAL_ERROR
