@@ -8,6 +8,8 @@ import click
 from bridge.errors import BridgeError
 
 FAILED: Final = 1
+NOTHING: Final = 3
+"""No message came."""
 
 
 class Failure(click.ClickException):

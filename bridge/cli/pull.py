@@ -1,20 +1,18 @@
-"""`pull`: messages out, in one of three forms."""
-# ruff: noqa: PLC0415, D301 - the imports: see bridge/cli/__init__.py; the \b keeps click from wrapping an example
+"""`pull`: messages out, one by one."""
+# ruff: noqa: D301 - the \b keeps click from wrapping an example
 
-import json
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from bridge.cli.delivery import printer
 from bridge.cli.options import TEXT, talks_to_bridge
-from bridge.cli.output import printable
+from bridge.cli.output import NOTHING
 from bridge.cli.run import talk
 
 if TYPE_CHECKING:
-    from bridge.client import Client, Delivery
-
-NOTHING: Final = 3
+    from bridge.client import Client
 
 
 @click.command()
@@ -35,9 +33,7 @@ def pull(url: str, ca: str | None, as_json: bool, raw: bool, **given: Any) -> No
     oms-bridge pull orders --group billing
     oms-bridge pull orders --group billing --wait-ms 10000 --count 100 --json | jq .properties
     """
-    if raw and as_json:
-        raise click.UsageError("Give either --raw or --json.")
-    show = _show_raw if raw else _show_json if as_json else _show_text
+    show = printer(raw=raw, as_json=as_json)
 
     async def pulling(client: "Client") -> int:
         for number in range(given["count"]):
@@ -51,29 +47,3 @@ def pull(url: str, ca: str | None, as_json: bool, raw: bool, **given: Any) -> No
 
     if not talk(url, ca, pulling, as_json=as_json):
         sys.exit(NOTHING)
-
-
-def _show_raw(delivery: "Delivery") -> None:
-    click.echo(delivery.message.body, nl=False)
-
-
-def _show_json(delivery: "Delivery") -> None:
-    from bridge.wire.jsonform import encode
-
-    lease = {"receipt": delivery.receipt, "leaseUntil": delivery.lease_until}
-    click.echo(json.dumps(encode(delivery.message) | lease))
-
-
-def _show_text(delivery: "Delivery") -> None:
-    """Print the headers as they travel, a blank line, the body."""
-    from bridge.wire.headers import encode
-
-    for name, value in encode(delivery.message):
-        click.echo(b"%b: %b" % (name, value))
-    if delivery.receipt is not None:
-        click.echo(f"x-oms-receipt: {printable(delivery.receipt)}")
-    try:
-        text = printable(delivery.message.body.decode())
-    except UnicodeDecodeError:
-        text = f"({len(delivery.message.body)} bytes that are not text; --raw prints them)"
-    click.echo(f"\n{text}\n")

@@ -252,11 +252,11 @@ def test_pull_without_ack_leaves_the_lease_alone(fake: Bridge) -> None:
 
 
 def test_what_cannot_be_printed_is_not_acknowledged(fake: Bridge, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_delivery: object) -> None:
+    def broken(_data: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     fake.messages = [Message("orders")]
-    monkeypatch.setattr("bridge.cli.pull._show_text", broken)
+    monkeypatch.setattr("bridge.cli.delivery._write", broken)
     result = oms("pull", "orders", "--group", "g")
     assert (result.exit_code, result.output, fake.acknowledged) == (1, "", [])
 
