@@ -1,4 +1,4 @@
-"""The contract between the engine and a backend: seven methods, and optional powers of one method each.
+"""The contract between the engine and a backend: seven methods, and optional powers of a method or two each.
 
 Promises common to all of them:
 
@@ -137,6 +137,25 @@ class Partitioned(Protocol):
 
         Raises `DestinationUnknown` or `BackendUnavailable`.
         """
+        ...
+
+
+@runtime_checkable
+class Notebook(Protocol):
+    """Optional power: the bridge's own few notes, such as who wants callbacks, survive wherever messages do."""
+
+    kept_in: str
+    """Where the notes are, in one word for people: `journal`."""
+
+    async def keep(self, key: str, value: str | None) -> None:
+        """Keep a note in the place of an earlier one, or with None drop it; durable when this returns.
+
+        Raises `BackendUnavailable` or `BackendFull` (all is as before), or `OutcomeUnknown`.
+        """
+        ...
+
+    def kept(self) -> Mapping[str, str]:
+        """Every note by its key. Raises `BackendUnavailable` before the start."""
         ...
 
 

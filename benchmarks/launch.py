@@ -23,6 +23,7 @@ ROOMY: Final = "memory://?max_messages=4000000&max_bytes=17179869184"
 """A backend that is never full: what a run keeps is bounded by the run."""
 
 _BARE: Final = Path(__file__).with_name("bare.py")
+_SINK: Final = Path(__file__).with_name("sink.py")
 _URL: Final = re.compile(r"http://[^\s,]+")
 
 
@@ -107,6 +108,11 @@ def bare(server: str) -> Process:
     """Start the bare application."""
     # -P: not with this folder in front of everything that is imported
     return Process(f"bare application on {server}", [sys.executable, "-P", str(_BARE), server])
+
+
+def sink() -> Process:
+    """Start the endpoint for callbacks."""
+    return Process("endpoint for callbacks", [sys.executable, "-P", str(_SINK)])
 
 
 def bridge(server: str, backend: str = ROOMY, settings: Mapping[str, str] | None = None) -> Process:

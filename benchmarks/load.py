@@ -16,7 +16,8 @@ from benchmarks.measurement import Sample
 from benchmarks.rawh2 import Connection, pack
 
 WARM_UP: Final = 300
-_RATE: Final = re.compile(r"finished in .*?, ([\d.]+) req/s")
+_TOOK: Final = re.compile(r"finished in ([\d.]+)(us|ms|s),")
+_UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _DONE: Final = re.compile(r"(\d+) succeeded, (\d+) failed.* (\d+) 2xx", re.DOTALL)
 
 
@@ -71,10 +72,11 @@ def _fire_h2load(url: str, shot: Shot, number: int, streams: int) -> float:
             Path(directory, "uris").write_text("".join(f"{url}{path}\n" for path in shot.paths), "ascii")
             command += ["-i", f"{directory}/uris"]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rate, done = _RATE.search(said), _DONE.search(said)
-    if rate is None or done is None or done.groups() != (str(number), "0", str(number)):
+    took, done = _TOOK.search(said), _DONE.search(said)
+    if took is None or done is None or done.groups() != (str(number), "0", str(number)):
         raise RuntimeError(f"h2load did not succeed with {number} requests:\n{said}")
-    return float(rate[1])
+    # not its "req/s", which has two decimals: too few for a handful of long streams
+    return number / (float(took[1]) * _UNITS[took[2]])
 
 
 def _fire_own(url: str, shot: Shot, number: int, streams: int) -> float:

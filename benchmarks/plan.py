@@ -13,6 +13,8 @@ class Plan(NamedTuple):
     """Of ceiling and figure in turn; the median of their ratios counts."""
     seconds: float
     """About how long one load of the bare application takes."""
+    steady: float
+    """Seconds of one load at a steady rate."""
     streams: tuple[int, ...]
     backlog: int
     """Waiting messages of the deep backlog."""
@@ -22,5 +24,5 @@ class Plan(NamedTuple):
     """Messages of one load where CPU time is measured."""
 
 
-FULL: Final = Plan("full", 5, 0.3, (1, 16, 64), 1_000_000, 10_000, 2000)
-QUICK: Final = Plan("quick", 3, 0.15, (16, 64), 50_000, 1_000, 500)
+FULL: Final = Plan("full", 5, 0.3, 1.0, (1, 16, 64), 1_000_000, 10_000, 2000)
+QUICK: Final = Plan("quick", 3, 0.15, 0.5, (16, 64), 50_000, 1_000, 500)

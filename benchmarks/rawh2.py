@@ -5,7 +5,7 @@ It knows what a load generator needs and trusts its server: no continuation, no 
 
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -35,7 +35,10 @@ class Answer(NamedTuple):
 class Connection:
     """One connection. `ask` and `flush`, then `answers` until all have come."""
 
-    def __init__(self, url: str, *, unpacking: bool = False) -> None:
+    def __init__(
+        self, url: str, *, unpacking: bool = False, hearing: Callable[[int, bytes], None] | None = None
+    ) -> None:
+        """Connect. `hearing` is called with each piece of an answer's body and the number of its stream."""
         place = urlsplit(url)
         self._socket = socket.create_connection((place.hostname, place.port), timeout=90)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -44,6 +47,7 @@ class Connection:
         self._next = 1
         self.asked = 0
         self._decoder = Decoder() if unpacking else None
+        self._hearing = hearing
         self._headers: dict[int, Mapping[bytes, bytes]] = {}
         self._window = self._initial = 65535
         self._bodies: dict[int, memoryview] = {}
@@ -90,6 +94,8 @@ class Connection:
                 self._headers[stream] = self._read(buffer[at + _HEAD.size : end])
             elif kind != DATA:
                 self._control(kind, flags, stream, buffer[at + _HEAD.size : end])
+            elif self._hearing is not None:
+                self._hearing(stream, buffer[at + _HEAD.size : end])
             if flags & END_STREAM and kind in (HEADERS, DATA):
                 done.append(Answer(stream, self._headers.pop(stream)))
             at = end

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # run as a script, not installed: modules here are found as benchmarks.<name>, as ruff, mypy and an import see them
 sys.path[0] = str(ROOT)
 
-from benchmarks import backlog, batch, memory, produce, pull, report, results, waiting, window  # noqa: E402
+from benchmarks import backlog, batch, callbacks, latency, memory, produce, pull, push, report, results, waiting, window  # noqa: E402
 from benchmarks.plan import FULL, QUICK  # noqa: E402
 
 SCENARIOS = {
@@ -19,6 +19,9 @@ SCENARIOS = {
     "produce": produce.measure,
     "batch": batch.measure,
     "pull": pull.measure,
+    "push": push.measure,
+    "latency": latency.measure,
+    "callbacks": callbacks.measure,
     "backlog": backlog.measure,
     "waiting": waiting.measure,
 }

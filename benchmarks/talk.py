@@ -1,6 +1,6 @@
 """What is said to the bridge: produces, batches, pulls with their receipts, acknowledgements."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice, repeat
 from typing import Final
 from urllib.parse import urlencode
@@ -15,6 +15,8 @@ LEASE: Final = 900_000
 """Milliseconds: no lease ends while it is measured."""
 BATCH: Final = 1000
 """Messages of one batch where speed is not measured."""
+
+PUSH: Final = "/v1/push"
 
 _PATH: Final = "/v1/messages"
 _VERSION: Final = ("x-oms-version", "1.0.0")
@@ -67,6 +69,23 @@ def pull_path(source: str, group: str, **more: str | int) -> str:
 def ack_path(receipt: str) -> str:
     """An acknowledgement."""
     return f"/v1/ack?{urlencode({'version': '1.0.0', 'receipt': receipt})}"
+
+
+def push_path(source: str, group: str, number: int, **more: str | int) -> str:
+    """A stream that ends after so many messages."""
+    asked = {"version": "1.0.0", "source": source, "consumerid": group, "maxmessages": number, **more}
+    return f"{PUSH}?{urlencode(asked)}"
+
+
+def callback_path(source: str, group: str, target: str) -> str:
+    """A registration; an empty target stops it."""
+    asked = {"version": "1.0.0", "source": source, "consumerid": group, "callbackurl": target}
+    return f"{PUSH}?{urlencode(asked)}"
+
+
+def acks(receipts: Sequence[str]) -> Shot:
+    """Many acknowledgements at once."""
+    return Shot(["/v1/ack"], [_VERSION, ("x-oms-receipt", ",".join(receipts))])
 
 
 def receipts(url: str, path: str, number: int) -> list[str]:

@@ -4,13 +4,20 @@ import asyncio
 import gc
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from importlib.metadata import entry_points
 
 from starlette.types import ASGIApp
 
 from adapters.base import Adapter
 from bridge import logs
+from bridge.callbacks.addresses import Addresses
+from bridge.callbacks.dialer import Dialer
+from bridge.callbacks.dispatch import Dispatch
+from bridge.callbacks.egress import Egress
+from bridge.callbacks.registry import Callbacks, Sending
+from bridge.callbacks.signing import Signer
+from bridge.callbacks.targets import Targets
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.policy import Policy
@@ -38,29 +45,53 @@ def open_backend(settings: Settings) -> Adapter:
     return adapter
 
 
+def open_callbacks(settings: Settings, engine: Engine) -> Callbacks:
+    """Build callback push, off unless targets are named. Raises `SettingsError`."""
+    chosen = settings.callbacks
+    if not chosen.targets:
+        return Callbacks(engine, None)
+    targets = Targets.parse(chosen.targets)
+    try:
+        dialer = Dialer(Addresses.parse(chosen.networks), chosen.ca)
+    except OSError:  # ssl.SSLError is one
+        raise SettingsError("callbacks.ca: the file holds no certificates in PEM form.") from None
+    egress = Egress(targets, dialer, chosen.timeout)
+    dispatch = Dispatch(egress, Signer.parse(chosen.secrets), engine.clock, settings.limits.body)
+    return Callbacks(
+        engine, Sending(targets, dispatch, chosen.in_flight, lease=settings.delivery.lease, close=egress.close)
+    )
+
+
 async def run(settings: Settings, announce: Callable[[str], None]) -> int:
     """Serve until SIGTERM or SIGINT, then drain. Returns the exit status.
 
-    The order of the end: not ready, waiting pulls answered, no new connections, requests in flight answered,
-    leases released, backend flushed.
+    The order of the end: not ready, waiting pulls answered, no new connections, requests and callbacks in flight
+    answered, leases released, backend flushed.
     """
     logs.configure(settings.log.level)
     engine = Engine(open_backend(settings), SystemClock(), policy_of(settings))
     telemetry = Telemetry(engine)
     limits = limits_of(settings)
     guard = Guard((*settings.http.hosts, settings.listen.host), settings.http.origins)
-    data = DataApp(routes(engine, limits, settings.delivery.max_deliveries), guard, limits, telemetry)
+    callbacks = open_callbacks(settings, engine)
+    data = DataApp(routes(engine, callbacks, limits, settings.delivery.max_deliveries), guard, limits, telemetry)
     management = management_app(engine, telemetry, redact(settings.backend))
+
+    def drain() -> Coroutine[object, object, None]:
+        engine.drain()  # at once; the POSTs in flight and the servers then end side by side
+        return callbacks.drain(settings.drain / 1000)
 
     stop = asyncio.Event()
     _stop_on_signals(stop)
     _spare_the_collector()
     await engine.start()
+    callbacks.start()
     lag = asyncio.create_task(telemetry.watch_loop())
     try:
-        await _serve(settings, engine, {"data": data, "management": management}, stop, announce)
+        await _serve(settings, {"data": data, "management": management}, stop, drain, announce)
     finally:
         lag.cancel()
+        await callbacks.close()
         await engine.close()
     return 0
 
@@ -97,7 +128,11 @@ def limits_of(settings: Settings) -> Limits:
 
 
 async def _serve(
-    settings: Settings, engine: Engine, apps: dict[str, ASGIApp], stop: asyncio.Event, announce: Callable[[str], None]
+    settings: Settings,
+    apps: dict[str, ASGIApp],
+    stop: asyncio.Event,
+    drain: Callable[[], Coroutine[object, object, None]],
+    announce: Callable[[str], None],
 ) -> None:
     ports: dict[str, int] = {}
 
@@ -134,9 +169,9 @@ async def _serve(
                 )
             )
             await stop.wait()
-            engine.drain()
+            draining = servers.create_task(drain())
             closing.set()
-            await asyncio.wait((serving,))
+            await asyncio.wait((serving, draining))
             closed.set()
     except* (OSError, RuntimeError) as group:
         raise SettingsError(f"listen: {group.exceptions[0]}") from None

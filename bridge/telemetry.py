@@ -27,11 +27,15 @@ _TOTALS: Final = {
     "expired": "Messages dropped because their expireTime was over.",
     "dead_letters": "Messages moved to a dead-letter destination.",
     "dead_letter_failures": "Dead letters that could not be written and are tried again.",
+    "callbacks_delivered": "Messages that an endpoint took.",
+    "callbacks_failed": "Deliveries to an endpoint that failed.",
 }
 _NOW: Final = {
     "in_flight": "Messages being published.",
     "in_flight_bytes": "Bytes of bodies being published.",
     "waiting_pulls": "Pulls that wait for a message.",
+    "callbacks": "Callbacks registered.",
+    "callback_circuits_open": "Callbacks whose endpoint is held for dead.",
 }
 
 

@@ -50,6 +50,14 @@ class Join(NamedTuple):
     future: asyncio.Future[None]
 
 
+class Note(NamedTuple):
+    """A note of the bridge's own, or with None the end of one."""
+
+    name: str
+    value: str | None
+    future: asyncio.Future[None]
+
+
 class Batch:
     """Everything asked of the journal since the last commit. Which order they came in does not matter within it."""
 
@@ -57,6 +65,7 @@ class Batch:
         self.stores: list[Store] = []
         self.settlements: list[Settlement] = []
         self.joined: list[Join] = []
+        self.notes: list[Note] = []
         self.attempts: dict[tuple[int, int, int], int] = {}
         """By consumer, partition and offset."""
         self.lows: dict[tuple[int, int], int] = {}
@@ -77,7 +86,7 @@ class Batch:
     @property
     def awaited(self) -> bool:
         """Whether somebody waits for this batch."""
-        return bool(self.stores or self.settlements or self.joined)
+        return bool(self.stores or self.settlements or self.joined or self.notes)
 
     def add(self, store: Store) -> None:
         """Queue a message."""
@@ -137,6 +146,7 @@ def write_rest(connection: sqlite3.Connection, batch: Batch) -> None:
     in_bulk(connection, "INSERT OR REPLACE INTO attempt VALUES %", with_checksum(attempts))
     _write_lows(connection, batch)
     _write_drops(connection, batch)
+    _write_notes(connection, batch)
 
 
 def _name(name: str) -> bytes:
@@ -162,3 +172,10 @@ def _write_drops(connection: sqlite3.Connection, batch: Batch) -> None:
     in_bulk(connection, "DELETE FROM consumer WHERE number IN (VALUES %)", groups)
     for table in ("cursor", "settled", "attempt"):
         in_bulk(connection, f"DELETE FROM {table} WHERE consumer IN (VALUES %)", groups)  # noqa: S608
+
+
+def _write_notes(connection: sqlite3.Connection, batch: Batch) -> None:
+    last = {note.name: note.value for note in batch.notes}
+    in_bulk(connection, "DELETE FROM note WHERE name IN (VALUES %)", [(_name(name),) for name in last])
+    kept = [(_name(name), value.encode("utf-8", "surrogatepass")) for name, value in last.items() if value is not None]
+    in_bulk(connection, "INSERT INTO note VALUES %", with_checksum(kept))

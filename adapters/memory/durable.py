@@ -6,12 +6,12 @@ the commit. So a failed commit takes nothing back that anybody has seen.
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 from adapters.base import Delivery, Outcome, Stored
 from adapters.memory.adapter import MemoryAdapter, failed, features, wall
-from adapters.memory.batch import Batch, Join, Settlement, Store
+from adapters.memory.batch import Batch, Join, Note, Settlement, Store
 from adapters.memory.files import Directory
 from adapters.memory.group import Group
 from adapters.memory.journal import Journal, Result
@@ -32,6 +32,8 @@ _RETRY: Final = 1000
 
 class DurableAdapter(MemoryAdapter):
     """Survives `kill -9`: messages, delays, settlements and attempts are committed before they are answered for."""
+
+    kept_in = "journal"
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -120,6 +122,18 @@ class DurableAdapter(MemoryAdapter):
         self._writer.flush()
         return future
 
+    async def keep(self, key: str, value: str | None) -> None:
+        """Keep or drop a note. Raises as `subscribe` does."""
+        recorded: asyncio.Future[None] = self._running().create_future()
+        self._writer.batch.notes.append(Note(key, value, recorded))
+        self._writer.flush()
+        await recorded
+
+    def kept(self) -> Mapping[str, str]:
+        """Every note. Raises `BackendUnavailable` before the start."""
+        self._running()
+        return dict(self._log.notes)
+
     async def close(self) -> None:
         """Commit what was accepted, close the journal and unlock its directory."""
         self._halt()
@@ -151,6 +165,10 @@ class DurableAdapter(MemoryAdapter):
             _answer(settlement.future, None, result.rest)
         for join in batch.joined:
             _answer(join.future, None, result.rest)
+        for note in batch.notes:
+            if result.rest is None:
+                self._noted(note)
+            _answer(note.future, None, result.rest)
         self._arm()
 
     def _stored(self, store: Store, error: BridgeError | None, now: int) -> None:
@@ -179,6 +197,12 @@ class DurableAdapter(MemoryAdapter):
         for number, cursor in cursors.items():
             if cursor.low != before[number]:
                 self._writer.batch.lows[group.number, number] = cursor.low
+
+    def _noted(self, note: Note) -> None:
+        if note.value is None:
+            self._log.notes.pop(note.name, None)
+        else:
+            self._log.notes[note.name] = note.value
 
     # What the journal hears of without anybody waiting
 

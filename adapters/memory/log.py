@@ -53,6 +53,8 @@ class Log:
         self.destinations: dict[str, Destination] = {}
         self.spare: dict[Partition, Destination] = {}
         """Partitions with messages that every group has settled."""
+        self.notes: dict[str, str] = {}
+        """The bridge's own notes; see `Notebook`."""
         self._options = options
         self._held: list[tuple[int, int, Record]] = []
         self._sequence = 0

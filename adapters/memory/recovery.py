@@ -13,7 +13,7 @@ from adapters.memory.log import Destination, Log
 from adapters.memory.partition import Partition, unpack
 from adapters.memory.record import decode
 from adapters.memory.room import Room
-from adapters.memory.schema import VERSION, checksum, connect, create
+from adapters.memory.schema import VERSION, checksum, complete, connect, create, has_table
 from adapters.memory.wal import first_bad_frame
 from bridge.errors import BackendUnavailable
 
@@ -38,10 +38,11 @@ def recover(directory: Directory, log: Log, room: Room, now: int) -> tuple[sqlit
                 reader.load(log, room, now)
         connection = connect(directory.database, readonly=False)
         try:
-            if commits == 0 and not _has_tables(connection):
+            if commits == 0 and not has_table(connection, "meta"):
                 create(connection)
             connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written is found out now
             connection.execute("ROLLBACK")
+            complete(connection)
             directory.confirm(commits)
         except BaseException:
             connection.close()
@@ -59,10 +60,6 @@ def _exists(directory: Directory) -> bool:
     if confirmed := directory.read_confirmed():
         raise _lost(directory, confirmed, directory.database, 0)
     return False
-
-
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name='meta'").fetchone() is not None
 
 
 def _lost(directory: Directory, count: int, file: Path, offset: int) -> JournalCorrupt:
@@ -109,7 +106,7 @@ class _Reader:
 
     def load(self, log: Log, room: Room, now: int) -> None:
         """Put back everything kept. Raises `JournalCorrupt`."""
-        if not _has_tables(self._connection):
+        if not has_table(self._connection, "meta"):
             return
         try:
             destinations = {
@@ -119,6 +116,8 @@ class _Reader:
             for destination, number, offset in self._rows("tail"):
                 _never_again(destinations[destination].partitions[number], offset)
             self._load_groups(destinations, log, now)
+            if has_table(self._connection, "note"):
+                log.notes = {_name(name): _name(value) for name, value in self._rows("note")}
         except (sqlite3.DatabaseError, LookupError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, sqlite3.DatabaseError) and _is_passing(error):
                 raise
@@ -164,7 +163,7 @@ class _Reader:
                 cursor.trim()
 
     def _commits(self) -> int:
-        if not _has_tables(self._connection):
+        if not has_table(self._connection, "meta"):
             return 0
         row = self._connection.execute("SELECT name, value, crc FROM meta WHERE name='commits'").fetchone()
         if row is None or checksum(*row[:-1]) != row[-1]:

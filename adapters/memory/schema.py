@@ -39,6 +39,8 @@ TABLES: Final = (
         "attempt (consumer INTEGER, partition INTEGER, offset INTEGER, attempts INTEGER, crc INTEGER,"
         " PRIMARY KEY (consumer, partition, offset)) WITHOUT ROWID"
     ),
+    # the bridge's own; a journal that is older than this table gets it when it is opened
+    "note (name BLOB PRIMARY KEY, value BLOB, crc INTEGER)",
 )
 
 _PRAGMAS: Final = (
@@ -83,6 +85,11 @@ def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     return connection
 
 
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether there is a table of that name."""
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name=?", (name,)).fetchone() is not None
+
+
 def create(connection: sqlite3.Connection) -> None:
     """Create the tables, all or none."""
     connection.execute("BEGIN IMMEDIATE")
@@ -91,6 +98,12 @@ def create(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT INTO meta VALUES ('commits', 0, ?)", (checksum("commits", 0),))
     connection.execute(f"PRAGMA user_version={VERSION}")
     connection.execute("COMMIT")
+
+
+def complete(connection: sqlite3.Connection) -> None:
+    """Add the tables that came later than the journal."""
+    for table in TABLES:
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
 
 
 def in_bulk(connection: sqlite3.Connection, statement: str, rows: Iterable[tuple[Value, ...]]) -> None:

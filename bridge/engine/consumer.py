@@ -84,15 +84,15 @@ class Consumer:
         Cancelling a call that waits loses nothing and counts nothing.
         """
         while not self.stopped:
-            if (room := self._room()) > 0:
-                if entries := await self._lease(room):
-                    return await self._taken(entries)
-                if not self.stopped:
-                    return []
             if self._allowance == 0:
                 self.why = "maxmessages"
                 return []
-            await self._wait_for_news()
+            if (room := self._room()) <= 0:
+                await self._wait_for_news()
+            elif entries := await self._lease(room):
+                return await self._taken(entries)
+            elif not self.stopped:
+                return []
         self.why = "draining"
         return []
 
@@ -103,8 +103,9 @@ class Consumer:
             await self._wait_for_news()
 
     async def ack(self, leased: Leased) -> None:
-        """Settle a message for good. Raises the error tree."""
-        await self._group.settle([leased.entry])
+        """Settle a message for good; twice is harmless. Raises the error tree: `LeaseEnded` when it was given back."""
+        if (entry := self._group.find(leased.number)) is not None:
+            await self._group.settle([entry])
 
     def nack(self, leased: Leased, delay: int) -> None:
         """Give a message back, to be delivered again after `delay` ms."""

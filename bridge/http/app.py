@@ -14,8 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from bridge.callbacks.registry import Callbacks
 from bridge.engine.engine import Engine
 from bridge.errors import BridgeError, MethodNotAllowed, NotFound
+from bridge.http.callbacks import CallbackPush
 from bridge.http.describe import Describe
 from bridge.http.door import Door
 from bridge.http.exchange import Endpoint, Reply, refuse
@@ -32,13 +34,15 @@ Routes = Mapping[str, Mapping[str, Endpoint]]
 _NO_SUCH_METHOD: Final = 405
 
 
-def routes(engine: Engine, limits: Limits, max_deliveries: int) -> Routes:
+def routes(engine: Engine, callbacks: Callbacks, limits: Limits, max_deliveries: int) -> Routes:
     """Return every path of the data port with its methods."""
     messages, settle = Messages(engine, limits), Settle(engine, limits)
     describe = Describe(engine, limits, max_deliveries)
+    callback_push = CallbackPush(engine, callbacks)
     return {
         "/v1/messages": {"POST": messages.produce, "GET": messages.pull},
-        "/v1/push": {"GET": Push(engine, limits).stream},
+        "/v1/push": {"GET": Push(engine, limits).stream, "POST": callback_push.register},
+        "/v1/callbacks": {"GET": callback_push.listing},
         "/v1/ack": {"POST": settle.ack},
         "/v1/nack": {"POST": settle.nack},
         "/v1/extend": {"POST": settle.extend},

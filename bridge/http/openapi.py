@@ -8,7 +8,7 @@ from bridge.http import schemas
 from bridge.http.limits import Limits
 from bridge.http.operations import ANY, OPERATIONS, Answer, Errors, Operation
 from bridge.http.schemas import leaves, said
-from bridge.http.vocabulary import FIELD_WORDS, PARAMETER_WORDS, RESERVED, Word
+from bridge.http.vocabulary import FIELD_WORDS, PARAMETER_WORDS, Word
 from bridge.message import FIELDS
 from bridge.wire.problem import members
 from bridge.wire.text import NAME_BYTES_MAX
@@ -19,8 +19,7 @@ _ABOUT: Final = (
     "The OpenMessaging HTTP binding as this bridge speaks it. User properties are headers x-oms-p-<name> of 1 to"
     f" {NAME_BYTES_MAX} bytes, every character outside a-z 0-9 . _ - written as %xx; OpenAPI has no way to list them. A"
     " value that is not printable ASCII travels extended (RFC 8187) under the header's name with * behind it. Any other"
-    f" x-oms- header is a 400; {', '.join(f'x-oms-{name}' for name in RESERVED)} are reserved and have no effect yet."
-    " Unknown paths are 404, wrong methods 405. Every error is a problem document with a code."
+    " x-oms- header is a 400. Unknown paths are 404, wrong methods 405. Every error is a problem document with a code."
 )
 _EXAMPLE: Final = {
     "header": {"destination": "orders"},
@@ -53,6 +52,8 @@ def build(limits: Limits) -> Document:
                 "Batch": schemas.batch_schema(limits),
                 "Results": schemas.results_schema(),
                 "Capabilities": schemas.capabilities_schema(),
+                "Callback": schemas.callback_schema(),
+                "Callbacks": {"type": "array", "items": _ref("schemas", "Callback")},
                 "Problem": schemas.problem_schema(),
             },
             "examples": {cls.code: {"value": members(cls(said(cls)))} for cls in leaves(BridgeError)},

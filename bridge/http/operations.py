@@ -9,6 +9,7 @@ from bridge.errors import (
     BodyInvalid,
     BodyTooLarge,
     BridgeError,
+    CallbackRefused,
     ContentTypeUnsupported,
     DestinationInvalid,
     DestinationUnknown,
@@ -179,6 +180,33 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
                 " was sent after it is sent again.",
             },
         ),
+        "POST": Operation(
+            name="register",
+            summary="Have messages posted to a URL",
+            description="From now on the bridge posts the messages of the group to x-oms-callbackurl, in the form in"
+            " which they are produced and signed as Standard Webhooks says. A 2xx acknowledges. Registering again"
+            " replaces the URL, an empty one stops it. Off until the setting callbacks.targets names the endpoints.",
+            answers=(
+                Answer(201, "Registered.", ("x-oms-version",), _JSON, "Callback"),
+                Answer(200, "Registered, in the place of an earlier one.", ("x-oms-version",), _JSON, "Callback"),
+                Answer(204, "Stopped, if there was one."),
+            ),
+            errors=(
+                *(*_SPOKEN, DestinationInvalid, *_BODY, CallbackRefused, BackendFull, BackendUnavailable, Draining),
+                OutcomeUnknown,
+            ),
+            asks=("version", "source", "consumerid", "callbackurl", "credit"),
+            required=("version", "source", "consumerid", "callbackurl"),
+            query=True,
+        ),
+    },
+    "/v1/callbacks": {
+        "GET": Operation(
+            name="callbacks",
+            summary="List the callbacks",
+            description="Every registration of this bridge: where it stands, what was delivered, what failed last.",
+            answers=(Answer(200, "The registrations, by name.", ("x-oms-version",), _JSON, "Callbacks"),),
+        )
     },
     "/v1/ack": {
         "POST": Operation(

@@ -6,10 +6,11 @@ bridge may still believe it alive.
 """
 
 import asyncio
+import re
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from bridge.engine.engine import GroupName
 from bridge.wire.streams import Line
@@ -22,30 +23,47 @@ BYTES: Final = 16 << 20
 """Bytes of bodies kept for all of them together."""
 _OVERHEAD: Final = 1024
 """Bytes that a message counts beside its body."""
+_ID: Final = re.compile(rb"([0-9a-f]{16})-(\d{1,18})")
+
+
+class Event(NamedTuple):
+    """One message of a stream and the id that its event has, also when it is sent again."""
+
+    id: str
+    line: Line
 
 
 class Tail:
-    """The end of one stream: what was sent last."""
+    """The end of one stream, and of those that continue it: what was sent last."""
 
     def __init__(self, token: str, name: GroupName, grown: Callable[["Tail", int], None]) -> None:
         self.token = token
         self.name = name
-        self.missed: list[Line] = []
-        """What the stream that this one continues had sent in vain."""
         self.task: asyncio.Task[object] | None = None
         """What answers the stream."""
         self.sent: deque[tuple[int, Line]] = deque()
+        self.forgotten = False
         self._grown = grown
         self._count = 0
 
-    def add(self, line: Line) -> str:
-        """Note a message that is sent now; returns its event's id."""
+    def add(self, line: Line) -> Event:
+        """Note a message that is to be sent now."""
         self._count += 1
-        if line.receipt is None:
+        if line.receipt is None and not self.forgotten:
             self.sent.append((self._count, line))
             gone = self.sent.popleft()[1] if len(self.sent) > MESSAGES else None
             self._grown(self, _size(line) - (_size(gone) if gone else 0))
-        return f"{self.token}-{self._count}"
+        return self._event(self._count, line)
+
+    def after(self, count: int, wall: int) -> list[Event]:
+        """Return what was sent after that event and has not expired."""
+        missed = [(at, line) for at, line in self.sent if at > count]
+        return [
+            self._event(at, line) for at, line in missed if line.message.expires is None or line.message.expires > wall
+        ]
+
+    def _event(self, count: int, line: Line) -> Event:
+        return Event(f"{self.token}-{count}", line)
 
 
 class Tails:
@@ -55,33 +73,36 @@ class Tails:
         self._tails: OrderedDict[str, Tail] = OrderedDict()
         self._bytes = 0
 
-    def open(self, name: GroupName, last_event_id: bytes, wall: int) -> Tail:
-        """Begin a stream, going on where the one of that event stopped; an id that is not known is no error."""
-        tail = Tail(secrets.token_hex(8), name, self._grown)
-        token, _, number = last_event_id.decode("latin-1").rpartition("-")
-        before = self._tails.get(token)
-        if before is not None and before.name == name and number.isdigit():
-            self._forget(before)
-            if before.task is not None:
-                before.task.cancel()
-            after = [line for count, line in before.sent if count > int(number)]
-            tail.missed = [line for line in after if line.message.expires is None or line.message.expires > wall]
-        self._tails[tail.token] = tail
-        if len(self._tails) > TAILS:
-            self._forget(next(iter(self._tails.values())))
-        return tail
+    def open(self, name: GroupName, last_event_id: bytes, wall: int) -> tuple[Tail, list[Event]]:
+        """Begin a stream or go on with the one of that event; returns what it had sent in vain, too.
+
+        An id that is not known is no error. The same id may come again: the answer to it may be lost as well.
+        """
+        asked = _ID.fullmatch(last_event_id)
+        tail = self._tails.get(asked[1].decode("ascii")) if asked is not None else None
+        if asked is None or tail is None or tail.name != name:
+            tail = Tail(secrets.token_hex(8), name, self._grown)
+            self._tails[tail.token] = tail
+            if len(self._tails) > TAILS:
+                self._forget(next(iter(self._tails.values())))
+            return tail, []
+        self._tails.move_to_end(tail.token)
+        if tail.task is not None:
+            tail.task.cancel()
+        return tail, tail.after(int(asked[2]), wall)
 
     def _grown(self, tail: Tail, size: int) -> None:
-        if tail.token not in self._tails:
-            return  # forgotten, or continued elsewhere
         self._tails.move_to_end(tail.token)
         self._bytes += size
         while self._bytes > BYTES:
             self._forget(next(iter(self._tails.values())))
 
     def _forget(self, tail: Tail) -> None:
+        """Let go of a stream, which may go on: without this it would keep 64 bodies that nobody counts."""
         del self._tails[tail.token]
         self._bytes -= sum(_size(line) for _, line in tail.sent)
+        tail.sent.clear()
+        tail.forgotten = True
 
 
 def _size(line: Line) -> int:

@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bridge.callbacks.listing import STATES
+from bridge.callbacks.registration import FAILURES_KEPT
+from bridge.callbacks.targets import URL_MAX
 from bridge.engine.names import INTERNAL_PREFIXES, NAME_MAX
 from bridge.errors import BridgeError
 from bridge.http.limits import NACK_DELAY_MAX, Limits
@@ -46,6 +49,7 @@ def parameter_schemas(limits: Limits) -> Mapping[str, Schema]:
         "waitmills": whole(0, LONG_MAX) | {"default": 0},
         "credit": whole(1, CREDIT_MAX) | {"default": CREDIT},
         "maxmessages": whole(1, LONG_MAX),
+        "callbackurl": {"type": "string", "maxLength": URL_MAX},
         "leasemills": whole(1, limits.max_lease) | {"default": limits.lease},
         "delaymills": whole(0, NACK_DELAY_MAX) | {"default": 0},
         "receipt": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": RECEIPTS_MAX},
@@ -139,6 +143,29 @@ def capabilities_schema() -> Schema:
         "limits": closed({name: {"type": "integer", "minimum": 0} for name in _LIMITS}, required=_LIMITS),
     }
     return closed(members, required=members)
+
+
+def callback_schema() -> Schema:
+    """Describe one registration of a callback."""
+    text, number = {"type": "string"}, {"type": "integer", "minimum": 0}
+    failure = {"time": number, "messageId": text, "attempt": number, "reason": text}
+    always = {
+        "source": text,
+        "consumerId": text,
+        "url": text | {"description": "Without the value of its query."},
+        "credit": number,
+        "kept": text | {"description": "Where the registration is kept; memory: it ends with this bridge."},
+        "state": {"enum": [*STATES]},
+        "inFlight": number,
+        "delivered": number,
+        "failed": number,
+        "failures": {
+            "type": "array",
+            "maxItems": FAILURES_KEPT,
+            "items": closed(failure | {"status": number}, required=failure),
+        },
+    }
+    return closed(always | {"why": text, "until": number}, required=always)
 
 
 def leaves(cls: type[BridgeError]) -> list[type[BridgeError]]:

@@ -50,8 +50,9 @@ PARAMETER_WORDS: Final[Mapping[str, Word]] = {
         " this long without a message.",
         20000,
     ),
-    "credit": Word("Unacknowledged messages allowed on the stream.", 64),
+    "credit": Word("Unacknowledged messages allowed on the stream, or POSTs in flight to a callback.", 64),
     "maxmessages": Word("End the stream after so many messages.", 100),
+    "callbackurl": Word("Where messages shall be posted; an empty value stops it.", "https://shop.example/orders"),
     "leasemills": Word("How long the message is this consumer's, ms from now.", 30000),
     "delaymills": Word("When the message is ready again, ms from now.", 5000),
     "receipt": Word("Receipts of leased messages, separated by commas.", "2f1c8e4a-1-5-0a1b2c3d4e5f6071"),
@@ -66,9 +67,6 @@ PARAMETER_WORDS: Final[Mapping[str, Word]] = {
     "error": Word("Code of the problem.", "lease-ended"),
     "retry-safe": Word("true: nothing was stored, and the same request may succeed later.", "true"),
 }
-
-RESERVED: Final = ("callbackurl",)
-"""Names that requests may carry already and that have no effect yet."""
 
 CARRIED: Final[Mapping[str, str]] = {
     "contentType": "Media type of data.",

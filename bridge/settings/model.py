@@ -34,6 +34,7 @@ Hosts = Annotated[tuple[Annotated[str, AfterValidator(values.check_host)], ...],
 Origins = Annotated[
     tuple[Annotated[str, AfterValidator(values.check_origin)], ...], BeforeValidator(values.split_commas)
 ]
+Texts = Annotated[tuple[str, ...], BeforeValidator(values.split_commas)]
 
 
 class _Section(BaseModel):
@@ -147,6 +148,52 @@ class Http(_Section):
     origins: Origins = Field(default=(), description="Origins of web pages that may send cross-origin requests.")
 
 
+class Callbacks(_Section):
+    """Callback push. Off until `targets` names who may be called."""
+
+    targets: Annotated[Texts, AfterValidator(values.check_targets)] = Field(
+        default=(),
+        description="Endpoints that callbacks may be sent to, `scheme://host[:port]`; `*.` before a name stands for"
+        " whatever is below it. Unset: callbacks are off.",
+    )
+    networks: Annotated[Texts, AfterValidator(values.check_networks)] = Field(
+        default=(),
+        description="Private networks, as CIDR, in which endpoints may be; every other one is refused.",
+    )
+    secrets: Annotated[Texts, AfterValidator(values.check_secrets)] = Field(
+        default=(),
+        repr=False,
+        description="Secrets to sign callbacks with, `whsec_` and base64 of 24 to 64 bytes, the newest first.",
+    )
+    secrets_file: Readable | None = Field(
+        default=None, description="File that holds the secrets, in one line, such as a mounted secret; instead of them."
+    )
+    ca: Readable | None = Field(
+        default=None, description="PEM file with the authorities that endpoints' certificates must come from."
+    )
+    in_flight: int = Field(default=64, ge=1, le=64, description="Most POSTs in flight for one registration.")
+    timeout: int = Field(default=15_000, ge=1, le=_HOUR, description="Longest a POST and its answer may take, ms.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_secrets_file(cls, given: Any) -> Any:  # noqa: ANN401 - what is no mapping is reported by the model
+        if not isinstance(given, dict) or (path := given.get("secrets_file")) is None:
+            return given
+        if "secrets" in given:
+            raise ValueError("callbacks.secrets and callbacks.secrets_file are both set; keep one of them")
+        try:
+            values.check_readable(Path(str(path)))
+        except ValueError:
+            return given  # the setting's own check says it
+        return given | {"secrets": values.read_secret(Path(str(path)), "callbacks.secrets_file", "the secrets")}
+
+    @model_validator(mode="after")
+    def _signed(self) -> Self:
+        if self.targets and not self.secrets:
+            raise ValueError("callbacks.targets needs callbacks.secrets or callbacks.secrets_file to sign with")
+        return self
+
+
 class Log(_Section):
     """The log on standard error."""
 
@@ -188,6 +235,7 @@ class Settings(BaseSettings):
     timeouts: Timeouts = Field(default=Timeouts(), description="Timeouts.")
     delivery: Delivery = Field(default=Delivery(), description="Leases and redelivery.")
     http: Http = Field(default=Http(), description="Hosts and origins.")
+    callbacks: Callbacks = Field(default=Callbacks(), description="Callback push.")
     drain: int = Field(default=20_000, ge=0, le=_HOUR, description="Longest the drain may take after SIGTERM, ms.")
     log: Log = Field(default=Log(), description="Log.")
 
@@ -210,7 +258,7 @@ class Settings(BaseSettings):
             return given
         if "backend" in given:
             raise ValueError("backend and backend_file are both set, be it in different places; keep one of them")
-        return given | {"backend": values.read_secret(Path(str(path)))}
+        return given | {"backend": values.read_secret(Path(str(path)), "backend_file", "the backend's URL")}
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:

@@ -1,9 +1,14 @@
 """What single values may look like. No sentence repeats a value: what stands in the wrong place may be a secret."""
 
 import re
+from collections.abc import Callable
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final, NamedTuple, Self
+
+from bridge.callbacks.addresses import Addresses
+from bridge.callbacks.signing import Signer
+from bridge.callbacks.targets import Targets
 
 PORT_MAX: Final = 65535
 
@@ -85,6 +90,32 @@ def check_origin(origin: str) -> str:
     return origin
 
 
+def check_targets(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the endpoints of callbacks. Raises `ValueError`."""
+    return _checked(texts, Targets.parse)
+
+
+def check_networks(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the networks that callbacks may enter. Raises `ValueError`."""
+    return _checked(texts, Addresses.parse)
+
+
+def check_secrets(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the secrets that sign callbacks. Raises `ValueError`."""
+    return _checked(texts, Signer.parse)
+
+
+def _checked(texts: tuple[str, ...], parse: Callable[[tuple[str, ...]], object]) -> tuple[str, ...]:
+    try:
+        parse(texts)
+    except ValueError as error:
+        said = str(error)
+        for text in texts:
+            said = said.replace(repr(text), "one of them")
+        raise ValueError(said) from None
+    return texts
+
+
 def check_readable(path: Path) -> Path:
     """Return the path of a file that can be opened now. Raises `ValueError`."""
     try:
@@ -94,16 +125,16 @@ def check_readable(path: Path) -> Path:
         raise ValueError(f"the file cannot be read ({reason(error)})") from None
 
 
-def read_secret(path: Path) -> str:
-    """Read the one line that a mounted secret holds. Raises `ValueError`."""
+def read_secret(path: Path, name: str, what: str) -> str:
+    """Read the one line that a mounted secret holds, `what` in words, for the setting `name`. Raises `ValueError`."""
     try:
         text = path.read_text("utf-8").strip()
     except UnicodeDecodeError:
         text = ""
     except (OSError, ValueError) as error:
-        raise ValueError(f"backend_file: the file cannot be read ({reason(error)})") from None
+        raise ValueError(f"{name}: the file cannot be read ({reason(error)})") from None
     if not text or len(text.splitlines()) > 1:
-        raise ValueError("backend_file: the file holds one line of text, the backend's URL")
+        raise ValueError(f"{name}: the file holds one line of text, {what}")
     return text
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.memory import connect
+from bridge.callbacks.registry import Callbacks
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine, GroupName
 from bridge.engine.policy import Policy
@@ -63,7 +64,7 @@ async def engine() -> AsyncIterator[Engine]:
 async def test_a_message_whose_client_left_meanwhile_is_not_counted(engine: Engine, turns: int, ack: bytes) -> None:
     """The client leaves some turns of the loop after the message came: it is sent, or it goes back unharmed."""
     limits = Limits()
-    app = DataApp(routes(engine, limits, 16), Guard((), ()), limits, Telemetry(engine))
+    app = DataApp(routes(engine, Callbacks(engine), limits, 16), Guard((), ()), limits, Telemetry(engine))
     client = Client(ack=ack)
     waiting = asyncio.ensure_future(app(client.scope, client.receive, client.send))
     await asyncio.sleep(0.01)
@@ -84,7 +85,7 @@ async def test_a_message_whose_client_left_meanwhile_is_not_counted(engine: Engi
 
 async def test_both_ends_of_that_moment_are_reached(engine: Engine) -> None:
     limits = Limits()
-    app = DataApp(routes(engine, limits, 16), Guard((), ()), limits, Telemetry(engine))
+    app = DataApp(routes(engine, Callbacks(engine), limits, 16), Guard((), ()), limits, Telemetry(engine))
     sent = set()
     for turns in range(6):
         client = Client(ack=b"false")

@@ -15,6 +15,10 @@ ALLOWED: Final = {
     "bridge.errors": (),
     "bridge.wire": ("bridge.message", "bridge.errors", "bridge.wire"),
     "bridge.engine": ("bridge.message", "bridge.errors", "adapters.base", "bridge.engine"),
+    "bridge.callbacks": (
+        *("bridge.__version__", "bridge.message", "bridge.errors", "bridge.wire", "bridge.engine"),
+        *("adapters.base", "bridge.callbacks"),
+    ),
     "adapters": ("bridge.message", "bridge.errors", "adapters"),
 }
 """A room, and everything of ours that it may import."""
@@ -22,6 +26,7 @@ ALLOWED: Final = {
 GUARDED: Final = {
     "bridge.http": ("bridge.http", "bridge.process"),
     "pyspark": ("bridge.mirror",),
+    "aiohttp": ("bridge.callbacks",),  # one way out, and it is guarded
 }
 """A module, and the only rooms that may import it."""
 

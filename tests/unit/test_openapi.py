@@ -14,6 +14,7 @@ import pytest
 import schemathesis
 
 from adapters.memory import connect
+from bridge.callbacks.registry import Callbacks
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.policy import Policy
@@ -25,7 +26,7 @@ from bridge.http.limits import Limits
 from bridge.http.openapi import build
 from bridge.http.operations import OPERATIONS
 from bridge.http.schemas import leaves
-from bridge.http.vocabulary import CARRIED, FIELD_WORDS, PARAMETER_WORDS, RESERVED
+from bridge.http.vocabulary import CARRIED, FIELD_WORDS, PARAMETER_WORDS
 from bridge.message import FIELDS, Message
 from bridge.telemetry import Telemetry
 from bridge.wire import jsonform, problem
@@ -61,7 +62,7 @@ def schema_of(operation: dict[str, Any], status: int, media: str) -> dict[str, A
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     served = engine()
     await served.start()
-    app = DataApp(routes(served, LIMITS, 16), Guard((), ()), LIMITS, Telemetry(served))
+    app = DataApp(routes(served, Callbacks(served), LIMITS, 16), Guard((), ()), LIMITS, Telemetry(served))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         yield client
     await served.close()
@@ -92,7 +93,8 @@ def test_every_schema_is_valid_and_every_reference_leads_somewhere() -> None:
 
 
 def test_every_route_is_described_and_every_description_is_a_route() -> None:
-    served = {path: set(methods) for path, methods in routes(engine(), LIMITS, 16).items()}
+    table = routes(engine(), Callbacks(engine()), LIMITS, 16)
+    served = {path: set(methods) for path, methods in table.items()}
     assert {path: set(methods) for path, methods in OPERATIONS.items()} == served
     assert {path: {m.upper() for m in methods} for path, methods in DOCUMENT["paths"].items()} == served
 
@@ -109,7 +111,7 @@ def test_every_field_is_described_where_it_travels() -> None:
 
 
 def test_every_word_of_the_vocabulary_is_described() -> None:
-    assert {*PARAMETER_WORDS, *RESERVED} == PARAMETERS
+    assert set(PARAMETER_WORDS) == PARAMETERS
     asked = {p["name"] for _, _, o in operations() for p in o["parameters"] if p["in"] == "header"}
     answered = {
         name for _, _, o in operations() for answer in o["responses"].values() for name in answer.get("headers", ())

@@ -10,6 +10,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.memory import connect
+from bridge.callbacks.registry import Callbacks
 from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters
 from bridge.engine.engine import Engine
@@ -31,7 +32,7 @@ class House:
         self.engine = Engine(connect("memory://"), SystemClock(), Policy(store_host="here"))
         self.telemetry = Telemetry(self.engine)
         limits = Limits()
-        self.table = routes(self.engine, limits, 16)
+        self.table = routes(self.engine, Callbacks(self.engine), limits, 16)
         data = DataApp(self.table, Guard((), ()), limits, self.telemetry)
         self.data = _client(httpx.ASGITransport(data))
         self.management = _client(httpx.ASGITransport(management_app(self.engine, self.telemetry, "memory://")))

@@ -1,0 +1,1 @@
+"""Callback push: the bridge POSTs messages to the URLs that clients registered."""

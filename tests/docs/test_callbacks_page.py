@@ -1,0 +1,74 @@
+"""The page about callbacks: its code works, its tables are those of the code."""
+
+import base64
+import re
+import secrets
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from standardwebhooks import Webhook
+
+from bridge.callbacks.listing import STATES
+from bridge.callbacks.schedule import CAP, backoff
+from bridge.callbacks.signing import Signer
+from bridge.settings import load
+
+PAGE = (Path(__file__).parents[2] / "docs" / "callbacks.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_example_of_the_settings_can_be_loaded(tmp_path: Path) -> None:
+    (sample,) = blocks("yaml")
+    (secret,) = re.findall(r"one line: (whsec_\S+)", sample)
+    (tmp_path / "secret").write_text(secret)
+    chosen = yaml.safe_load(sample)
+    chosen["callbacks"]["secrets_file"] = str(tmp_path / "secret")
+    config = tmp_path / "bridge.yaml"
+    config.write_text(yaml.safe_dump(chosen))
+    settings = load(config, {}, {})
+    assert settings.callbacks.secrets == (secret,)
+    assert len(settings.callbacks.targets) == 3
+    assert secret not in repr(settings)
+
+
+@pytest.mark.parametrize("body", [b'{"total": 12}', b"\xff\x00"])
+def test_a_signature_can_be_checked_by_hand(body: bytes) -> None:
+    _, by_hand = blocks("python")
+    scope: dict[str, object] = {}
+    exec(by_hand, scope)  # noqa: S102 - our own page
+    is_genuine = scope["is_genuine"]
+    assert callable(is_genuine)
+    old, new = (f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}" for _ in range(2))
+    now = int(time.time())
+
+    def signed(seconds: int) -> dict[str, str]:
+        return {n.decode(): v.decode() for n, v in Signer.parse([new, old]).headers("order.7", seconds, body)}
+
+    assert is_genuine(old, signed(now), body)
+    assert is_genuine(new, signed(now), body)
+    assert not is_genuine(old, signed(now), body + b" ")
+    assert not is_genuine(old, signed(now - 400), body)
+    assert not is_genuine(f"whsec_{base64.b64encode(b'x' * 32).decode()}", signed(now), body)
+    if body.isascii():
+        assert Webhook(old).verify(body, signed(now)) == {"total": 12}
+
+
+def test_the_pauses_are_those_of_the_schedule() -> None:
+    (row,) = re.findall(r"^\| seconds \| (.*) \|$", PAGE, re.MULTILINE)
+    *first, rest = row.split(" | ")
+    assert [int(cell) * 1000 for cell in first] == [backoff(step, CAP, 1) for step in range(1, 11)]
+    assert rest == "600 each"
+    assert {backoff(step, CAP, 1) for step in range(11, 16)} == {600_000}
+    longest = sum(backoff(step, CAP, 1) for step in range(1, 16))
+    (low, high) = re.findall(r"that is (\d+) to (\d+) minutes", PAGE)[0]
+    assert (int(low), int(high)) == (round(longest / 2 / 60_000), round(longest / 60_000))
+
+
+def test_every_state_is_explained() -> None:
+    explained = re.findall(r"^\| `([a-z]+)` \|", PAGE.partition("| state | |")[2].partition("\n\n")[0], re.MULTILINE)
+    assert explained == list(STATES)

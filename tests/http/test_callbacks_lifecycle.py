@@ -1,0 +1,195 @@
+"""Registrations and messages in flight when the bridge stops, dies, comes back, or comes back with other settings."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.http.callback_endpoint import (
+    OK,
+    Answer,
+    Endpoint,
+    Posted,
+    listed,
+    produce,
+    pull,
+    register,
+    settled,
+    wait_until,
+)
+from tests.launch import Bridge
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    endpoint = Endpoint().listen()
+    yield endpoint
+    endpoint.close()
+
+
+class House:
+    """Bridges one after another on one journal."""
+
+    def __init__(self, folder: Path, server: str, endpoint: Endpoint) -> None:
+        self.settings = endpoint.settings()
+        self._folder = folder
+        self._server = server
+        self._started = 0
+
+    def bridge(self, **more: str) -> Bridge:
+        self._started += 1
+        return Bridge(
+            self._folder / str(self._started),
+            server=self._server,
+            backend=f"memory://?journal={self._folder}/journal",
+            settings=self.settings | more,
+        )
+
+
+@pytest.fixture
+def house(tmp_path: Path, server: str, endpoint: Endpoint) -> House:
+    return House(tmp_path, server, endpoint)
+
+
+@pytest.mark.parametrize("how", ["terminate", "kill"])
+def test_registrations_survive(house: House, endpoint: Endpoint, how: str) -> None:
+    with house.bridge() as bridge:
+        answer = register(bridge, "orders", endpoint.url("/orders?token=1"), credit=3)
+        assert answer.json()["kept"] == "journal"
+        register(bridge, "stopped", endpoint.url("/stopped"))
+        register(bridge, "stopped", "")
+        register(bridge, "moved", endpoint.url("/before"))
+        register(bridge, "moved", endpoint.url("/moved"))
+        if how == "terminate":
+            assert bridge.terminate() == 0
+        else:
+            bridge.kill()
+    with house.bridge() as bridge:
+        wait_until(lambda: listed(bridge, "orders"))
+        entry = listed(bridge, "orders")
+        assert entry is not None
+        assert (entry["credit"], entry["kept"], entry["state"]) == (3, "journal", "delivering")
+        assert listed(bridge, "stopped") is None
+        for name in ("orders", "moved"):
+            produce(bridge, name, name.encode())
+        endpoint.wait_for("/orders?token=1", 1)
+        endpoint.wait_for("/moved", 1)
+        assert not endpoint.to("/before")
+
+
+def test_gone_is_gone_for_good(house: House, endpoint: Endpoint) -> None:
+    endpoint.scripts["/gone"] = lambda _: (410, {})
+    with house.bridge() as bridge:
+        register(bridge, "orders", endpoint.url("/gone"))
+        produce(bridge, "orders", b"x")
+        wait_until(lambda: (listed(bridge, "orders") or {})["state"] == "gone")
+        assert bridge.terminate() == 0
+    with house.bridge() as bridge:
+        wait_until(lambda: listed(bridge, "orders"))
+        assert (listed(bridge, "orders") or {})["state"] == "gone"
+        answer = pull(bridge, "orders", wait=10_000)
+        assert answer.headers["x-oms-h-deliverycount"] == "1"
+        assert len(endpoint.to("/gone")) == 1
+
+
+def test_todays_settings_decide(house: House, endpoint: Endpoint) -> None:
+    with house.bridge() as bridge:
+        register(bridge, "orders", endpoint.url("/orders"))
+        produce(bridge, "orders", b"1")
+        endpoint.wait_for("/orders", 1)
+        wait_until(settled(bridge, "orders"))
+        assert bridge.terminate() == 0
+    with house.bridge(OMS_CALLBACKS__TARGETS="https://shop.example") as bridge:
+        wait_until(lambda: listed(bridge, "orders"))
+        entry = listed(bridge, "orders")
+        assert entry is not None
+        assert entry["state"] == "refused"
+        assert "do not allow" in entry["why"]
+        produce(bridge, "orders", b"2")
+        assert bridge.terminate() == 0
+    assert len(endpoint.to("/orders")) == 1
+    allowed = house.settings
+    house.settings = {}
+    with house.bridge() as bridge:
+        wait_until(lambda: listed(bridge, "orders"))
+        assert "callbacks.targets" in (listed(bridge, "orders") or {})["why"]
+        assert bridge.terminate() == 0
+    house.settings = allowed
+    with house.bridge():
+        assert [post.body for post in endpoint.wait_for("/orders", 2)] == [b"1", b"2"]
+
+
+def test_sigterm_waits_for_what_is_in_flight(house: House, endpoint: Endpoint) -> None:
+    arrived, stopping = threading.Semaphore(0), threading.Event()
+
+    def answer_late(post: Posted) -> Answer:
+        arrived.release()
+        assert stopping.wait(30)
+        return OK if post.body == b"good" else (500, {})
+
+    endpoint.scripts["/orders"] = answer_late
+    with house.bridge() as bridge:
+        for body in (b"good", b"bad"):
+            produce(bridge, "orders", body)
+        register(bridge, "orders", endpoint.url("/orders"))
+        for _ in range(2):
+            assert arrived.acquire(timeout=30)
+        bridge.begin_to_stop()
+        wait_until(lambda: _refuses(bridge))
+        stopping.set()
+        assert bridge.wait() == 0
+    house.settings = {}
+    with house.bridge() as bridge:
+        answer = pull(bridge, "orders", wait=10_000)
+        assert (answer.content, answer.headers["x-oms-h-deliverycount"]) == (b"bad", "1")
+        assert pull(bridge, "orders").status_code == 204
+
+
+def test_sigterm_waits_no_longer_than_the_drain_may_take(house: House, endpoint: Endpoint) -> None:
+    arrived, done = threading.Event(), threading.Event()
+
+    def hang(_: Posted) -> Answer:
+        arrived.set()
+        done.wait(60)
+        return OK
+
+    endpoint.scripts["/orders"] = hang
+    try:
+        with house.bridge(OMS_DRAIN="500", OMS_CALLBACKS__TIMEOUT="60000") as bridge:
+            produce(bridge, "orders", b"x")
+            register(bridge, "orders", endpoint.url("/orders"))
+            assert arrived.wait(30)
+            assert bridge.terminate() == 0
+    finally:
+        done.set()
+    house.settings = {}
+    with house.bridge() as bridge:
+        assert pull(bridge, "orders", wait=10_000).headers["x-oms-h-deliverycount"] == "1"
+
+
+def test_a_backend_that_is_ready_later_than_the_bridge(house: House, endpoint: Endpoint) -> None:
+    with house.bridge() as first:
+        register(first, "orders", endpoint.url("/orders"))
+        with house.bridge() as second:  # the journal is in use, so it is not ready
+            refused = register(second, "more", endpoint.url("/more"))
+            assert (refused.status_code, refused.json()["code"]) == (503, "backend-unavailable")
+            assert listed(second, "orders") is None
+            assert first.terminate() == 0
+            wait_until(lambda: listed(second, "orders"))
+            produce(second, "orders", b"x")
+            endpoint.wait_for("/orders", 1)
+
+
+def test_a_start_with_targets_and_no_secret_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"callbacks\.targets needs callbacks\.secrets"):
+        Bridge(tmp_path, settings={"OMS_CALLBACKS__TARGETS": "https://shop.example"})
+
+
+def _refuses(bridge: Bridge) -> bool:
+    """Whether the drain has begun."""
+    try:
+        return httpx.get(f"{bridge.management}/readyz", trust_env=False, timeout=5).status_code == 503
+    except httpx.TransportError:
+        return True
