@@ -7,7 +7,7 @@ ARGS   ?=
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint format bench soak check-constraints constraints clean
+.PHONY: help serve test lint format brokers bench soak check-constraints constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ lint: $(VENV)/.test ## ruff and mypy, strict, over everything
 format: $(VENV)/.test ## Format and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+brokers: $(VENV)/.test ## Fetch what the tests' own Kafka needs (the first test that wants it does the same)
+	$(BIN)/python -m tests.brokers
 
 bench: $(VENV)/.test ## Measure, each figure beside its ceiling; writes benchmarks/results/
 	$(BIN)/python benchmarks/run.py $(ARGS)

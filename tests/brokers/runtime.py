@@ -1,0 +1,32 @@
+"""What a broker needs of the place where it runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+class Run(Protocol):
+    """A running script: a `Process` or a `Container`."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+
+    def send(self, number: int) -> None:
+        """Send a signal and do not wait."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end; TimeoutError if that does not come."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """How a shell script calls Kafka's classes, and what runs such a script with its output in a file."""
+
+    java: str
+    run: Callable[[str, Path], Run]

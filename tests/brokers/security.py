@@ -1,0 +1,69 @@
+"""Listeners for clients that must say who they are, and what the broker needs to check it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+LISTENERS: Final = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
+"""Each is named after its security protocol."""
+
+_SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@dataclass(frozen=True)
+class Security:
+    """Adds the listeners and an authorizer to a Kafka.
+
+    `users`: names and passwords, for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; no quotes, commas or brackets. A user may
+    do nothing until an ACL allows it. A client without a name, as on PLAINTEXT and SSL, may do all and grants the ACLs.
+    """
+
+    users: Mapping[str, str]
+
+    def properties(self, certificate: Path, authority: Path) -> dict[str, str]:
+        """Return the broker's settings; the paths are those that `certify` wrote."""
+        plain = "".join(f' user_{name}="{password}"' for name, password in self.users.items())
+        modules = "org.apache.kafka.common.security"
+        settings = {
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM)),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(certificate),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority),
+        }
+        for listener in ("sasl_plaintext", "sasl_ssl"):
+            at = f"listener.name.{listener}"
+            settings[f"{at}.plain.sasl.jaas.config"] = f"{modules}.plain.PlainLoginModule required{plain};"
+            for mechanism in _SCRAM:
+                settings[f"{at}.{mechanism.lower()}.sasl.jaas.config"] = f"{modules}.scram.ScramLoginModule required;"
+        return settings
+
+    def credentials(self) -> list[str]:
+        """Return the SCRAM users as arguments of the storage tool, which puts them into the cluster's metadata."""
+        return [
+            f"--add-scram={mechanism}=[name={name},password={password}]"
+            for name, password in self.users.items()
+            for mechanism in _SCRAM
+        ]
+
+
+def certify(certificate: Path, authority: Path) -> None:
+    """Write a private key with a certificate for 127.0.0.1 and localhost, and the authority that signed it, as PEM."""
+    signer = trustme.CA()
+    leaf = signer.issue_cert("127.0.0.1", "localhost")
+    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    # Kafka reads PKCS #8 only; trustme writes the traditional form.
+    encoded = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    certificate.write_bytes(encoded + b"".join(each.bytes() for each in leaf.cert_chain_pems))
+    signer.cert_pem.write_to_path(str(authority))
