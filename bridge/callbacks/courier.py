@@ -17,7 +17,7 @@ from bridge.callbacks.registration import Failure, History, Registration
 from bridge.callbacks.schedule import CAP, Verdict, backoff, judge
 from bridge.engine.consumer import Consumer, Leased, Terms
 from bridge.engine.engine import Engine
-from bridge.errors import BridgeError, Draining
+from bridge.errors import BridgeError, Draining, LeaseEnded
 from bridge.message import Message
 
 _AGAIN: Final = 1_000
@@ -189,6 +189,8 @@ class Courier:
         while True:
             try:
                 await consumer.ack(leased)
+            except LeaseEnded:
+                return  # it has gone back: the bridge is stopping
             except BridgeError as error:
                 self.trouble = error.detail
                 await asyncio.sleep(_AGAIN / 1000)

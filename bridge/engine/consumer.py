@@ -97,8 +97,15 @@ class Consumer:
         return []
 
     async def settle_up(self) -> None:
-        """Take nothing more and wait until every lease is acknowledged, given back or, no longer renewed, over."""
+        """Take nothing more and wait until every lease is acknowledged, given back or over.
+
+        Each lasts a whole duration from now, and is renewed no more.
+        """
         self.renewal = 0
+        last = self._clock.mono() + self._terms.duration
+        for entry in self._held.values():
+            if entry.deadline < last:
+                self._group.extend(entry, self._terms.duration)
         while self._held and not self.stopped:
             await self._wait_for_news()
 

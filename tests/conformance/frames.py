@@ -120,6 +120,21 @@ class Frames:
                 raise TimeoutError(f"no headers of stream {stream}")
         return self._answers[stream]
 
+    def body_of(self, stream: int) -> bytes:
+        """Return what has come of an answer's body so far."""
+        return self._answers[stream].body if stream in self._answers else b""
+
+    def grows(self, stream: int, size: int, seconds: float) -> bool:
+        """Wait until more than so many bytes of a body are there, or the answer is over. False: neither in time."""
+        deadline = time.monotonic() + seconds
+        while len(self.body_of(stream)) <= size:
+            if stream in self._done or self._closed:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            self._read(deadline)
+        return True
+
     def ask(self, method: str, path: str, pairs: Pairs = (), body: bytes = b"") -> Answer:
         """Send a request and wait for its answer."""
         return self.answer(self.request(method, path, pairs, body))

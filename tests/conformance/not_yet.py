@@ -2,7 +2,6 @@
 
 from typing import Final
 
-_PUSH: Final = "push streams and callbacks come with a later issue"
 _SCALE: Final = "several bridges in one group come with a later issue"
 _BROKERS: Final = "needs a real broker; comes with its adapter"
 _INSIDE: Final = "not visible over HTTP: tests/unit"
@@ -13,14 +12,12 @@ NOT_YET: Final = {
     "priority.backlog": _BROKERS,
     "delay.late": "a speed: benchmarks, on an idle machine",
     "delay.broker-restart": _BROKERS,
-    "lease.stream": _PUSH,
     "dead.confirmed": "needs a backend that refuses on command: tests/unit and tests/faults",
     "scale.one-group": _SCALE,
     "scale.fair": _SCALE,
     "native.neighbours": _BROKERS,
     "durable.default": _BROKERS,
     "start.without-broker": _BROKERS,
-    "stop.streams": _PUSH,
     "window.one": _INSIDE,
     "window.memory": _INSIDE,
     "window.kafka": _BROKERS,
@@ -32,8 +29,7 @@ NOT_YET: Final = {
     "transport.ports": "the default ports: the tests of the settings; a test never uses a fixed port",
     "fields.head": "the head of the table",
     "settle.confirmed": "needs a backend that refuses on command: tests/unit and tests/faults",
-    "push.stream": _PUSH,
-    "push.callback": _PUSH,
+    "callback.vetted": "needs a resolver that lies: tests/unit/callbacks",
     "rest.retry-after": "needs a bridge with tiny limits: tests/http",
     "rest.load": "needs a bridge with tiny limits: tests/http",
 }

@@ -106,19 +106,28 @@ true` also `x-oms-receipt` and `x-oms-leaseuntil`;
 [settle.confirmed] the original is settled only after that write is confirmed.
 
 ## Push: `GET /v1/push`
-[push.stream] Many messages on one response, with the pull headers and `x-oms-credit` (unacknowledged messages
-allowed, default 64), `x-oms-maxmessages`, `x-oms-waitmills` (end after this much silence; absent: stay open).
-`Accept` chooses the framing: `multipart/mixed` (default: each part is one message in the produce form, streamed),
-`application/x-ndjson`, or `text/event-stream`. Leases renew while the stream lives; when it ends, what was not
-acknowledged goes back at once. The HTTP/2 window is the back-pressure: a reader that stops reading stops the bridge
-from fetching.
+[push.many] Many messages on one response, with the pull headers
+[push.credit] and `x-oms-credit` (unacknowledged messages allowed, default 64),
+[push.maxmessages] `x-oms-maxmessages`,
+[push.waitmills] `x-oms-waitmills` (end after this much silence; absent: stay open).
+[push.accept] `Accept` chooses the framing: `multipart/mixed` (default: each part is one message in the produce form,
+streamed), `application/x-ndjson`, or `text/event-stream`.
+[push.leases] Leases renew while the stream lives;
+[push.back] when it ends, what was not acknowledged goes back at once.
+[push.pressure] The HTTP/2 window is the back-pressure: a reader that stops reading stops the bridge from fetching.
 
 ## Callback push: `POST /v1/push` with `x-oms-callbackurl`
-[push.callback] Registers (source, consumerId) → URL; an empty value stops it; `GET /v1/callbacks` lists them. The
-bridge POSTs each message in the produce form; 2xx acknowledges, 410 stops the callback, 429/503 with `retry-after`
-slow it down, anything else retries with exponential backoff and jitter, then dead letter. Signed as Standard Webhooks
-says (`webhook-id`, `-timestamp`, `-signature`). Off until the configuration lists the allowed targets; every resolved
-address is vetted and that address dialled.
+[callback.register] Registers (source, consumerId) → URL;
+[callback.stop] an empty value stops it;
+[callback.list] `GET /v1/callbacks` lists them.
+[callback.form] The bridge POSTs each message in the produce form;
+[callback.ack] 2xx acknowledges,
+[callback.gone] 410 stops the callback,
+[callback.pause] 429/503 with `retry-after` slow it down,
+[callback.retry] anything else retries with exponential backoff and jitter, then dead letter.
+[callback.signed] Signed as Standard Webhooks says (`webhook-id`, `-timestamp`, `-signature`).
+[callback.off] Off until the configuration lists the allowed targets;
+[callback.vetted] every resolved address is vetted and that address dialled.
 
 ## Everything else
 [rest.capabilities] - `GET /v1/capabilities`: per backend and destination, each field: native, emulated or

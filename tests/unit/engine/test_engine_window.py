@@ -22,6 +22,17 @@ def delivery(position: int, attempts: int = 0, partition: int = 0, **fields: obj
     return Delivery(message, partition, position, attempts)
 
 
+class Life:
+    """Keeps leases alive, and knows which."""
+
+    def __init__(self) -> None:
+        self.renewal = 0
+        self.held: set[int] = set()
+
+    def ended(self, entry: Entry) -> None:
+        self.held.remove(entry.number)
+
+
 @dataclass
 class Record:
     """One message, as the model sees it."""
@@ -35,6 +46,7 @@ class Record:
     deadline: int = 0
     settling: bool = False
     entry: Entry | None = None
+    keeper: Life | None = None
 
     @property
     def priority(self) -> int:
@@ -57,6 +69,7 @@ class WindowMachine(RuleBasedStateMachine):
         self.acknowledged: set[int] = set()
         self.numbers: list[int] = []
         self.position = self.joins = 0
+        self.keepers = (Life(), Life())
 
     @initialize(limit=st.sampled_from((None, 1, MAX_DELIVERIES)))
     def begin(self, limit: int | None) -> None:
@@ -90,12 +103,19 @@ class WindowMachine(RuleBasedStateMachine):
         return [r for r in self.open("here") if self.is_head(r) and self.is_worn_out(r)]
 
     def leased(self) -> list[Record]:
-        return [r for r in self.open("leased") if r.deadline > self.mono or r.settling]
+        return [r for r in self.open("leased") if r.deadline > self.mono or r.settling or self.renewal(r)]
+
+    @staticmethod
+    def renewal(record: Record) -> int:
+        return record.keeper.renewal if record.keeper is not None and record.place == "leased" else 0
 
     def pass_time(self) -> None:
         for record in self.open("leased", "paused"):
             if record.deadline <= self.mono and not record.settling:
-                record.place = "here"
+                if renewal := self.renewal(record):
+                    record.deadline = self.mono + renewal
+                else:
+                    record.place = "here"
         due = [r for r in self.open("delayed") if r.delivery.message.due <= self.wall]
         for record in sorted(due, key=lambda r: (r.delivery.message.due, r.delivery.position)):
             self.join(record)
@@ -138,8 +158,9 @@ class WindowMachine(RuleBasedStateMachine):
                 self.join(record)
         self.window.offer(deliveries, self.wall)
 
-    @rule(duration=st.sampled_from((1, 500, 30_000)))
-    def lease(self, duration: int) -> None:
+    @rule(duration=st.sampled_from((1, 500, 30_000)), kept_by=st.sampled_from((None, 0, 1)))
+    def lease(self, duration: int, kept_by: int | None) -> None:
+        keeper = None if kept_by is None else self.keepers[kept_by]
         expired = []
         best = None
         while best is None and (ready := self.ready()):
@@ -150,7 +171,7 @@ class WindowMachine(RuleBasedStateMachine):
                 expired.append(first.delivery)
             else:
                 best = first
-        entry = self.window.lease(self.mono, self.wall, duration)
+        entry = self.window.lease(self.mono, self.wall, duration, keeper)
         assert self.window.expired == expired
         self.window.expired = []
         if best is None:
@@ -163,6 +184,13 @@ class WindowMachine(RuleBasedStateMachine):
         best.deadline = self.mono + duration
         assert entry.number not in self.numbers, "a lease's number is never used twice"
         self.numbers.append(entry.number)
+        best.keeper = keeper
+        if keeper is not None:
+            keeper.held.add(entry.number)
+
+    @rule(which=st.integers(0, 1), renewal=st.sampled_from((0, 1, 500, 30_000)))
+    def let_a_keeper_live_or_die(self, which: int, renewal: int) -> None:
+        self.keepers[which].renewal = renewal
 
     @precondition(lambda self: self.leased())
     @rule(data=st.data())
@@ -251,6 +279,8 @@ class WindowMachine(RuleBasedStateMachine):
         ]
         assert self.window.surrender() == expected
         for record in self.open():
+            if record.keeper is not None and record.place == "leased" and record.settling:
+                record.keeper.held.remove(record.number)  # whoever settles it finds it gone
             record.place = "gone"
 
     # What must hold after every step.
@@ -306,6 +336,17 @@ class WindowMachine(RuleBasedStateMachine):
             else:
                 with pytest.raises(LeaseEnded):
                     self.window.find(number, self.mono)
+
+    @invariant()
+    def a_keeper_is_told_of_each_end_and_of_nothing_else(self) -> None:
+        for keeper in self.keepers:
+            assert keeper.held == {r.number for r in self.open("leased") if r.keeper is keeper}
+
+    @invariant()
+    def leases_end_when_they_should(self) -> None:
+        for record in self.open("leased"):
+            assert record.entry is not None
+            assert record.entry.deadline == record.deadline
 
     @invariant()
     def the_driver_is_woken_in_time(self) -> None:
@@ -479,6 +520,41 @@ def test_an_extended_lease_outlives_its_first_deadline_and_a_shortened_one_does_
     window.advance(299, START)
     assert window.leases
     window.advance(300, START)
+    assert not window.leases
+
+
+def test_a_kept_lease_is_renewed_until_its_keeper_dies() -> None:
+    window = Window(None)
+    window.offer([delivery(1)], START)
+    keeper = Life()
+    keeper.renewal = 70
+    entry = window.lease(0, START, 100, keeper)
+    assert entry is not None
+    keeper.held.add(entry.number)
+    assert window.find(entry.number, 100) is entry, "nobody has looked at the clock yet"
+    window.advance(130, START)
+    assert entry.deadline == 200
+    keeper.renewal = 0
+    window.advance(199, START)
+    assert window.find(entry.number, 199) is entry
+    window.advance(200, START)
+    assert not window.leases
+    assert not keeper.held
+    assert window.leases_ended == 1
+
+
+def test_a_lease_has_no_keeper_left_when_it_is_leased_again() -> None:
+    window = Window(None)
+    window.offer([delivery(1)], START)
+    keeper = Life()
+    keeper.renewal = 100
+    entry = window.lease(0, START, 100, keeper)
+    assert entry is not None
+    keeper.held.add(entry.number)
+    window.release(entry, 0, 0)
+    again = window.lease(0, START, 100)
+    assert again is entry
+    window.advance(100, START)
     assert not window.leases
 
 

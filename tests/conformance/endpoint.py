@@ -1,0 +1,81 @@
+"""An HTTP endpoint for callbacks."""
+
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final, NamedTuple, Self
+
+SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - of these tests
+GUARD_SECONDS: Final = 20.0
+
+
+class Posted(NamedTuple):
+    """One POST as it arrived."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Answer = tuple[int, Mapping[str, str]]
+
+
+class Endpoint:
+    """Listens on 127.0.0.1 and answers as `script` says, with 204 until it is set. Use it as a context manager."""
+
+    def __init__(self) -> None:
+        self.script: Callable[[Posted], Answer] = lambda _: (204, {})
+        self.posts: list[Posted] = []
+        self._news = threading.Condition()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.target = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Return what a bridge needs to call it."""
+        return {
+            "OMS_CALLBACKS__TARGETS": self.target,
+            "OMS_CALLBACKS__NETWORKS": "127.0.0.1/32",
+            "OMS_CALLBACKS__SECRETS": SECRET,
+        }
+
+    def wait_for(self, count: int) -> list[Posted]:
+        """Wait until so many POSTs have come."""
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.posts) >= count, GUARD_SECONDS), self.posts
+            return list(self.posts)
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                posted = Posted({name.lower(): value for name, value in self.headers.items()}, body)
+                status, headers = endpoint.script(posted)
+                with endpoint._news:
+                    endpoint.posts.append(posted)
+                    endpoint._news.notify_all()
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                if status != 204:
+                    self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
