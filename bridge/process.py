@@ -11,13 +11,7 @@ from starlette.types import ASGIApp
 
 from adapters.base import Adapter
 from bridge import logs
-from bridge.callbacks.addresses import Addresses
-from bridge.callbacks.dialer import Dialer
-from bridge.callbacks.dispatch import Dispatch
-from bridge.callbacks.egress import Egress
-from bridge.callbacks.registry import Callbacks, Sending
-from bridge.callbacks.signing import Signer
-from bridge.callbacks.targets import Targets
+from bridge.callbacks.registry import Callbacks
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.policy import Policy
@@ -50,16 +44,22 @@ def open_callbacks(settings: Settings, engine: Engine) -> Callbacks:
     chosen = settings.callbacks
     if not chosen.targets:
         return Callbacks(engine, None)
-    targets = Targets.parse(chosen.targets)
+    from bridge.callbacks.assembly import Allowed, assemble  # noqa: PLC0415 - it brings aiohttp: 10 MiB
+
+    allowed = Allowed(
+        targets=chosen.targets,
+        networks=chosen.networks,
+        secrets=chosen.secrets,
+        ca=chosen.ca,
+        in_flight=chosen.in_flight,
+        timeout=chosen.timeout,
+        lease=settings.delivery.lease,
+        largest=settings.limits.body,
+    )
     try:
-        dialer = Dialer(Addresses.parse(chosen.networks), chosen.ca)
+        return Callbacks(engine, assemble(allowed, engine.clock))
     except OSError:  # ssl.SSLError is one
         raise SettingsError("callbacks.ca: the file holds no certificates in PEM form.") from None
-    egress = Egress(targets, dialer, chosen.timeout)
-    dispatch = Dispatch(egress, Signer.parse(chosen.secrets), engine.clock, settings.limits.body)
-    return Callbacks(
-        engine, Sending(targets, dispatch, chosen.in_flight, lease=settings.delivery.lease, close=egress.close)
-    )
 
 
 async def run(settings: Settings, announce: Callable[[str], None]) -> int:
