@@ -35,8 +35,11 @@ class Cursor:
         """Be done with an offset; False when it was so before, or is nothing that was ever there."""
         if offset >= self.partition.end or self.has_settled(offset):
             return False
-        self.settled.add(offset)
         self.attempts.pop(offset, None)
+        if not self.settled and offset == self.low:  # in order, as most are
+            self.low = self.partition.following(offset + 1)
+            return True
+        self.settled.add(offset)
         if offset == self.partition.following(self.low):  # beyond `low` where a failed commit left a gap
             self.advance()
         return True

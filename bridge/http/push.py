@@ -124,8 +124,9 @@ class _Stream:
         pieces: list[bytes] = []
         size = 0
         for event_id, line in events:
-            message = compression.unpacked(line.message, self._limits.body)
-            pieces.append(self._framing.message(line._replace(message=message), event_id))
+            if line.message.compression is not None:
+                line = line._replace(message=compression.unpacked(line.message, self._limits.body))  # noqa: PLW2901
+            pieces.append(self._framing.message(line, event_id))
             size += len(pieces[-1])
             if size >= PIECE:
                 await put(b"".join(pieces))
