@@ -4,12 +4,13 @@ import json
 
 from bridge.callbacks.listing import describe
 from bridge.callbacks.registry import Callbacks
-from bridge.engine.engine import Engine, GroupName
+from bridge.engine.engine import Engine
 from bridge.errors import BodyInvalid, HeaderInvalid
+from bridge.http.asked import read_asked, read_group
 from bridge.http.exchange import NO_STORE, Reply, Request
 from bridge.http.push import CREDIT, CREDIT_MAX
 from bridge.wire import parameters
-from bridge.wire.headers import VERSION, check_version
+from bridge.wire.headers import VERSION
 
 
 class CallbackPush:
@@ -21,12 +22,8 @@ class CallbackPush:
 
     async def register(self, request: Request) -> Reply:
         """Deliver a group to `x-oms-callbackurl` from now on; an empty value stops it."""
-        asked = parameters.merge(request.headers.parameters, request.query)
-        check_version(asked.get("version"))
-        name = GroupName.checked(
-            parameters.text(asked, "source", "the queue or topic to consume from"),
-            parameters.text(asked, "consumerid", "the consumer group"),
-        )
+        asked = read_asked(request)
+        name = read_group(asked)
         url = parameters.text(asked, "callbackurl", "where messages shall be posted; an empty value stops it")
         if "ack" in asked and not parameters.flag(asked, "ack"):
             raise HeaderInvalid("x-oms-ack: a callback is always acknowledged, by its 2xx; false is not allowed.")

@@ -5,15 +5,16 @@ import json
 from functools import lru_cache
 from typing import Final
 
-from bridge.engine.engine import Engine, GroupName, Pulled
+from bridge.engine.engine import Engine, Pulled
 from bridge.engine.producer import Produced, read_require
 from bridge.engine.waiters import Want
 from bridge.errors import BodyInvalid, BridgeError, ContentTypeUnsupported, HeaderInvalid
+from bridge.http.asked import read_asked, read_group
 from bridge.http.exchange import NO_STORE, Pair, Reply, Request
 from bridge.http.limits import Limits
 from bridge.message import Message
 from bridge.wire import compression, jsonform, multipart, parameters, problem
-from bridge.wire.headers import VERSION, Headers, check_size, check_version, encode
+from bridge.wire.headers import VERSION, Headers, check_size, encode
 from bridge.wire.text import encode_value, printable
 
 WAIT_MAX: Final = 60_000
@@ -53,12 +54,8 @@ class Messages:
 
     async def pull(self, request: Request) -> Reply:
         """`GET`: one message, or 204; acknowledges the receipts it brings along first."""
-        asked = parameters.merge(request.headers.parameters, request.query)
-        check_version(asked.get("version"))
-        name = GroupName.checked(
-            parameters.text(asked, "source", "the queue or topic to consume from"),
-            parameters.text(asked, "consumerid", "the consumer group"),
-        )
+        asked = read_asked(request)
+        name = read_group(asked)
         ack = parameters.flag(asked, "ack")
         want = Want(
             self._limits.lease_of(asked),

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from bridge.engine.consumer import Consumer, Leased, Terms
-from bridge.engine.engine import Engine, GroupName
+from bridge.engine.engine import Engine
 from bridge.errors import BridgeError, HeaderInvalid
+from bridge.http.asked import read_asked, read_group
 from bridge.http.exchange import NO_STORE, Pair, Reply, Request, Write
 from bridge.http.limits import Limits
 from bridge.http.resume import Event, Tail, Tails
 from bridge.message import LONG_MAX
 from bridge.wire import compression, parameters
-from bridge.wire.headers import VERSION, check_version
+from bridge.wire.headers import VERSION
 from bridge.wire.streams import End, Events, Framing, Line, framing_for
 
 CREDIT: Final = 64
@@ -38,12 +39,8 @@ class Push:
     async def stream(self, request: Request) -> Reply:
         """Push messages as they come; acknowledges the receipts it brings along first."""
         headers = request.headers
-        asked = parameters.merge(headers.parameters, request.query)
-        check_version(asked.get("version"))
-        name = GroupName.checked(
-            parameters.text(asked, "source", "the queue or topic to consume from"),
-            parameters.text(asked, "consumerid", "the consumer group"),
-        )
+        asked = read_asked(request)
+        name = read_group(asked)
         if "requestid" in asked:
             raise HeaderInvalid("x-oms-requestid repeats a pull; a stream cannot be repeated.")
         terms = Terms(

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 from bridge.engine.engine import Engine, GroupName
 from bridge.errors import HeaderMissing
+from bridge.http.asked import read_asked
 from bridge.http.exchange import Reply, Request
 from bridge.http.limits import NACK_DELAY_MAX, Limits
 from bridge.wire import parameters
-from bridge.wire.headers import VERSION, check_version
+from bridge.wire.headers import VERSION
 
 
 class Settle:
@@ -37,8 +38,7 @@ class Settle:
 
 
 def _read(request: Request) -> tuple[Mapping[str, str], list[str]]:
-    asked = parameters.merge(request.headers.parameters, request.query)
-    check_version(asked.get("version"))
+    asked = read_asked(request)
     receipts = parameters.receipts(asked)
     if not receipts:
         raise HeaderMissing("x-oms-receipt is required: what the pull returned, several separated by commas.")

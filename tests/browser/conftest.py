@@ -1,7 +1,7 @@
 """The parts of every scene: a page, its browser, the wire, the bridge. Skipped where no Chromium is installed."""
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))  # so that tests.launch can be imported from here
 
 from tests.browser.theatre import CHROMIUM, Browser, Page, Wire
-from tests.launch import Bridge, logs_of_running
+from tests.launch import Bridge
 
 _HERE = Path(__file__).parent
 
@@ -70,12 +70,3 @@ def show(tmp_path: Path, page: Page, wire: Wire) -> Iterator[Open]:
             return stack.enter_context(Browser(of, tmp_path / "profile", wire.url, **asked))
 
         yield shown
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the bridges' logs beside a failure."""
-    report = yield
-    if report.failed and _HERE in item.path.parents:
-        report.sections += logs_of_running()
-    return report

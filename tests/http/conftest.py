@@ -1,7 +1,7 @@
 """Real bridges for the tests of the doors: each kind is started once per worker, and must survive all of them."""
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,10 +9,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))  # so that tests.launch can be imported from here
 
 from tests.conformance.frames import Frames
-from tests.launch import Bridge, logs_of_running
+from tests.launch import Bridge
 
 Start = Callable[..., Bridge]
-_HERE = Path(__file__).parent
 
 
 @pytest.fixture(params=["hypercorn", "granian"])
@@ -65,12 +64,3 @@ def frames(bridge: Bridge) -> Iterator[Frames]:
     """Open one HTTP/2 connection to it, on which anything can be sent."""
     with Frames(bridge.url) as connection:
         yield connection
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the bridges' logs beside a failure."""
-    report = yield
-    if report.failed and _HERE in item.path.parents:
-        report.sections += logs_of_running()
-    return report
