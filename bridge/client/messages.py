@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from bridge.client.acks import BATCH, Acks
 from bridge.client.answers import Delivery
@@ -14,8 +14,21 @@ from bridge.client.renewal import renewing
 from bridge.client.stream import Stream
 from bridge.wire.streams import Line
 
-if TYPE_CHECKING:  # it imports this module
-    from bridge.client.client import Client
+
+class Settler(Protocol):
+    """What a `Client` does with receipts."""
+
+    async def ack(self, *receipts: str) -> None:
+        """Settle for good."""
+        ...
+
+    async def nack(self, *receipts: str, delay_ms: int) -> None:
+        """Give back; ready again after `delay_ms`."""
+        ...
+
+    async def extend(self, *receipts: str, lease_ms: int) -> None:
+        """Let the leases last `lease_ms` from now."""
+        ...
 
 
 class Settling(Enum):
@@ -45,15 +58,15 @@ class Terms(NamedTuple):
 
 
 @asynccontextmanager
-async def receiving(client: "Client", connect: Callable[[], Connection], terms: Terms) -> AsyncIterator["Messages"]:
+async def receiving(settler: Settler, connect: Callable[[], Connection], terms: Terms) -> AsyncIterator["Messages"]:
     """Receive messages while the block lives."""
     news = asyncio.Event()
     async with (
         Stream(connect, terms.asked(), terms.max_messages, news) as stream,
-        Acks(client.ack, news) as acks,
+        Acks(settler.ack, news) as acks,
     ):
-        messages = Messages(client, stream, acks, terms.settling)
-        async with renewing(client.extend, messages.unsettled, terms.lease_ms):
+        messages = Messages(settler, stream, acks, terms.settling)
+        async with renewing(settler.extend, messages.unsettled, terms.lease_ms):
             yield messages
             messages.handled()  # not reached when the block is left by an exception
 
@@ -61,8 +74,8 @@ async def receiving(client: "Client", connect: Callable[[], Connection], terms: 
 class Messages:
     """An asynchronous iterator of deliveries; see `Client.push`."""
 
-    def __init__(self, client: "Client", stream: Stream, acks: Acks, settling: Settling) -> None:
-        self._client = client
+    def __init__(self, settler: Settler, stream: Stream, acks: Acks, settling: Settling) -> None:
+        self._settler = settler
         self._stream = stream
         self._acks = acks
         self._settling = settling
@@ -97,7 +110,7 @@ class Messages:
             raise ValueError("Under ack=False a message is settled before it is handed out.")
         if self._in_hand is not None and self._in_hand[1] == delivery.receipt:
             self._in_hand = None
-        await self._client.nack(delivery.receipt, delay_ms=delay_ms)
+        await self._settler.nack(delivery.receipt, delay_ms=delay_ms)
 
     def handled(self) -> None:
         """Acknowledge the message in hand."""
