@@ -68,8 +68,7 @@ class Courier:
 
     async def _run(self) -> None:
         while not self._ended.is_set():
-            mono = self._engine.clock.mono()
-            if (wait := max(self.paused_until, self.breaker.until) - mono) > 0:
+            if (wait := self._wait()) > 0:
                 await self._rest(wait)
                 continue
             try:
@@ -116,8 +115,11 @@ class Courier:
 
     def _may_take(self, credit: int) -> bool:
         """Whether the session goes on that was opened with that credit."""
-        waits = max(self.paused_until, self.breaker.until) > self._engine.clock.mono()
-        return not (self._ended.is_set() or waits or credit != self._credit)
+        return not (self._ended.is_set() or self._wait() > 0 or credit != self._credit)
+
+    def _wait(self) -> int:
+        """Milliseconds in which nothing may be posted; none where it is not above 0."""
+        return max(self.paused_until, self.breaker.until) - self._engine.clock.mono()
 
     async def _ask(self, work: Coroutine[object, object, _T]) -> _T | None:
         """Ask the engine; None when that was cut short by `_shut`."""

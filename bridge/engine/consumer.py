@@ -10,6 +10,8 @@ from bridge.engine.waiters import Want
 from bridge.engine.window import Entry
 from bridge.message import Message
 
+CREDIT: Final = 64
+"""Unacknowledged messages allowed to who names no number."""
 BATCH: Final = 64
 """Most messages taken at once, so that one busy stream does not hold up the others."""
 BATCH_BYTES: Final = 256 << 10
@@ -23,7 +25,7 @@ class Terms(NamedTuple):
     """Lease, ms; renewed by as much each time while the consumer lives."""
     ack: bool = True
     """False: settled before they are taken ("at most once")."""
-    credit: int = 64
+    credit: int = CREDIT
     """Unacknowledged messages allowed."""
     credit_bytes: int = 1 << 20
     """Bytes of unacknowledged bodies after which no more are taken."""
@@ -72,11 +74,6 @@ class Consumer:
         self._news: asyncio.Future[None] | None = None
         self._closed = False
         group.consumers += 1
-
-    @property
-    def held(self) -> int:
-        """Messages that are leased to it now."""
-        return len(self._held)
 
     async def take(self) -> list[Leased]:
         """Wait for messages and return at least one; none when it is over, by its `Terms` or because the bridge stops.
@@ -171,22 +168,13 @@ class Consumer:
         if self._allowance is not None:
             self._allowance -= len(entries)
         if not self._terms.ack:
-            await self._settle_first(entries)
-            return [Leased(_counted(entry), None, 0, entry, entry.number) for entry in entries]
+            await self._group.settle_first(entries)
+            return [Leased(entry.message, None, 0, entry, entry.number) for entry in entries]
         ahead = self._clock.wall() - self._clock.mono()
         for entry in entries:
             self._held[entry.number] = entry
             self._held_bytes += len(entry.delivery.message.body)
-        return [Leased(_counted(e), self._write_receipt(e), ahead + e.deadline, e, e.number) for e in entries]
-
-    async def _settle_first(self, entries: list[Entry]) -> None:
-        leases = [(entry, entry.number) for entry in entries]
-        try:
-            await self._group.settle(entries)
-        except BaseException:
-            for entry, number in leases:
-                self._group.undo(entry, number)
-            raise
+        return [Leased(e.message, self._write_receipt(e), ahead + e.deadline, e, e.number) for e in entries]
 
     async def _wait_for_news(self) -> None:
         self._news = asyncio.get_running_loop().create_future()
@@ -198,7 +186,3 @@ class Consumer:
     def _tell(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
-
-
-def _counted(entry: Entry) -> Message:
-    return entry.delivery.message._replace(delivery_count=entry.attempts)

@@ -119,17 +119,12 @@ class Engine:
         if entry is None:
             return None
         number = entry.number
-        message = entry.delivery.message._replace(delivery_count=entry.attempts)
-        if ack:
-            receipt = self._receipts.write(Receipt(group_number, number))
-            until = self.clock.wall() + entry.deadline - self.clock.mono()
-            return Pulled(message, receipt, until, lambda: group.undo(entry, number))
-        try:
-            await group.settle([entry])
-        except BaseException:
-            group.undo(entry, number)
-            raise
-        return Pulled(message, None, 0, lambda: None)
+        if not ack:
+            await group.settle_first([entry])
+            return Pulled(entry.message, None, 0, lambda: None)
+        receipt = self._receipts.write(Receipt(group_number, number))
+        until = self.clock.wall() + entry.deadline - self.clock.mono()
+        return Pulled(entry.message, receipt, until, lambda: group.undo(entry, number))
 
     async def consume(self, name: GroupName, terms: Terms) -> Consumer:
         """Open a standing consumer; whoever opens it closes it."""

@@ -119,6 +119,16 @@ class Group:
                     entry.settling = False
             raise
 
+    async def settle_first(self, entries: list[Entry]) -> None:
+        """Settle before sending ("at most once"); what could not be settled is ready again, for it was not sent."""
+        leases = [(entry, entry.number) for entry in entries]
+        try:
+            await self.settle(entries)
+        except BaseException:
+            for entry, number in leases:
+                self.undo(entry, number)
+            raise
+
     def release(self, entry: Entry, delay: int) -> None:
         """Give a leased entry back, to be delivered again after `delay` ms."""
         self.window.release(entry, self._clock.mono(), delay)

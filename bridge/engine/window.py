@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from adapters.base import Delivery
 from bridge.errors import LeaseEnded
-from bridge.message import DEFAULT_PRIORITY, PRIORITIES
+from bridge.message import DEFAULT_PRIORITY, PRIORITIES, Message
 
 _SETTLED: Final = 1
 _ENDED: Final = 2
@@ -60,6 +60,11 @@ class Entry:
         self.keeper: Keeper | None = None
         self.settling = False
         """The backend is recording the acknowledgement: the lease cannot end meanwhile."""
+
+    @property
+    def message(self) -> Message:
+        """The message as a consumer gets it."""
+        return self.delivery.message._replace(delivery_count=self.attempts)
 
 
 class Window:

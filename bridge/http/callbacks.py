@@ -4,11 +4,12 @@ import json
 
 from bridge.callbacks.listing import describe
 from bridge.callbacks.registry import Callbacks
+from bridge.engine.consumer import CREDIT
 from bridge.engine.engine import Engine
 from bridge.errors import BodyInvalid, HeaderInvalid
 from bridge.http.asked import read_asked, read_group
 from bridge.http.exchange import NO_STORE, Reply, Request
-from bridge.http.push import CREDIT, CREDIT_MAX
+from bridge.http.push import CREDIT_MAX
 from bridge.wire import parameters
 from bridge.wire.headers import VERSION
 
@@ -32,9 +33,7 @@ class CallbackPush:
         if not url:
             await self._callbacks.stop(name)
             return Reply(204, [(b"x-oms-version", VERSION)])
-        credit = parameters.number(asked, "credit", CREDIT, CREDIT_MAX)
-        if not credit:
-            raise HeaderInvalid(f"x-oms-credit: 0 is out of range; 1 to {CREDIT_MAX} is allowed.")
+        credit = parameters.positive(asked, "credit", CREDIT, CREDIT_MAX)
         entry, new = await self._callbacks.register(name, url, credit)
         return self._reply(201 if new else 200, describe(entry, self._callbacks.kept_in, self._engine.clock))
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from bridge.errors import HeaderInvalid
 from bridge.wire import parameters
 
 NACK_DELAY_MAX: Final = 86_400_000
@@ -23,7 +22,4 @@ class Limits(NamedTuple):
 
     def lease_of(self, asked: Mapping[str, str]) -> int:
         """Return `x-oms-leasemills`, 1 to max_lease, or the default. Raises `HeaderInvalid`."""
-        duration = parameters.number(asked, "leasemills", self.lease, self.max_lease)
-        if not duration:
-            raise HeaderInvalid(f"x-oms-leasemills: 0 is out of range; 1 to {self.max_lease} is allowed.")
-        return duration
+        return parameters.positive(asked, "leasemills", self.lease, self.max_lease)

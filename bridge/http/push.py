@@ -3,22 +3,20 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
-from bridge.engine.consumer import Consumer, Leased, Terms
+from bridge.engine.consumer import CREDIT, Consumer, Leased, Terms
 from bridge.engine.engine import Engine
 from bridge.errors import BridgeError, HeaderInvalid
 from bridge.http.asked import read_asked, read_group
 from bridge.http.exchange import NO_STORE, Pair, Reply, Request, Write
 from bridge.http.limits import Limits
 from bridge.http.resume import Event, Tail, Tails
-from bridge.message import LONG_MAX
 from bridge.wire import compression, parameters
 from bridge.wire.headers import VERSION
 from bridge.wire.streams import End, Events, Framing, Line, framing_for
 
-CREDIT: Final = 64
 CREDIT_MAX: Final = 1000
 PIECE: Final = 64 << 10
 """Bytes that are sent at once when there are as many."""
@@ -46,8 +44,8 @@ class Push:
         terms = Terms(
             self._limits.lease_of(asked),
             ack=parameters.flag(asked, "ack"),
-            credit=_given(asked, "credit", CREDIT_MAX) or CREDIT,
-            limit=_given(asked, "maxmessages"),
+            credit=parameters.positive(asked, "credit", CREDIT, CREDIT_MAX),
+            limit=parameters.positive(asked, "maxmessages", None),
             silence=parameters.number(asked, "waitmills", 0) if "waitmills" in asked else None,
         )
         # 128 random bits occur in no message
@@ -130,13 +128,3 @@ class _Stream:
                 pieces, size = [], 0
         if pieces:
             await put(b"".join(pieces))
-
-
-def _given(asked: Mapping[str, str], name: str, maximum: int = LONG_MAX) -> int | None:
-    """Return a number from 1 on, None when it is absent. Raises `HeaderInvalid`."""
-    if name not in asked:
-        return None
-    number = parameters.number(asked, name, 0, maximum)
-    if not number:
-        raise HeaderInvalid(f"x-oms-{name}: 0 is out of range; 1 to {maximum} is allowed.")
-    return number

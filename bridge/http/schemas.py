@@ -6,11 +6,12 @@ from typing import Any
 from bridge.callbacks.listing import STATES
 from bridge.callbacks.registration import FAILURES_KEPT
 from bridge.callbacks.targets import URL_MAX
+from bridge.engine.consumer import CREDIT
 from bridge.engine.names import INTERNAL_PREFIXES, NAME_MAX
 from bridge.errors import BridgeError
 from bridge.http.limits import NACK_DELAY_MAX, Limits
 from bridge.http.messages import REQUEST_ID_MAX
-from bridge.http.push import CREDIT, CREDIT_MAX
+from bridge.http.push import CREDIT_MAX
 from bridge.http.vocabulary import CARRIED, FIELD_WORDS, PARAMETER_WORDS
 from bridge.message import FIELDS, LONG_MAX, Field
 from bridge.wire.parameters import RECEIPTS_MAX

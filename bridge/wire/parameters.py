@@ -1,13 +1,15 @@
 """What a request asks beside its message: `x-oms-` headers, or query parameters for clients that cannot set headers."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import parse_qsl
 
 from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated
 from bridge.message import LONG_MAX
 from bridge.wire.headers import PARAMETERS, read_number
 from bridge.wire.text import printable
+
+D = TypeVar("D")
 
 RECEIPTS_MAX: Final = 1000
 _QUERY_FIELDS_MAX: Final = 64
@@ -67,6 +69,16 @@ def flag(parameters: Mapping[str, str], name: str) -> bool:
 def number(parameters: Mapping[str, str], name: str, default: int, maximum: int = LONG_MAX) -> int:
     """Return a whole number from 0 to maximum. Raises `HeaderInvalid`."""
     return read_number(f"x-oms-{name}", parameters[name], maximum) if name in parameters else default
+
+
+def positive(parameters: Mapping[str, str], name: str, default: D, maximum: int = LONG_MAX) -> int | D:
+    """Return a whole number from 1 to maximum, or the default when it is absent. Raises `HeaderInvalid`."""
+    if name not in parameters:
+        return default
+    found = read_number(f"x-oms-{name}", parameters[name], maximum)
+    if not found:
+        raise HeaderInvalid(f"x-oms-{name}: 0 is out of range; 1 to {maximum} is allowed.")
+    return found
 
 
 def receipts(parameters: Mapping[str, str]) -> list[str]:
