@@ -9,7 +9,7 @@ Promises common to all of them:
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -46,6 +46,7 @@ class Delivery(NamedTuple):
     """A message fetched for one group, not yet settled."""
 
     message: Message
+    """Complete: also one that was written without the bridge has a messageId, the same on each redelivery."""
     partition: int
     position: int
     """The adapter's own handle, unique within the partition: an offset, a delivery tag."""
@@ -63,6 +64,14 @@ class Outcome(Enum):
     """Done for this group: acknowledged, expired, or confirmed in the dead-letter destination."""
     RELEASED = "released"
     """Given back unharmed with the `attempts` it carries: whoever fetches next may have it."""
+
+
+Revoked = Callable[[Collection[int]], Sequence[Delivery]]
+"""What the engine gives a subscription, to be told that partitions have gone to another bridge of the group.
+
+The engine forgets what it holds of them, ends their leases, and returns the deliveries that were not settled, with the
+attempts they carry: a lease cut short so is no failure of its consumer. Called on the event loop; it returns at once.
+"""
 
 
 class Subscription(Protocol):
@@ -114,10 +123,11 @@ class Adapter(Protocol):
         """
         ...
 
-    async def subscribe(self, source: str, group: str, *, latest: bool = False) -> Subscription:
+    async def subscribe(self, source: str, group: str, revoked: Revoked, *, latest: bool = False) -> Subscription:
         """Join `group` on `source`, creating both on first use.
 
         A new group starts at the oldest message kept, or with `latest` after the newest; a known one goes on.
+        A backend that shares partitions out among bridges takes them back through `revoked`.
 
         Raises `DestinationUnknown` where creating is switched off, or `BackendUnavailable`.
         """

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from time import time_ns
 from typing import Any, Final
 
-from adapters.base import Delivery, Features, Outcome, Stored, Support
+from adapters.base import Delivery, Features, Outcome, Revoked, Stored, Support
 from adapters.memory.group import Group
 from adapters.memory.log import Destination, Held, Log
 from adapters.memory.options import Options
@@ -77,7 +77,14 @@ class MemoryAdapter:
         self._running()
         return len(self._log.destination(destination).partitions)
 
-    async def subscribe(self, source: str, group: str, *, latest: bool = False) -> MemorySubscription:
+    async def subscribe(
+        self,
+        source: str,
+        group: str,
+        revoked: Revoked,  # noqa: ARG002 - nobody else to share with
+        *,
+        latest: bool = False,
+    ) -> MemorySubscription:
         """Join a group. Raises `BackendFull`, `BackendUnavailable`; `RuntimeError` while it has a subscription."""
         self._running()
         destination = self._log.destination(source)

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
-from adapters.base import Delivery, Outcome, Stored
+from adapters.base import Delivery, Outcome, Revoked, Stored
 from adapters.memory.adapter import MemoryAdapter, failed, features, wall
 from adapters.memory.batch import Batch, Join, Note, Settlement, Store
 from adapters.memory.files import Directory
@@ -85,9 +85,9 @@ class DurableAdapter(MemoryAdapter):
         self._writer.flush()
         return future
 
-    async def subscribe(self, source: str, group: str, *, latest: bool = False) -> MemorySubscription:
+    async def subscribe(self, source: str, group: str, revoked: Revoked, *, latest: bool = False) -> MemorySubscription:
         """Join a group, once it is on disk. Raises as the volatile one does, and `OutcomeUnknown`."""
-        subscription = await super().subscribe(source, group, latest=latest)
+        subscription = await super().subscribe(source, group, revoked, latest=latest)
         recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         lows = [cursor.low for cursor in subscription.group.cursors]
         # also for a group that is known: its first commit may have failed

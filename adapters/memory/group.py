@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from adapters.base import Delivery
 from adapters.memory.partition import BODY, Partition, Record, unpack
-from adapters.memory.runs import Runs
+from adapters.runs import Runs
 
 
 class Cursor:

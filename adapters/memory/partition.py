@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from sys import getsizeof
 from typing import Any, Final
 
-from adapters.memory.runs import Runs
+from adapters.runs import Runs
 from bridge.message import Message
 
 _OVERHEAD: Final = 512

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import Final, NamedTuple, Self
 
-from adapters.base import Adapter
+from adapters.base import Adapter, Delivery
 from bridge.engine.clock import Clock
 from bridge.engine.consumer import Consumer, Terms
 from bridge.engine.counters import Counters
@@ -205,11 +205,16 @@ class Engine:
         return await asyncio.shield(joining)
 
     async def _join(self, name: GroupName) -> Group:
+        group: Group | None = None
+
+        def revoked(partitions: Collection[int]) -> Sequence[Delivery]:
+            return () if group is None else group.revoke(partitions)  # None: nothing has been fetched yet
+
         try:
             if (leaving := self._leaving.get(name)) is not None:
                 await leaving
             group = Group(
-                await self.adapter.subscribe(name.source, name.group, latest=self._policy.latest),
+                await self.adapter.subscribe(name.source, name.group, revoked, latest=self._policy.latest),
                 self.clock,
                 self._policy,
                 self.counters,

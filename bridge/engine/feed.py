@@ -56,6 +56,13 @@ class Feed:
         if self._window.size <= self._policy.window // 2:
             self.fill()
 
+    def collect(self) -> None:
+        """Put into the window what a fetch has brought already, in place of the next turn of the loop."""
+        pending = self._pending
+        if pending is not None and pending.done() and not pending.cancelled():
+            self._pending = None
+            self._take(pending)
+
     def close(self) -> None:
         """Fetch nothing more; what a fetch has brought already is in the window."""
         self._closed = True
@@ -66,6 +73,8 @@ class Feed:
             self._take(pending)  # it has ended, and its callback will find the feed closed
 
     def _fetched(self, future: asyncio.Future[list[Delivery]]) -> None:
+        if self._pending is not future:
+            return  # collected
         self._pending = None
         if not future.cancelled() and not self._closed and self._take(future):
             self.fill()

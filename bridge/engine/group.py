@@ -7,7 +7,7 @@ can happen by itself.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Final
 
 from adapters.base import Delivery, Outcome, Subscription
@@ -18,7 +18,7 @@ from bridge.engine.policy import Policy
 from bridge.engine.replays import Replays
 from bridge.engine.waiters import Waiters, Want
 from bridge.engine.window import Entry, Window
-from bridge.errors import BridgeError, OutcomeUnknown
+from bridge.errors import BridgeError, LeaseEnded, OutcomeUnknown
 
 _RETRY_BURY: Final = 5_000
 """Milliseconds before a dead letter that could not be written is tried again."""
@@ -83,7 +83,7 @@ class Group:
             entry = next(iter(self.lease_now(want, 1, 1)), None)
         if entry is not None or want.wait == 0 or self._closed:
             return entry
-        return await self._waiters.wait(want)
+        return await self._wait(want)
 
     def lease_now(self, want: Want, limit: int, max_bytes: int) -> list[Entry]:
         """Hand out what is ready now, best first: at most `limit`, stopping once the bodies reach `max_bytes`."""
@@ -102,6 +102,8 @@ class Group:
 
     async def settle(self, entries: list[Entry]) -> None:
         """Acknowledge leased entries; returns when the backend has recorded it. Raises the error tree."""
+        if not all(self._leased(entry) for entry in entries):
+            raise LeaseEnded("x-oms-receipt: the lease has just ended; the message may be delivered again.")
         for entry in entries:
             entry.settling = True
         leases = [(e, e.number) for e in entries]
@@ -166,6 +168,15 @@ class Group:
         self.touched = mono = self._clock.mono()
         return self.window.find(number, mono)
 
+    def revoke(self, partitions: Collection[int]) -> Sequence[Delivery]:
+        """Let go of partitions that are another bridge's from now on: see `Revoked`."""
+        self._feed.collect()
+        self._handed_out = [d for d in self._handed_out if d.partition not in partitions]
+        gone = self.window.revoke(partitions)
+        # at the next turn of the loop: the backend is in the middle of its own change
+        self._loop.call_soon(self._go_on)
+        return gone
+
     def stop_waiting(self) -> None:
         """Answer all who wait with nothing: the bridge is stopping."""
         self._waiters.dismiss()
@@ -189,13 +200,27 @@ class Group:
         finally:
             await self._subscription.close()
 
+    def _leased(self, entry: Entry) -> bool:
+        return self.window.leases.get(entry.number) is entry
+
+    async def _wait(self, want: Want) -> Entry | None:
+        """Wait for an entry; one whose partition goes in the moment it is handed out was never handed out."""
+        ends = None if want.wait is None else self._clock.mono() + want.wait
+        entry = await self._waiters.wait(want)
+        while entry is not None and not self._leased(entry):
+            left = None if ends is None else max(ends - self._clock.mono(), 0)
+            entry = await self._waiters.wait(want._replace(wait=left))
+        return entry
+
     def _recorded(self, leases: list[tuple[Entry, int]], future: asyncio.Future[None]) -> None:
         if future.cancelled() or future.exception() is not None:
             return
         for entry, number in leases:
             if self.window.leases.get(number) is entry:
                 self.window.finish(entry)
-                self._counters.settled += 1
+            elif not self.window.acknowledged(number):
+                continue
+            self._counters.settled += 1
         self._moved()
 
     async def _confirmed(self, future: asyncio.Future[None]) -> None:
@@ -239,8 +264,12 @@ class Group:
             self._handed_out = []
 
     def _moved(self) -> None:
-        """Something left the window or came back to it: refill, serve who waits, set the timer."""
+        """Somebody gave something back, or settled it."""
         self.touched = self._clock.mono()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Something left the window or came back to it: refill, serve who waits, set the timer."""
         self._feed.fill_when_low()
         self._serve()
 
@@ -265,7 +294,7 @@ class Group:
             self._subscription.settle(window.expired, Outcome.SETTLED).add_done_callback(_retrieve)
             window.expired = []
         while window.dead:
-            task = self._loop.create_task(self._bury_one(window.dead.pop()))
+            task = self._loop.create_task(self._bury_one(window.bury()))
             self._burials.add(task)
             task.add_done_callback(self._burials.discard)
 
@@ -276,11 +305,11 @@ class Group:
             await self._confirmed(self._subscription.settle([entry.delivery], Outcome.SETTLED))
         except BridgeError:
             self._counters.dead_letter_failures += 1
-            self.window.hold(entry, self._clock.mono() + _RETRY_BURY)
+            self.window.not_buried(entry, self._clock.mono() + _RETRY_BURY)
             self._arm()
             return
         self._counters.dead_letters += 1
-        self.window.close(entry)
+        self.window.buried(entry)
         self._moved()
 
     def _arm(self) -> None:

@@ -6,6 +6,7 @@ or on its way to the dead-letter destination.
 """
 
 from collections import deque
+from collections.abc import Collection
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
@@ -77,7 +78,7 @@ class Window:
         self.expired: list[Delivery] = []
         """Dropped because their time was over; the driver settles and clears them."""
         self.dead: list[Entry] = []
-        """Delivered too often; the driver buries each and then calls `close` or `hold`."""
+        """Delivered too often; the driver takes each with `bury`."""
         self.size = 0
         self.bytes = 0
         self.leases: dict[int, Entry] = {}
@@ -89,6 +90,7 @@ class Window:
         self._ready: list[tuple[int, int, Entry]] = []
         self._lanes: dict[Lane, deque[Entry] | None] = {}
         self._paused: dict[int, Entry] = {}
+        self._burying: set[Entry] = set()
         self._timers: list[tuple[int, int]] = []
         self._fates = bytearray()
         self._fates_from = 0
@@ -168,9 +170,35 @@ class Window:
         entry.deadline = deadline
         self._push_timer(deadline, entry.number)
 
+    def acknowledged(self, number: int) -> bool:
+        """Note that the backend has recorded the acknowledgement of a lease that was cut short; whether it is news."""
+        index = number - self._fates_from
+        if not 0 <= index < len(self._fates) or self._fates[index] == _SETTLED:
+            return False
+        self._fates[index] = _SETTLED
+        return True
+
     def hold(self, entry: Entry, until: int) -> None:
         """Keep an entry back until then (mono), its key with it."""
         self._start(entry, self._paused, until, _ENDED)
+
+    def bury(self) -> Entry:
+        """Take one that was delivered too often; its key waits until `buried` or `not_buried` is called."""
+        entry = self.dead.pop()
+        self._burying.add(entry)
+        return entry
+
+    def buried(self, entry: Entry) -> None:
+        """Forget an entry whose dead letter is written, unless its partition has gone meanwhile."""
+        if entry in self._burying:
+            self._burying.remove(entry)
+            self.close(entry)
+
+    def not_buried(self, entry: Entry, until: int) -> None:
+        """Keep an entry back until its dead letter is tried again, unless its partition has gone meanwhile."""
+        if entry in self._burying:
+            self._burying.remove(entry)
+            self.hold(entry, until)
 
     def close(self, entry: Entry) -> None:
         """Forget an entry for good and let the next of its key come forward."""
@@ -229,6 +257,36 @@ class Window:
         entries = sorted(entries + leased, key=lambda e: e.order)
         return [e.delivery._replace(attempts=e.attempts) for e in entries]
 
+    def revoke(self, partitions: Collection[int]) -> list[Delivery]:
+        """Forget whatever there is of some partitions: the deliveries that are not settled, with what they count.
+
+        A lease cut short here is no failure of its consumer and does not count. One whose acknowledgement is being
+        recorded ends too, but is not among them: how it was settled is between the backend and who asked for it.
+        """
+        gone: list[Entry] = []
+        for heap in (self._due, self._ready):
+            gone += [e for _, _, e in heap if e.delivery.partition in partitions]
+            heap[:] = [place for place in heap if place[2].delivery.partition not in partitions]
+            heapify(heap)
+        for lane in [lane for lane in self._lanes if lane[0] in partitions]:
+            gone += self._lanes.pop(lane) or ()
+        for number in [n for n, e in self._paused.items() if e.delivery.partition in partitions]:
+            gone.append(self._paused.pop(number))
+        for entries in (self.dead, self._burying):
+            gone += [e for e in entries if e.delivery.partition in partitions]
+        self.dead[:] = [e for e in self.dead if e.delivery.partition not in partitions]
+        self._burying.difference_update(gone)
+        leased = [e for e in self.leases.values() if e.delivery.partition in partitions]
+        for entry in leased:
+            self._end_lease(entry)
+            entry.attempts -= not entry.settling
+        gone += leased
+        self.size -= len(gone)
+        self.bytes -= sum(len(e.delivery.message.body) for e in gone)
+        self._sweep_timers()
+        gone.sort(key=lambda e: e.order)
+        return [e.delivery._replace(attempts=e.attempts) for e in gone if not e.settling]
+
     def _queue(self, entry: Entry) -> None:
         """The next message of a key waits until the one before it is settled."""
         lane = entry.lane
@@ -261,13 +319,14 @@ class Window:
 
     def _push_timer(self, deadline: int, number: int) -> None:
         """Settled leases leave their timer behind; without the clean-up 10,000 acks a second keep 300,000 of them."""
-        timers = self._timers
-        live = len(self.leases) + len(self._paused)
-        if len(timers) > 2 * live + _STALE_TIMERS:
-            timers[:] = [(e.deadline, n) for place in (self.leases, self._paused) for n, e in place.items()]
-            heapify(timers)
+        if len(self._timers) > 2 * (len(self.leases) + len(self._paused)) + _STALE_TIMERS:
+            self._sweep_timers()
         else:
-            heappush(timers, (deadline, number))
+            heappush(self._timers, (deadline, number))
+
+    def _sweep_timers(self) -> None:
+        self._timers[:] = [(e.deadline, n) for place in (self.leases, self._paused) for n, e in place.items()]
+        heapify(self._timers)
 
     def _end_lease(self, entry: Entry, fate: int = _ENDED) -> None:
         del self.leases[entry.number]

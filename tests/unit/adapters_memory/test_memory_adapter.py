@@ -16,6 +16,7 @@ from adapters.memory import connect
 from adapters.memory.adapter import MemoryAdapter
 from bridge.errors import BackendFull, BackendUnavailable, PartitionUnknown
 from bridge.message import FIELDS, Message
+from tests.unit.adapters_memory.alone import alone
 
 T = TypeVar("T")
 Open = Callable[..., Awaitable[MemoryAdapter]]
@@ -81,7 +82,7 @@ async def test_everything_comes_back_as_it_was(start: Open) -> None:
     )  # fmt: skip
     assert None not in message
     assert await adapter.publish(message) == Stored(3, 0)
-    subscription = await adapter.subscribe("orders", "g")
+    subscription = await adapter.subscribe("orders", "g", alone)
     assert await fetch(subscription) == [Delivery(message, 3, 0, 0)]
 
 
@@ -97,7 +98,7 @@ async def test_without_a_disk_publish_and_fetch_are_done_when_they_return() -> N
     await adapter.start()
     stored = adapter.publish(Message("orders", b"a", partition=0))
     assert stored.done()
-    subscription = await adapter.subscribe("orders", "g")
+    subscription = await adapter.subscribe("orders", "g", alone)
     got = subscription.fetch(1, 1)
     assert got.done()
     settled = subscription.settle(got.result(), Outcome.SETTLED)
@@ -107,7 +108,7 @@ async def test_without_a_disk_publish_and_fetch_are_done_when_they_return() -> N
 
 async def test_fetch_waits_for_a_publish_and_takes_all_of_that_turn(start: Open) -> None:
     adapter = await start()
-    subscription = await adapter.subscribe("orders", "g")
+    subscription = await adapter.subscribe("orders", "g", alone)
     waiting = subscription.fetch(100, LOTS)
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -117,7 +118,7 @@ async def test_fetch_waits_for_a_publish_and_takes_all_of_that_turn(start: Open)
 
 async def test_cancelled_fetches_lose_nothing(start: Open) -> None:
     adapter = await start()
-    subscription = await adapter.subscribe("orders", "g")
+    subscription = await adapter.subscribe("orders", "g", alone)
     for turn in range(3):
         for sleeps in range(3):
             waiting = subscription.fetch(100, LOTS)
@@ -136,45 +137,45 @@ async def test_cancelled_fetches_lose_nothing(start: Open) -> None:
 async def test_every_group_sees_every_message_and_a_late_one_the_oldest(start: Open) -> None:
     adapter = await start()
     await publish(adapter, b"a")
-    early = await adapter.subscribe("orders", "early")
+    early = await adapter.subscribe("orders", "early", alone)
     await early.settle(await fetch(early), Outcome.SETTLED)
     await publish(adapter, b"b")
-    late = await adapter.subscribe("orders", "late")
+    late = await adapter.subscribe("orders", "late", alone)
     assert bodies(await fetch(late)) == [b"a", b"b"]
     assert bodies(await fetch(early)) == [b"b"]
 
 
 async def test_one_subscription_of_a_group_at_a_time(start: Open) -> None:
     adapter = await start()
-    first = await adapter.subscribe("orders", "g")
+    first = await adapter.subscribe("orders", "g", alone)
     with pytest.raises(RuntimeError, match="has a subscription"):
-        await adapter.subscribe("orders", "g")
+        await adapter.subscribe("orders", "g", alone)
     await first.close()
     await first.close()
-    second = await adapter.subscribe("orders", "g")
+    second = await adapter.subscribe("orders", "g", alone)
     await first.close()
     with pytest.raises(RuntimeError):
-        await adapter.subscribe("orders", "g")
+        await adapter.subscribe("orders", "g", alone)
     await second.close()
 
 
 async def test_the_next_subscription_starts_at_the_lowest_unsettled(start: Open) -> None:
     adapter = await start()
     await publish(adapter, *(b"%d" % n for n in range(6)))
-    first = await adapter.subscribe("orders", "g")
+    first = await adapter.subscribe("orders", "g", alone)
     got = await fetch(first, 5)
     await first.settle([got[0], got[1], got[3]], Outcome.SETTLED)
     await first.settle([got[2]._replace(attempts=3)], Outcome.RELEASED)
     await first.settle([got[4]._replace(attempts=2)], Outcome.LEASED)
     await first.close()
-    second = await adapter.subscribe("orders", "g")
+    second = await adapter.subscribe("orders", "g", alone)
     assert [(d.message.body, d.attempts) for d in await fetch(second)] == [(b"2", 3), (b"4", 2), (b"5", 0)]
 
 
 async def test_released_wakes_the_waiting_fetch(start: Open) -> None:
     adapter = await start()
     await publish(adapter, b"a")
-    subscription = await adapter.subscribe("orders", "g")
+    subscription = await adapter.subscribe("orders", "g", alone)
     (delivery,) = await fetch(subscription)
     waiting = subscription.fetch(1, LOTS)
     await subscription.settle([delivery._replace(attempts=1)], Outcome.RELEASED)
@@ -184,10 +185,10 @@ async def test_released_wakes_the_waiting_fetch(start: Open) -> None:
 async def test_settling_late_twice_or_after_closing_is_harmless(start: Open) -> None:
     adapter = await start()
     await publish(adapter, b"a", b"b")
-    first = await adapter.subscribe("orders", "g")
+    first = await adapter.subscribe("orders", "g", alone)
     got = await fetch(first)
     await first.close()
-    second = await adapter.subscribe("orders", "g")
+    second = await adapter.subscribe("orders", "g", alone)
     assert len(await fetch(second)) == 2
     await first.settle(got[:1], Outcome.SETTLED)
     await first.settle(got[:1], Outcome.SETTLED)
@@ -200,7 +201,7 @@ async def test_settling_late_twice_or_after_closing_is_harmless(start: Open) -> 
 
 async def test_a_closed_subscription_says_so(start: Open) -> None:
     adapter = await start()
-    subscription = await adapter.subscribe("orders", "g")
+    subscription = await adapter.subscribe("orders", "g", alone)
     waiting = subscription.fetch(1, LOTS)
     await subscription.close()
     for future in (waiting, subscription.fetch(1, LOTS)):
@@ -216,12 +217,12 @@ async def test_before_start_and_after_close_nothing_is_stored(tmp_path: Path) ->
             with pytest.raises(BackendUnavailable):
                 await adapter.publish(Message("orders", partition=0))
             with pytest.raises(BackendUnavailable):
-                await adapter.subscribe("orders", "g")
+                await adapter.subscribe("orders", "g", alone)
             with pytest.raises(BackendUnavailable):
                 await adapter.partitions("orders")
             await adapter.start()
             await adapter.start()
-            subscription = await adapter.subscribe("orders", "g")
+            subscription = await adapter.subscribe("orders", "g", alone)
             await adapter.close()
             await adapter.close()
             with pytest.raises(BackendUnavailable):
@@ -231,12 +232,12 @@ async def test_before_start_and_after_close_nothing_is_stored(tmp_path: Path) ->
 async def test_what_was_fetched_before_a_close_means_nothing_after_it(start: Open) -> None:
     adapter = await start()
     await publish(adapter, b"old")
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     old = await fetch(group)
     await adapter.close()
     await adapter.start()
     await publish(adapter, b"new")
-    again = await adapter.subscribe("orders", "g")
+    again = await adapter.subscribe("orders", "g", alone)
     await group.settle(old, Outcome.SETTLED)
     await group.settle(old, Outcome.RELEASED)
     assert not adapter._log.spare
@@ -256,11 +257,11 @@ async def test_bounded_in_messages_bytes_destinations_and_groups(start: Open) ->
     await publish(adapter, b"a", b"b", b"c")
     with pytest.raises(BackendFull, match="max_messages"):
         await publish(adapter, b"d")
-    subscription = await adapter.subscribe("orders", "g")
+    subscription = await adapter.subscribe("orders", "g", alone)
     await subscription.settle((await fetch(subscription))[:1], Outcome.SETTLED)
     assert await publish(adapter, b"d") == [Stored(0, 3)]
     with pytest.raises(BackendFull, match="max_groups"):
-        await adapter.subscribe("orders", "h")
+        await adapter.subscribe("orders", "h", alone)
     assert await adapter.partitions("payments") == 8
     with pytest.raises(BackendFull, match="max_destinations"):
         await adapter.partitions("third")
@@ -281,7 +282,7 @@ async def test_messages_on_their_way_and_delayed_ones_count(start: Open) -> None
 
 async def test_delayed_is_never_early_and_then_comes(start: Open) -> None:
     adapter = await start()
-    subscription = await adapter.subscribe("orders", "g")
+    subscription = await adapter.subscribe("orders", "g", alone)
     born = now()
     delays = (120, 40, 80)
     for delay in delays:
@@ -301,7 +302,7 @@ async def test_delayed_is_never_early_and_then_comes(start: Open) -> None:
 
 async def test_a_wall_clock_set_back_makes_nothing_early(start: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = await start()
-    subscription = await adapter.subscribe("orders", "g")
+    subscription = await adapter.subscribe("orders", "g", alone)
     born = now()
     await publish(adapter, b"later", delay_time=60, born_timestamp=born)
     clock = born - 1_000_000
@@ -315,7 +316,7 @@ async def test_a_wall_clock_set_back_makes_nothing_early(start: Open, monkeypatc
 
 async def test_more_delayed_messages_than_one_turn_takes(start: Open) -> None:
     adapter = await start()
-    subscription = await adapter.subscribe("orders", "g")
+    subscription = await adapter.subscribe("orders", "g", alone)
     born = now()
     await publish(adapter, *(b"%d" % n for n in range(1500)), delay_time=150, born_timestamp=born)
     seen: list[bytes] = []
@@ -333,8 +334,8 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_old_messages_go_unread_and_idle_groups_are_forgotten(start: Open) -> None:
     adapter = await start(retention=100)
     await publish(adapter, b"old", b"older")
-    gone = await adapter.subscribe("orders", "gone")
-    stays = await adapter.subscribe("orders", "stays")
+    gone = await adapter.subscribe("orders", "gone", alone)
+    stays = await adapter.subscribe("orders", "stays", alone)
     held = await fetch(stays)
     await gone.close()
     await until(lambda: adapter.gauges()["messages"] == 0)

@@ -13,6 +13,7 @@ from adapters.base import Delivery, Outcome
 from adapters.memory import JournalCorrupt, connect
 from adapters.memory.wal import first_bad_frame
 from bridge.message import Message
+from tests.unit.adapters_memory.alone import alone
 
 FRAME = 24 + 4096
 SEED = 7
@@ -30,7 +31,7 @@ async def read(path: Path) -> Content:
     try:
         found = []
         for name in ("g", "audit"):
-            got = (await adapter.subscribe("orders", name)).fetch(10_000, 1 << 30)
+            got = (await adapter.subscribe("orders", name, alone)).fetch(10_000, 1 << 30)
             found.append(sorted(got.result(), key=lambda d: (d.partition, d.position)) if got.done() else [])
         return found
     finally:
@@ -41,7 +42,7 @@ async def fill(path: Path, snapshot: Path, *, checked_in: bool) -> None:
     """Write a journal commit by commit, and copy it as `kill -9` would leave it, or as `close` does."""
     adapter = connect(url(path))
     await adapter.start()
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     for n in range(40):
         await adapter.publish(Message("orders", b"body %d " % n * 40, partition=n % 2, message_id=f"id-{n}"))
         if n % 3 == 0:

@@ -12,6 +12,7 @@ from pathlib import Path
 from adapters.base import Delivery
 from adapters.memory import connect
 from adapters.memory.durable import DurableAdapter
+from tests.unit.adapters_memory.alone import alone
 
 KILLS = 8
 
@@ -63,7 +64,7 @@ async def consume(adapter, group):
 
 async def main():
     adapter = await asyncio.wait_for(opened(), 20)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", lambda partitions: [])
     say("ready")
     await asyncio.gather(consume(adapter, group), *(produce(adapter, worker) for worker in range(8)))
 
@@ -114,7 +115,7 @@ def run_and_kill(path: Path, prefix: str, seconds: float) -> list[str]:
 
 async def everything(adapter: DurableAdapter, group: str) -> list[Delivery]:
     """Fetch all that a group has left, waiting for what is delayed."""
-    subscription = await adapter.subscribe("orders", group)
+    subscription = await adapter.subscribe("orders", group, alone)
     found: list[Delivery] = []
     async with asyncio.timeout(20):
         while adapter.gauges()["delayed"] or len(found) < adapter.gauges()["messages"]:

@@ -22,6 +22,7 @@ from adapters.memory.durable import DurableAdapter
 from adapters.memory.recovery import recover
 from bridge.errors import BackendFull, BackendUnavailable, OutcomeUnknown
 from bridge.message import Message
+from tests.unit.adapters_memory.alone import alone
 
 LOTS = 1 << 30
 
@@ -102,19 +103,19 @@ async def test_everything_is_as_before(place: Place, how: str) -> None:
     await publish(adapter, *(b"%d" % n for n in range(8)))
     held = message(b"held", delay_time=10**9)
     assert await adapter.publish(held) == Stored(0, None)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     got = [d for d in await fetch(group) if d.partition == 0]
     await group.settle([got[n]._replace(attempts=n + 1) for n in range(8)], Outcome.LEASED)
     await group.settle([got[2]._replace(attempts=20)], Outcome.RELEASED)
     await group.settle([got[0], got[1], got[5]], Outcome.SETTLED)
-    await adapter.subscribe("orders", "idle")
+    await adapter.subscribe("orders", "idle", alone)
     before = adapter.gauges()
 
     adapter = await (place.restart if how == "restart" else place.crash)(partitions=16)
     assert adapter.gauges() == before
     assert await adapter.partitions("orders") == 4, "a known destination keeps its partitions"
     assert await adapter.partitions("new") == 16
-    again = await fetch(await adapter.subscribe("orders", "g"))
+    again = await fetch(await adapter.subscribe("orders", "g", alone))
     assert again[0] == Delivery(full, 3, 0, 0) or again[1] == Delivery(full, 3, 0, 0)
     assert [(d.position, d.message.body, d.attempts) for d in again if d.partition == 0] == [
         (2, b"2", 20),
@@ -123,24 +124,24 @@ async def test_everything_is_as_before(place: Place, how: str) -> None:
         (6, b"6", 7),
         (7, b"7", 8),
     ]
-    assert len(await fetch(await adapter.subscribe("orders", "late"))) == 9
+    assert len(await fetch(await adapter.subscribe("orders", "late", alone))) == 9
     assert await publish(adapter, b"next") == [Stored(0, 8)]
 
 
 async def test_settled_far_above_a_stuck_message(place: Place) -> None:
     adapter = await place.start(partitions=1)
     await publish(adapter, *(b"%d" % n for n in range(200)))
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     got = await fetch(group, 200)
     for start in range(1, 200, 7):
         await group.settle([d for d in got[start : start + 7] if d.position not in {50, 51}], Outcome.SETTLED)
     adapter = await place.crash()
-    assert [d.position for d in await fetch(await adapter.subscribe("orders", "g"))] == [0, 50, 51]
+    assert [d.position for d in await fetch(await adapter.subscribe("orders", "g", alone))] == [0, 50, 51]
 
 
 async def test_rows_below_the_cursor_go(place: Place) -> None:
     adapter = await place.start(partitions=1)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     for _ in range(20):
         await publish(adapter, b"x")
         got = await fetch(group)
@@ -152,12 +153,12 @@ async def test_rows_below_the_cursor_go(place: Place) -> None:
 
 async def test_the_cursor_goes_on_where_a_kill_left_it(place: Place) -> None:
     adapter = await place.start(partitions=1)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, b"a", b"b", b"c")
     await group.settle((await fetch(group))[:2], Outcome.SETTLED)
     adapter = await place.crash()
     assert place.rows("settled") == 2, "where the cursor is was not written yet"
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     await group.settle(await fetch(group), Outcome.SETTLED)
     await adapter.close()
     assert place.rows("settled") == 0
@@ -165,7 +166,7 @@ async def test_the_cursor_goes_on_where_a_kill_left_it(place: Place) -> None:
 
 async def test_readable_only_after_the_commit(place: Place) -> None:
     adapter = await place.start()
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     stored = adapter.publish(message(b"a"))
     unread = group.fetch(1, LOTS)
     assert not unread.done()
@@ -173,13 +174,13 @@ async def test_readable_only_after_the_commit(place: Place) -> None:
     (delivery,) = await asyncio.wait_for(unread, 10)
     assert stored.done()
     again = await place.crash()
-    assert await fetch(await again.subscribe("orders", "other")) == [delivery]
+    assert await fetch(await again.subscribe("orders", "other", alone)) == [delivery]
 
 
 async def test_a_producer_that_gives_up_withdraws_nothing(place: Place) -> None:
     adapter = await place.start()
     adapter.publish(message(b"a")).cancel()
-    assert bodies(await fetch(await adapter.subscribe("orders", "g"))) == [b"a"]
+    assert bodies(await fetch(await adapter.subscribe("orders", "g", alone))) == [b"a"]
 
 
 async def test_durability_0_is_answered_at_once_and_still_written(place: Place) -> None:
@@ -189,7 +190,7 @@ async def test_durability_0_is_answered_at_once_and_still_written(place: Place) 
     assert second.result() == Stored(0, 1)
     assert not first.done()
     adapter = await place.restart()
-    assert bodies(await fetch(await adapter.subscribe("orders", "g"))) == [b"a", b"b"]
+    assert bodies(await fetch(await adapter.subscribe("orders", "g", alone))) == [b"a", b"b"]
 
 
 async def test_every_commit_is_synced(place: Place) -> None:
@@ -210,7 +211,7 @@ async def test_one_commit_for_all_that_came_meanwhile(place: Place) -> None:
 
 async def test_dropped_messages_leave_the_journal_and_their_offsets_are_not_given_again(place: Place) -> None:
     adapter = await place.start(retention=200, partitions=1)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, *(b"%d" % n for n in range(5)))
     got = await fetch(group)
     await group.settle(got, Outcome.LEASED)
@@ -220,12 +221,12 @@ async def test_dropped_messages_leave_the_journal_and_their_offsets_are_not_give
     assert (place.rows("message"), place.rows("settled"), place.rows("attempt")) == (0, 0, 0)
     assert await publish(adapter, b"new") == [Stored(0, 5)]
     adapter = await place.restart()
-    assert bodies(await fetch(await adapter.subscribe("orders", "g"))) == [b"new"]
+    assert bodies(await fetch(await adapter.subscribe("orders", "g", alone))) == [b"new"]
 
 
 async def test_evicted_messages_leave_the_journal(place: Place) -> None:
     adapter = await place.start(max_messages=10, partitions=1)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, *(b"%d" % n for n in range(10)))
     got = await fetch(group)
     await group.settle(got[1:], Outcome.SETTLED)
@@ -234,13 +235,13 @@ async def test_evicted_messages_leave_the_journal(place: Place) -> None:
     adapter = await place.restart(max_messages=10)
     assert place.rows("message") == 2
     assert place.rows("settled") == 0
-    assert bodies(await fetch(await adapter.subscribe("orders", "g"))) == [b"0", b"new"]
+    assert bodies(await fetch(await adapter.subscribe("orders", "g", alone))) == [b"0", b"new"]
 
 
 async def test_forgotten_groups_leave_the_journal(place: Place) -> None:
     adapter = await place.start(retention=50)
     await publish(adapter, b"x")
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     await group.settle(await fetch(group), Outcome.SETTLED)
     await group.close()
     await until(lambda: adapter.gauges()["groups"] == 0)
@@ -255,7 +256,7 @@ async def test_delayed_over_a_restart_is_never_early_and_comes_once(place: Place
         await publish(adapter, b"%d" % delay, delay_time=delay, born_timestamp=born)
     await publish(adapter, b"1", delay_time=1, born_timestamp=born)  # due while nobody is there
     adapter = await place.crash()
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     seen: list[bytes] = []
     while len(seen) < 4:
         for delivery in await fetch(group):
@@ -263,7 +264,7 @@ async def test_delayed_over_a_restart_is_never_early_and_comes_once(place: Place
             seen.append(delivery.message.body)
     assert seen == [b"1", b"300", b"600", b"900"]
     adapter = await place.restart()
-    again = await fetch(await adapter.subscribe("orders", "g"))
+    again = await fetch(await adapter.subscribe("orders", "g", alone))
     assert [(d.message.body, d.position) for d in again] == [(b"1", 0), (b"300", 1), (b"600", 2), (b"900", 3)]
     assert adapter.gauges()["delayed"] == 0
 
@@ -358,7 +359,7 @@ async def test_close_ends_the_thread(place: Place) -> None:
 
 async def test_close_commits_what_is_on_its_way(place: Place) -> None:
     adapter = await place.start(partitions=1)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, b"a", b"b")
     got = await fetch(group)
     group.settle(got[1:], Outcome.LEASED)
@@ -369,7 +370,7 @@ async def test_close_commits_what_is_on_its_way(place: Place) -> None:
     assert settled.result() is None
     assert stored.result() == Stored(0, 2)
     await adapter.start()
-    again = await fetch(await adapter.subscribe("orders", "g"))
+    again = await fetch(await adapter.subscribe("orders", "g", alone))
     assert [(d.message.body, d.attempts) for d in again] == [(b"b", 0), (b"c", 0)]
 
 
@@ -424,7 +425,7 @@ def limit_pages(adapter: DurableAdapter, pages: int | None) -> None:
 
 async def test_a_full_disk_refuses_what_it_cannot_keep_and_recovers(place: Place) -> None:
     adapter = await place.start(partitions=1)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     limit_pages(adapter, 4)
     stored: list[int | None] = []
     outcome: list[Stored | BaseException] = []
@@ -449,25 +450,25 @@ async def test_a_full_disk_refuses_what_it_cannot_keep_and_recovers(place: Place
     limit_pages(adapter, None)
     (after,) = await publish(adapter, b"z" * 9000)
     adapter = await place.crash()
-    again = await fetch(await adapter.subscribe("orders", "g"))
+    again = await fetch(await adapter.subscribe("orders", "g", alone))
     assert [d.position for d in again] == [*stored[1:], after.offset]
 
 
 async def test_an_offset_that_only_memory_knew_is_not_given_again(place: Place) -> None:
     adapter = await place.start(partitions=1)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     limit_pages(adapter, 0)
     adapter.publish(message(b"y" * 9000, durability=0))
     (delivery,) = await fetch(group)
     await group.settle([delivery], Outcome.SETTLED)
     adapter = await place.crash()
     await publish(adapter, b"new")
-    assert bodies(await fetch(await adapter.subscribe("orders", "g"))) == [b"new"]
+    assert bodies(await fetch(await adapter.subscribe("orders", "g", alone))) == [b"new"]
 
 
 async def test_a_full_disk_is_relieved_by_eviction(place: Place) -> None:
     adapter = await place.start(partitions=1, max_messages=20)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, *[b"x" * 3000] * 20)
     await group.settle(await fetch(group), Outcome.SETTLED)
     limit_pages(adapter, 0)
@@ -482,7 +483,7 @@ async def test_a_full_disk_is_relieved_by_eviction(place: Place) -> None:
 async def test_due_on_a_full_disk_comes_when_there_is_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.memory.durable._RETRY", 50)
     adapter = await place.start(partitions=1)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, b"x" * 9000, delay_time=200)
     limit_pages(adapter, 0)
     waiting = group.fetch(1, LOTS)
@@ -492,7 +493,7 @@ async def test_due_on_a_full_disk_comes_when_there_is_room(place: Place, monkeyp
     limit_pages(adapter, None)
     assert len(await asyncio.wait_for(waiting, 10)) == 1
     adapter = await place.crash()
-    assert len(await fetch(await adapter.subscribe("orders", "g"))) == 1
+    assert len(await fetch(await adapter.subscribe("orders", "g", alone))) == 1
 
 
 class Faulty:
@@ -519,7 +520,7 @@ class Faulty:
 
 async def test_a_commit_that_failed_is_unknown_unless_a_later_one_overwrote_it(place: Place) -> None:
     adapter = await place.start(partitions=1)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, b"a")
     (delivery,) = await fetch(group)
     disk = Faulty(adapter)
@@ -539,14 +540,14 @@ async def test_a_commit_that_failed_is_unknown_unless_a_later_one_overwrote_it(p
     assert adapter.gauges()["messages"] == 2
     assert bodies(await fetch(group)) == [b"e"]
     adapter = await place.crash()
-    assert [(d.message.body, d.position) for d in await fetch(await adapter.subscribe("orders", "g"))] == [
+    assert [(d.message.body, d.position) for d in await fetch(await adapter.subscribe("orders", "g", alone))] == [
         (b"e", stored.offset)
     ]
 
 
 async def test_a_gap_left_by_a_failed_commit_does_not_stop_the_cursor(place: Place) -> None:
     adapter = await place.start(partitions=1)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     disk = Faulty(adapter)
     disk.failures = 1
     with pytest.raises(BackendUnavailable):
@@ -560,7 +561,7 @@ async def test_a_gap_left_by_a_failed_commit_does_not_stop_the_cursor(place: Pla
 
 async def test_what_nobody_waits_for_is_written_when_the_disk_is_back(place: Place) -> None:
     adapter = await place.start(partitions=1)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, b"a")
     (delivery,) = await fetch(group)
     disk = Faulty(adapter)
@@ -571,7 +572,7 @@ async def test_what_nobody_waits_for_is_written_when_the_disk_is_back(place: Pla
         await publish(adapter, b"b")
     await publish(adapter, b"c")
     adapter = await place.crash()
-    assert [d.attempts for d in await fetch(await adapter.subscribe("orders", "g"))] == [7, 0]
+    assert [d.attempts for d in await fetch(await adapter.subscribe("orders", "g", alone))] == [7, 0]
 
 
 async def test_a_group_that_could_not_be_recorded_is_not_joined(place: Place) -> None:
@@ -579,8 +580,8 @@ async def test_a_group_that_could_not_be_recorded_is_not_joined(place: Place) ->
     disk = Faulty(adapter)
     disk.failures = 2
     with pytest.raises(OutcomeUnknown):
-        await adapter.subscribe("orders", "g")
-    await adapter.subscribe("orders", "g")
+        await adapter.subscribe("orders", "g", alone)
+    await adapter.subscribe("orders", "g", alone)
     assert place.rows("consumer") == 1
 
 
@@ -590,15 +591,15 @@ async def test_a_group_that_was_never_recorded_leaves_nothing_behind(place: Plac
     disk = Faulty(adapter)
     disk.failures = 2
     with pytest.raises(OutcomeUnknown):
-        await adapter.subscribe("orders", "g", latest=True)
+        await adapter.subscribe("orders", "g", alone, latest=True)
     await publish(adapter, b"b")
     adapter = await place.crash()
-    assert bodies(await fetch(await adapter.subscribe("orders", "g"))) == [b"a", b"b"]
+    assert bodies(await fetch(await adapter.subscribe("orders", "g", alone))) == [b"a", b"b"]
 
 
 async def test_a_forgotten_group_leaves_nothing_behind(place: Place) -> None:
     adapter = await place.start(retention=50)
-    group = await adapter.subscribe("orders", "g")
+    group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, b"a")
     got = await fetch(group)
     await group.close()
@@ -607,7 +608,7 @@ async def test_a_forgotten_group_leaves_nothing_behind(place: Place) -> None:
     await group.settle(got, Outcome.LEASED)
     adapter = await place.restart()
     await publish(adapter, b"b", partition=0)
-    assert bodies(await fetch(await adapter.subscribe("orders", "g"))) == [b"b"]
+    assert bodies(await fetch(await adapter.subscribe("orders", "g", alone))) == [b"b"]
 
 
 async def test_closing_on_a_broken_disk_ends(place: Place) -> None:
@@ -615,7 +616,7 @@ async def test_closing_on_a_broken_disk_ends(place: Place) -> None:
     disk = Faulty(adapter)
     disk.failures = 100
     future = adapter.publish(message(b"a"))
-    group = asyncio.ensure_future(adapter.subscribe("orders", "g"))
+    group = asyncio.ensure_future(adapter.subscribe("orders", "g", alone))
     await asyncio.sleep(0)
     await asyncio.wait_for(adapter.close(), 10)
     with pytest.raises(OutcomeUnknown):
@@ -669,5 +670,5 @@ async def test_real_write_errors_lose_nothing_and_pass(place: Place) -> None:
     assert lines.pop() == "done"
     stored = {line.split()[1]: line.split()[0] for line in lines}
     adapter = await place.start()
-    got = await fetch(await adapter.subscribe("orders", "g"))
+    got = await fetch(await adapter.subscribe("orders", "g", alone))
     assert {str(d.position): d.message.body.split()[0].decode() for d in got} == stored

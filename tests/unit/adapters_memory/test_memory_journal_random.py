@@ -19,6 +19,7 @@ from adapters.memory.durable import DurableAdapter
 from adapters.memory.subscription import MemorySubscription
 from bridge.errors import BridgeError
 from bridge.message import Message
+from tests.unit.adapters_memory.alone import alone
 
 RETENTION = 10_000
 STEPS = 120
@@ -122,7 +123,7 @@ class Run:
     async def subscribe(self, adapter: DurableAdapter) -> None:
         source, name = self.draw.choice(("orders", "payments")), self.draw.choice("abc")
         with contextlib.suppress(BridgeError, RuntimeError):
-            subscription = await adapter.subscribe(source, name, latest=self.draw.random() < 0.3)
+            subscription = await adapter.subscribe(source, name, alone, latest=self.draw.random() < 0.3)
             self.subscriptions.append((subscription, []))
 
     async def consume(self) -> None:
@@ -177,7 +178,7 @@ async def settle_down(adapter: DurableAdapter, run: Run) -> None:
         await subscription.close()
     for destination in list(adapter._log.destinations.values()):
         for name in list(destination.groups):
-            await (await adapter.subscribe(destination.name, name)).close()
+            await (await adapter.subscribe(destination.name, name, alone)).close()
     await run.settle_loose()
     await written(adapter)
     for as_the_next_start_will in (adapter._ring, adapter._sweep_old):

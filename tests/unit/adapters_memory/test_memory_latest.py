@@ -7,6 +7,7 @@ import pytest
 from adapters.base import Adapter, Outcome
 from adapters.memory import connect
 from bridge.message import Message
+from tests.unit.adapters_memory.alone import alone
 
 
 @pytest.fixture(params=["volatile", "journal"])
@@ -20,7 +21,7 @@ async def store(adapter: Adapter, *bodies: bytes) -> None:
 
 
 async def bodies_for(adapter: Adapter, group: str, *, latest: bool = False) -> list[bytes]:
-    subscription = await adapter.subscribe("orders", group, latest=latest)
+    subscription = await adapter.subscribe("orders", group, alone, latest=latest)
     fetch = subscription.fetch(10, 1 << 20)
     found = [delivery.message.body for delivery in fetch.result()] if fetch.done() else []
     fetch.cancel()
@@ -66,7 +67,7 @@ async def test_what_a_latest_group_skipped_makes_room_when_the_others_are_done()
     adapter = connect("memory://?partitions=1&max_messages=2")
     await adapter.start()
     await store(adapter, b"1", b"2")
-    first = await adapter.subscribe("orders", "first")
+    first = await adapter.subscribe("orders", "first", alone)
     deliveries = first.fetch(10, 1 << 20).result()
     await bodies_for(adapter, "late", latest=True)
     await first.settle(deliveries, Outcome.SETTLED)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from adapters.base import Delivery, Features, Outcome, Stored, Support
+from adapters.base import Delivery, Features, Outcome, Revoked, Stored, Support
 from bridge.errors import BridgeError
 from bridge.message import FIELDS, Message
 from tests.unit.engine.virtual import START
@@ -112,6 +112,8 @@ class FakeAdapter:
         self.pending: list[asyncio.Future[Stored]] = []
         self.subscriptions: dict[tuple[str, str], list[FakeSubscription]] = {}
         self.backlogs: dict[tuple[str, str], list[Delivery]] = {}
+        self.revoked: dict[tuple[str, str], Revoked] = {}
+        """What the engine gave for each group."""
         self.may_subscribe = asyncio.Event()
         self.may_subscribe.set()
         self.subscribe_failures: list[BridgeError] = []
@@ -135,7 +137,14 @@ class FakeAdapter:
             future.set_result(Stored(message.partition, len(self.published) - 1))
         return future
 
-    async def subscribe(self, source: str, group: str, *, latest: bool = False) -> FakeSubscription:  # noqa: ARG002 - the contract
+    async def subscribe(
+        self,
+        source: str,
+        group: str,
+        revoked: Revoked,
+        *,
+        latest: bool = False,  # noqa: ARG002 - the contract
+    ) -> FakeSubscription:
         await self.may_subscribe.wait()
         if self.subscribe_failures:
             raise self.subscribe_failures.pop(0)
@@ -143,6 +152,7 @@ class FakeAdapter:
         assert all(s.closed for s in before), "a group is joined again only after it was left"
         backlog = before[-1].backlog if before else self.backlogs.get((source, group), [])
         before.append(FakeSubscription(*backlog))
+        self.revoked[source, group] = revoked
         return before[-1]
 
     async def close(self) -> None:

@@ -47,6 +47,8 @@ class Record:
     settling: bool = False
     entry: Entry | None = None
     keeper: Life | None = None
+    revoked_burial: bool = False
+    """Whether it was revoked while its dead letter was being written."""
 
     @property
     def priority(self) -> int:
@@ -67,6 +69,8 @@ class WindowMachine(RuleBasedStateMachine):
         self.mono, self.wall = 1000, START
         self.records: list[Record] = []
         self.acknowledged: set[int] = set()
+        self.cut_short: list[int] = []
+        """Leases that were revoked while their acknowledgement was being recorded."""
         self.numbers: list[int] = []
         self.position = self.joins = 0
         self.keepers = (Life(), Life())
@@ -257,19 +261,55 @@ class WindowMachine(RuleBasedStateMachine):
         self.pass_time()
 
     @precondition(lambda self: self.window.dead)
-    @rule(closes=st.booleans(), data=st.data())
-    def bury(self, closes: bool, data: st.DataObject) -> None:
-        index = data.draw(st.integers(0, len(self.window.dead) - 1))
-        entry = self.window.dead.pop(index)
+    @rule()
+    def bury(self) -> None:
+        entry = self.window.bury()
         (record,) = [r for r in self.dead() if r.delivery is entry.delivery]
-        if closes:
-            self.window.close(entry)
+        record.place, record.entry = "burying", entry
+
+    @precondition(lambda self: any(r.place == "burying" or r.revoked_burial for r in self.records))
+    @rule(data=st.data(), written=st.booleans())
+    def end_a_burial(self, data: st.DataObject, written: bool) -> None:
+        record = data.draw(st.sampled_from([r for r in self.records if r.place == "burying" or r.revoked_burial]))
+        assert record.entry is not None
+        if written:
+            self.window.buried(record.entry)
+        else:
+            self.window.not_buried(record.entry, self.mono + 5000)
+        if record.revoked_burial:
+            record.revoked_burial = False
+        elif written:
             record.place = "gone"
         else:
-            self.window.hold(entry, self.mono + 5000)
             record.place, record.deadline, record.settling = "paused", self.mono + 5000, False
 
-    @precondition(lambda self: self.records)
+    @rule(partitions=st.sets(st.integers(0, 2)))
+    def revoke(self, partitions: set[int]) -> None:
+        """Another bridge has them from now on; they may come back, by `offer`."""
+        gone = [r for r in self.open() if r.delivery.partition in partitions]
+        expected = [
+            r.delivery._replace(attempts=r.attempts - (r.place == "leased"))
+            for r in gone
+            if not (r.place == "leased" and r.settling)
+        ]
+        for record in gone:
+            if record.place == "leased":
+                if record.settling:
+                    self.cut_short.append(record.number)
+                if record.keeper is not None:
+                    assert record.number in record.keeper.held
+            record.revoked_burial = record.place == "burying"
+            record.place = "gone"
+        assert self.window.revoke(partitions) == expected
+
+    @precondition(lambda self: self.cut_short)
+    @rule(data=st.data())
+    def record_an_acknowledgement_late(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(self.cut_short))
+        assert self.window.acknowledged(number) is (number not in self.acknowledged)
+        self.acknowledged.add(number)
+
+    @precondition(lambda self: self.records and not self.open("burying"))
     @rule()
     def surrender(self) -> None:
         expected = [
@@ -303,6 +343,7 @@ class WindowMachine(RuleBasedStateMachine):
             "leased": list(window.leases.values()),
             "paused": list(window._paused.values()),
             "dead": window.dead,
+            "burying": list(window._burying),
         }
         expected = {
             "delayed": self.open("delayed"),
@@ -311,6 +352,7 @@ class WindowMachine(RuleBasedStateMachine):
             "leased": self.open("leased"),
             "paused": self.open("paused"),
             "dead": self.dead(),
+            "burying": self.open("burying"),
         }
         for place, entries in places.items():
             there = sorted((e.delivery.position, e.attempts) for e in entries)
@@ -480,7 +522,7 @@ def test_after_max_deliveries_a_message_is_dead_and_its_key_waits() -> None:
     window.release(entry, 0, 0)
     assert window.dead == [entry]
     assert window.lease(0, START, 10) is None
-    window.close(window.dead.pop())
+    window.buried(window.bury())
     follower = window.lease(0, START, 10)
     assert follower is not None
     assert follower.delivery.position == 2
@@ -588,6 +630,103 @@ def test_the_dead_and_the_paused_are_given_back_too() -> None:
     assert [(d.position, d.attempts) for d in window.surrender()] == [(1, 2), (2, 1), (3, 0)]
     assert window.dead == []
     assert (window.size, window.bytes, window.ready, window.paused) == (0, 0, 0, 0)
+
+
+def keyed(window: Window, *partitions: int) -> None:
+    """Offer two messages of one key for each partition."""
+    given = [delivery(n, partition=p, message_key="a", body=b"xy") for p in partitions for n in (1, 2)]
+    window.offer(given, START)
+
+
+def test_what_is_revoked_is_forgotten_wherever_it_is() -> None:
+    window = Window(2)
+    delayed = delivery(10, partition=1, delay_time=10, body=b"xyz")
+    worn_out = delivery(11, partition=1, attempts=2)
+    window.offer([delayed, worn_out, delivery(12, partition=1), delivery(13, partition=1)], START)
+    paused = window.lease(0, START, 100)
+    assert paused is not None
+    window.release(paused, 0, 500)
+    keyed(window, 0, 1)
+    held = window.lease(0, START, 100)
+    assert held is not None
+    gone = window.revoke({1, 7})
+    assert [(d.position, d.attempts) for d in gone] == [(10, 0), (11, 2), (12, 1), (13, 0), (1, 0), (2, 0)]
+    assert all(d.partition == 1 for d in gone)
+    assert (window.size, window.bytes, window.ready, window.paused) == (2, 4, 1, 0)
+    assert window.dead == []
+    assert window.next_events() == (None, None)
+
+
+def test_a_revoked_lease_has_ended_and_is_no_failure_of_its_consumer() -> None:
+    window = Window(None)
+    window.offer([delivery(1, attempts=4), delivery(2, partition=1)], START)
+    keeper = Life()
+    keeper.renewal = 1000
+    cut, other = window.lease(0, START, 100, keeper), window.lease(0, START, 100)
+    assert cut is not None
+    assert other is not None
+    keeper.held.add(cut.number)
+    assert window.revoke({0}) == [cut.delivery]
+    assert not keeper.held
+    with pytest.raises(LeaseEnded):
+        window.find(cut.number, 0)
+    assert window.find(other.number, 0) is other
+    assert window.leases_ended == 0, "it has not run out"
+    window.advance(5000, START)
+    assert window.size == 1
+
+
+def test_a_revoked_acknowledgement_is_between_the_backend_and_who_asked() -> None:
+    window = Window(None)
+    window.offer([delivery(1)], START)
+    entry = window.lease(0, START, 100)
+    assert entry is not None
+    entry.settling = True
+    assert window.revoke({0}) == []
+    assert (window.size, window.leases) == (0, {})
+    with pytest.raises(LeaseEnded):
+        window.find(entry.number, 0)
+    assert window.acknowledged(entry.number)
+    assert not window.acknowledged(entry.number)
+    assert window.find(entry.number, 0) is None, "acknowledging twice is 204"
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_the_end_of_a_revoked_burial_does_not_touch_the_same_message_that_came_back(written: bool) -> None:
+    window = Window(2)
+    twins = [delivery(1, attempts=2, message_key="a"), delivery(2, message_key="a")]
+    window.offer(twins, START)
+    entry = window.bury()
+    assert window.revoke({0}) == twins
+    assert (window.size, window.bytes) == (0, 0)
+    window.offer([twins[0]._replace(attempts=1), twins[1]], START)
+    if written:
+        window.buried(entry)
+    else:
+        window.not_buried(entry, 10)
+    assert (window.size, window.ready, window.paused) == (2, 1, 0)
+    again = window.lease(0, START, 10)
+    assert again is not None
+    assert (again.delivery.position, again.attempts) == (1, 2)
+    assert window.lease(0, START, 10) is None, "the next of its key waits"
+
+
+def test_a_partition_that_comes_back_starts_anew() -> None:
+    window = Window(None)
+    keyed(window, 0)
+    first = window.lease(0, START, 100)
+    assert first is not None
+    keyed_again = window.revoke([0])
+    window.offer(keyed_again, START)
+    again = window.lease(0, START, 100)
+    assert again is not None
+    assert again is not first
+    assert (again.delivery.position, again.attempts) == (1, 1)
+    window.finish(first)
+    assert (window.size, len(window.leases)) == (2, 1), "the old lease ends nothing of the new one"
+    assert window.lease(0, START, 100) is None
+    window.finish(again)
+    assert window.ready == 1
 
 
 def test_a_pause_ends_however_many_leases_come_and_go_meanwhile() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.memory.runs import Runs
+from adapters.runs import Runs
 
 numbers = st.integers(0, 40)
 
