@@ -33,6 +33,8 @@ class Features(NamedTuple):
     """Messages, settlements and attempts survive `kill -9` of the bridge."""
     late_groups: bool
     """A group that comes late starts at the oldest message still kept."""
+    shared_groups: bool = False
+    """Bridges on the same backend serve a group together, each with its share of the partitions."""
 
 
 class Stored(NamedTuple):

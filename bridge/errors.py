@@ -125,6 +125,13 @@ class CallbackRefused(Rejected):
     status = 403
 
 
+class Refused(Rejected):
+    """The backend's own permissions or rules do not let the bridge do this."""
+
+    code = "backend-refused"
+    status = 403
+
+
 class NotFound(Rejected):
     """No such path."""
 

@@ -53,3 +53,5 @@ def configure(level: str) -> None:
     root.setLevel(level.upper())
     # At debug hpack logs each header field it reads, the client's credentials among them.
     logging.getLogger("hpack").setLevel(max(logging.INFO, root.level))
+    # kafka-python tells at info of every partition that it looks at.
+    logging.getLogger("kafka").setLevel(logging.WARNING if root.level >= logging.INFO else root.level)

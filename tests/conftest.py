@@ -7,6 +7,9 @@ import pytest
 
 from tests import launch
 from tests.brokers import kafka
+from tests.brokers.fixtures import kafka_at_hand, kafka_servers
+
+__all__ = ["kafka_at_hand", "kafka_servers"]
 
 _BLACK_BOX = Path(__file__).parent / "conformance"
 """It is also used without this file, and so shows the logs itself."""

@@ -37,6 +37,7 @@ class Describe:
             "fields": {name: support.value for name, support in self._features.fields.items()},
             "durable": self._features.durable,
             "lateGroups": self._features.late_groups,
+            "sharedGroups": self._features.shared_groups,
             "limits": self._limits,
         }
         return Reply(200, [(b"content-type", b"application/json")], json.dumps(document).encode())

@@ -27,6 +27,7 @@ from bridge.errors import (
     PartitionUnknown,
     QuotaExceeded,
     ReceiptInvalid,
+    Refused,
     RequestTimeout,
     TooManyInFlight,
     VersionUnsupported,
@@ -111,7 +112,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             errors=(
                 *_SPOKEN,
                 *_BODY,
-                *(DestinationInvalid, DestinationUnknown, PartitionUnknown, ContentTypeUnsupported),
+                *(DestinationInvalid, DestinationUnknown, PartitionUnknown, ContentTypeUnsupported, Refused),
                 *(FieldUnsupported, QuotaExceeded, TooManyInFlight, BackendFull, BackendUnavailable, OutcomeUnknown),
             ),
             asks=("version", "require"),
@@ -134,7 +135,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             ),
             errors=(
                 *(*_SETTLE, DestinationUnknown, TooManyInFlight, BackendUnavailable, Draining, OutcomeUnknown),
-                BackendFull,
+                *(BackendFull, Refused),
             ),
             asks=("version", "source", "consumerid", "ack", "waitmills", "leasemills", "receipt", "requestid"),
             required=("version", "source", "consumerid"),
@@ -159,7 +160,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             ),
             errors=(
                 *(*_SETTLE, NotAcceptable, DestinationUnknown, TooManyInFlight, BackendUnavailable, Draining),
-                *(BackendFull, OutcomeUnknown),
+                *(BackendFull, Refused, OutcomeUnknown),
             ),
             asks=(
                 "version",
@@ -193,7 +194,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             ),
             errors=(
                 *(*_SPOKEN, DestinationInvalid, *_BODY, CallbackRefused, BackendFull, BackendUnavailable, Draining),
-                OutcomeUnknown,
+                *(Refused, OutcomeUnknown),
             ),
             asks=("version", "source", "consumerid", "callbackurl", "credit"),
             required=("version", "source", "consumerid", "callbackurl"),
@@ -214,7 +215,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             summary="Settle messages for good",
             description=f"Acknowledging twice is 204. {_TOGETHER}",
             answers=(Answer(204, "Done."),),
-            errors=(*_SETTLE, *_BODY, BackendFull, BackendUnavailable, OutcomeUnknown),
+            errors=(*_SETTLE, *_BODY, BackendFull, BackendUnavailable, Refused, OutcomeUnknown),
             asks=("version", "receipt", "source", "consumerid"),
             required=("version", "receipt"),
             query=True,

@@ -141,6 +141,7 @@ def capabilities_schema() -> Schema:
         "fields": closed(fields, required=fields),
         "durable": {"type": "boolean", "description": "What is stored and settled survives the bridge."},
         "lateGroups": {"type": "boolean", "description": "A new group starts at the oldest message kept."},
+        "sharedGroups": {"type": "boolean", "description": "Bridges on the same backend serve a group together."},
         "limits": closed({name: {"type": "integer", "minimum": 0} for name in _LIMITS}, required=_LIMITS),
     }
     return closed(members, required=members)

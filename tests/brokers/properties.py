@@ -34,6 +34,7 @@ def properties_of(number: int, nodes: Sequence[Ports]) -> dict[str, str]:
         "num.network.threads": "2",
         "num.io.threads": "4",
         "log.cleaner.dedupe.buffer.size": str(10 << 20),
+        "log.cleaner.backoff.ms": "500",  # with the default a test waits 15 s for a topic to be compacted
         "log.segment.bytes": str(128 << 20),
     }
     for topic in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):

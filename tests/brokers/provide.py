@@ -20,11 +20,9 @@ from tests.brokers.security import Security
 
 _IMAGE: Final = f"apache/kafka:{jars.VERSION}"
 _LOGGING: Final = Path(__file__).with_name("log4j2.xml")
+_OPTIONS: Final = f"-Xms384m -Xmx384m -XX:+UseSerialGC -Dlog4j2.configurationFile={shlex.quote(str(_LOGGING))}"
 # Without the second compiler a start takes 1.4 s of the processor instead of 1.9. Figures of throughput need it.
-_OPTIONS: Final = (
-    "-Xms384m -Xmx384m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    f" -Dlog4j2.configurationFile={shlex.quote(str(_LOGGING))}"
-)
+_QUICK: Final = " -XX:TieredStopAtLevel=1"
 
 
 def given_kafka() -> str | None:
@@ -57,16 +55,20 @@ def advice(missing: Missing) -> str:
 
 
 @functools.cache
-def kafka_runtime() -> Runtime:
-    """Return how Kafka runs on this machine; Missing if it cannot. Fills the cache of jars if need be."""
+def kafka_runtime(*, lasting: bool = False) -> Runtime:
+    """Return how Kafka runs on this machine; Missing if it cannot. Fills the cache of jars if need be.
+
+    `lasting`: for figures of throughput, at the cost of a slower start.
+    """
+    options = _OPTIONS if lasting else _OPTIONS + _QUICK
     if image_at_hand(_IMAGE):
-        in_image = f"java {_OPTIONS} -cp '/opt/kafka/libs/*'"
+        in_image = f"java {options} -cp '/opt/kafka/libs/*'"
         return Runtime(in_image, lambda script, output: Container(_IMAGE, script, output, _LOGGING))
     program = shutil.which("java")
     if program is None:
         raise Missing("there is neither Docker with Kafka's image nor Java")
     with jars.filling():
-        java = f"{shlex.quote(program)} {_OPTIONS} -cp {shlex.quote(jars.classpath())}"
+        java = f"{shlex.quote(program)} {options} -cp {shlex.quote(jars.classpath())}"
         classes = jars.archive(program)
         if not classes.exists():
             _archive_classes(java, classes)

@@ -1,0 +1,1 @@
+"""Messages that wait in Kafka: the levels, who publishes to them, who moves them on."""

@@ -1,0 +1,76 @@
+"""kafka-python's exceptions as errors of the bridge, and what an operator is told when no connection comes about."""
+
+from typing import Final
+
+from kafka import errors as kafka
+
+from adapters.kafka import outcomes
+from bridge.errors import BackendUnavailable, BridgeError
+
+_NETWORK: Final[int] = kafka.NetworkExceptionError.errno
+_SIGNS: Final = (
+    ("certificate verify failed", "its certificate is not one that the bridge trusts (ca=), or has another name."),
+    ("CERTIFICATE_REQUIRED", "it asks for a certificate of the bridge (certificate=, key=)."),
+    ("Handshake failed", "no TLS comes about: it may not be a listener with TLS, or refuses the bridge's certificate."),
+    ("Invalid frame", "what it says is not Kafka's protocol: it may expect TLS (tls=true)."),
+    ("ECONNREFUSED", "the connection is refused: nothing listens there."),
+    ("DNS", "the host name cannot be resolved."),
+    ("timed out", "it does not answer."),
+)
+"""What stands in kafka-python's exceptions, and what it means."""
+_REFUSALS: Final = (
+    (kafka.SaslAuthenticationFailedError, "authentication failed: a wrong user, password or token."),
+    (kafka.UnsupportedSaslMechanismError, "this listener does not offer the mechanism of the login."),
+    (kafka.IllegalSaslStateError, "this listener takes no login (mechanism=)."),
+)
+REFUSALS: Final = (*(kind for kind, _ in _REFUSALS), BridgeError)
+"""Where trying again at once is in vain, and may have the user locked out."""
+
+
+def code_of(error: BaseException) -> int:
+    """Return the protocol's code; that of a broken connection for everything that is the library's own."""
+    if isinstance(error, kafka.BrokerResponseError) and error.errno is not None:
+        return int(error.errno)
+    return _NETWORK
+
+
+def of_request(error: BaseException, what: str) -> BridgeError:
+    """Why a request that stores no message failed; `what` it was about, for a person."""
+    if isinstance(error, BridgeError):
+        return error
+    if isinstance(error, kafka.SaslAuthenticationFailedError):
+        return BackendUnavailable(f"Kafka refuses the bridge's login: {error}.")
+    if isinstance(error, kafka.BrokerResponseError) and error.errno is not None:
+        return outcomes.of_request(error.errno, what)
+    if isinstance(error, kafka.KafkaTimeoutError):
+        return BackendUnavailable(f"{what}: Kafka has not answered in time.")
+    if isinstance(error, (kafka.KafkaConnectionError, kafka.NodeNotReadyError, kafka.Cancelled)):
+        return BackendUnavailable(f"{what}: there is no connection to Kafka.")
+    return BackendUnavailable(f"{what}: {type(error).__name__} {error}.")
+
+
+def no_connection(reason: BaseException | None, *, servers: str, tls: bool, login: bool) -> BackendUnavailable:
+    """Say what may be wrong when none of the servers could be used; `reason` is what the last try ended with."""
+    return BackendUnavailable(f"Kafka at {servers}: {_guess(reason, tls=tls, login=login)}")
+
+
+def _guess(reason: BaseException | None, *, tls: bool, login: bool) -> str:
+    if reason is None:
+        return "it does not answer."
+    if isinstance(reason, BridgeError):
+        return reason.detail
+    if said := next((said for kind, said in _REFUSALS if isinstance(reason, kind)), None):
+        return said
+    text = str(reason)
+    if "disconnected" in text:
+        return f"it ends the connection at once: {_why_ended(tls=tls, login=login)}"
+    return next((said for sign, said in _SIGNS if sign in text), f"no connection comes about ({text}).")
+
+
+def _why_ended(*, tls: bool, login: bool) -> str:
+    """A broker closes without a word where a login or TLS was expected, and often where a login was wrong."""
+    if login:
+        return "authentication failed (a wrong user or password), or its listener has another mechanism, or TLS."
+    if tls:
+        return "it may ask for a certificate of the bridge, or for a login."
+    return "it may expect TLS (tls=true) or a login (mechanism=)."

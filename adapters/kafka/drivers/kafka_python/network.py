@@ -1,0 +1,125 @@
+"""kafka-python's connections, mended where they leave sockets open, hide a reason or make topics by themselves."""
+
+import logging
+import socket
+from typing import Any, Final
+
+from kafka import errors as kafka
+from kafka.net.compat import KafkaNetClient
+from kafka.net.connection import KafkaConnection
+from kafka.net.inet import KafkaNetSocket, create_connection
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+
+from adapters.kafka.drivers.kafka_python.errors import REFUSALS
+
+BOOTSTRAP_TIMEOUT: Final = 4_000
+"""Milliseconds in which one of the servers must answer."""
+_CONNECTING: Final = 20.0
+
+
+for _name in ("kafka.protocol.parser", "kafka.net.connection", "kafka.admin.client"):
+    # At debug they log what is sent byte by byte, and settings: the login's password and token among them.
+    logging.getLogger(_name).addFilter(lambda record: record.levelno > logging.DEBUG)
+
+
+class _Complete:
+    """Takes what came right before the end of a connection: the library drops it, and with it why a login failed."""
+
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        received, error = super()._sock_recv()  # type: ignore[misc] # of the class that it is mixed into
+        return received, None if received else error  # an end is read again the next time
+
+
+class _TcpTransport(_Complete, KafkaTCPTransport):  # type: ignore[misc] # has no types
+    pass
+
+
+class _TlsTransport(_Complete, KafkaSSLTransport):  # type: ignore[misc] # has no types
+    pass
+
+
+class _Direct(KafkaNetSocket):  # type: ignore[misc] # has no types
+    """Connects, and closes the socket of what was refused: the library left one open each second without a broker."""
+
+    SCHEMES = ("direct",)
+    """How `create_connection` finds this class."""
+
+    async def sock_connect(
+        self, net: NetworkSelector, sock: socket.socket, sockaddr: object, timeout_at: float | None = None
+    ) -> socket.socket:
+        try:
+            connected: socket.socket = await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
+        return connected
+
+
+class Connections(KafkaConnectionManager):  # type: ignore[misc] # has no types
+    """The connections of one client."""
+
+    def __init__(self, net: NetworkSelector, **configs: Any) -> None:  # noqa: ANN401 - the library's settings
+        super().__init__(net, **configs)
+        # 3.0.12 does not hand this setting on: the brokers' own default would make every topic that is only asked for
+        self.cluster.config["allow_auto_create_topics"] = False
+        self.failure: BaseException | None = None
+        """Why the last connection that failed did so."""
+
+    def get_connection(self, node_id: int | str, *args: Any, **kwargs: Any) -> KafkaConnection:  # noqa: ANN401 - as above
+        """Return a connection to a node, that exists or is being made; remember why it fails."""
+        known = self._conns.get(node_id)
+        connection = super().get_connection(node_id, *args, **kwargs)
+        if connection is not known:
+            connection.init_future.add_errback(self._failed)
+            connection.close_future.add_errback(self._failed)
+        return connection
+
+    def maybe_raise_auth_failure(self, node_id: int | str) -> None:
+        """Do not: one refused login would be the last attempt, also after the password is mended on the broker."""
+
+    def give_up(self) -> None:
+        """End the attempts to find a server; they fail soon."""
+        self.closed = True
+        self._bootstrap_wakeup.notify()
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> KafkaTCPTransport:  # noqa: ANN401 - a named tuple
+        """Connect, and close the socket where TLS fails, which the library leaves open."""
+        sock = await create_connection(
+            self._net, node.host, node.port, self.config["socket_options"], "direct://", timeout_at=timeout_at
+        )
+        transport = None
+        try:
+            if self.ssl_enabled:
+                context = {"ssl_context": self.config["ssl_context"]}
+                transport = _TlsTransport(self._net, sock, host=node.host, **context)
+            else:
+                transport = _TcpTransport(self._net, sock, host=node.host)
+            await transport.handshake()
+        except Exception as error:
+            (sock if transport is None else transport._sock).close()  # noqa: SLF001 - its own close waits to write
+            raise kafka.KafkaConnectionError(f"Handshake failed: {error}") from error
+        return transport
+
+    def _failed(self, reason: BaseException) -> None:
+        self.failure = reason
+        if isinstance(reason, REFUSALS) and not self.bootstrapped:
+            self.closed = True  # ends the attempts: ten refused logins in a row may lock a user out
+
+
+class Client(KafkaNetClient):  # type: ignore[misc] # has no types
+    """What kafka-python's own classes take as their setting `kafka_client`."""
+
+    def __init__(self, **configs: Any) -> None:  # noqa: ANN401 - the library's settings
+        net = NetworkSelector(**configs)
+        self.connections = Connections(net, **configs)
+        super().__init__(net=net, manager=self.connections)
+
+    def connection_delay(self, node_id: int | str) -> float:
+        """Milliseconds until a node may be connected to; a little while it is being connected to.
+
+        The library's own returns seconds, and 0 meanwhile: its sender takes them for milliseconds, and goes round
+        without a pause.
+        """
+        return float(self.connections.connection_delay(node_id) * 1000 or _CONNECTING)

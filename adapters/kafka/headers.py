@@ -1,0 +1,66 @@
+"""The one table of record headers: what each field of a message is called in Kafka, and where it stands in `Message`.
+
+| in Kafka | in the message |
+|---|---|
+| `oms_h_<field>` | a header field, as UTF-8 text or as a number in plain digits |
+| `oms_p_<name>` | a property, as UTF-8 text |
+| `content-type`, `traceparent`, `tracestate` | the same, as everybody in the field names them |
+| the record's key, partition, timestamp | messageKey, partition, storeTimestamp; no header |
+| the topic | destination; the caller says which, as a record may lie in a lane or a dead-letter topic |
+| `oms_d_<name>` | nothing: the bridge's own, never seen by a client |
+
+deliveryCount is counted, never written. Any other header is a native producer's, and becomes a property.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from bridge.message import FIELDS, Message
+
+FIELD_PREFIX: Final = "oms_h_"
+PROPERTY_PREFIX: Final = "oms_p_"
+INTERNAL_PREFIX: Final = "oms_d_"
+
+COMPRESSION: Final = "oms_h_compression"
+"""The value is compressed so, as its producer says."""
+SENT_AS: Final = "oms_d_compression"
+"""The producer sent the body compressed so; the value is plain."""
+STORED: Final = "oms_h_storeTimestamp"
+"""Only where the record's own timestamp says something else: it was forwarded after a delay."""
+
+DUE: Final = "oms_d_due"
+TOPIC: Final = "oms_d_topic"
+PARTITION: Final = "oms_d_partition"
+"""When a delayed record goes to which partition of which topic."""
+
+_NATIVE: Final = {"content-type": "content_type", "traceparent": "traceparent", "tracestate": "tracestate"}
+_ELSEWHERE: Final = frozenset(
+    {"destination", "partition", "storeTimestamp", "messageKey", "compression", "deliveryCount"}
+)
+"""Fields that no header is written for, or not always."""
+_NOT_READ: Final = frozenset({"destination", "partition", "compression", "deliveryCount"})
+"""Fields that the record itself, or the bridge, knows better: such a header is like any other of a native producer."""
+
+PLACES: Final[Mapping[str, int]] = {name: place for place, name in enumerate(Message._fields)}
+"""Where each attribute stands in a `Message`."""
+
+TEXTS: Final = (
+    *(
+        (f"{FIELD_PREFIX}{f.name}", PLACES[f.attribute])
+        for f in FIELDS
+        if f.maximum is None and f.name not in _ELSEWHERE
+    ),
+    *((name, PLACES[attribute]) for name, attribute in _NATIVE.items()),
+)
+"""What is written as text: the header's name, the field's place."""
+NUMBERS: Final = tuple(
+    (f"{FIELD_PREFIX}{f.name}", PLACES[f.attribute])
+    for f in FIELDS
+    if f.maximum is not None and f.name not in _ELSEWHERE
+)
+"""What is written in digits."""
+READ: Final[Mapping[str, tuple[int, int | None]]] = {
+    **{f"{FIELD_PREFIX}{f.name}": (PLACES[f.attribute], f.maximum) for f in FIELDS if f.name not in _NOT_READ},
+    **{name: (PLACES[attribute], None) for name, attribute in _NATIVE.items()},
+}
+"""What is read: place and largest number of each header; None: it is text."""

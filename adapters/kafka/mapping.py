@@ -1,0 +1,224 @@
+"""Message to record and back, by the table in `headers`; pure, and the same for every client library.
+
+A message comes back from its record as it was, except: gzip is written anew (the body inflates to the same), traceId is
+set where only a traceparent was, half a surrogate pair becomes `?`, and what the record itself knows is taken from it:
+partition, storeTimestamp, no deliveryCount. What native producers write, `foreign` makes something of.
+
+For 3 fields, a key and 2 properties 2.1 us either way, a native record with 7 headers 6.5 us (CPython 3.11).
+"""
+
+import re
+from contextlib import suppress
+from typing import Any, Final
+
+from adapters.kafka.foreign import NAME_BYTES_MAX, Odd, add_properties, as_text, is_plain, is_traceparent, key_text
+from adapters.kafka.headers import (
+    COMPRESSION,
+    FIELD_PREFIX,
+    INTERNAL_PREFIX,
+    NUMBERS,
+    PLACES,
+    PROPERTY_PREFIX,
+    READ,
+    SENT_AS,
+    TEXTS,
+)
+from adapters.kafka.packing import GZIP, NotGzip, deflate, inflate
+from adapters.kafka.record import Headers, Outgoing, Record
+from bridge.message import Message
+
+DELAY_MAX: Final = 367 * 24 * 3600 * 1000
+"""How far ahead of its own timestamp a record may be due, ms: what the bridge accepts, and a day for clocks
+that differ. A message that is never due would hold the position of its group for ever."""
+
+_NEW: Final = tuple(Message("", b""))
+_DESTINATION: Final = PLACES["destination"]
+_BODY: Final = PLACES["body"]
+_PROPERTIES: Final = PLACES["properties"]
+_MESSAGE_ID: Final = PLACES["message_id"]
+_BORN: Final = PLACES["born_timestamp"]
+_BORN_HOST: Final = PLACES["born_host"]
+_COMPRESSION: Final = PLACES["compression"]
+_PARTITION: Final = PLACES["partition"]
+_STORED: Final = PLACES["store_timestamp"]
+_KEY: Final = PLACES["message_key"]
+_TRACE_ID: Final = PLACES["trace_id"]
+_DELAY: Final = PLACES["delay_time"]
+_CONTENT_TYPE: Final = PLACES["content_type"]
+_PARENT: Final = PLACES["traceparent"]
+_STATE: Final = PLACES["tracestate"]
+
+_PROPERTY: Final = len(PROPERTY_PREFIX)
+_SHORT: Final = NAME_BYTES_MAX // 4
+"""A name of so many characters is short enough, whatever they are."""
+_GZIP: Final = GZIP.encode()
+_DIGITS_MAX: Final = 19
+_HEX_ID: Final = re.compile(r"[0-9a-f]{32}")
+_IN_PARENT: Final = slice(3, 35)
+
+
+def to_record(message: Message, topic: str) -> Outgoing:
+    """Write a message that the engine has completed. Raises `ValueError` for one that has no partition or time."""
+    if message.partition is None or message.store_timestamp is None:
+        raise ValueError("a message is stored with its partition and storeTimestamp set")
+    try:
+        headers, key = _write(message), message.message_key
+        raw_key = None if key is None else key.encode()
+    except UnicodeEncodeError:
+        return to_record(_without_surrogates(message), topic)
+    body = message.body if message.compression is None else _unpack(message, headers)
+    return Outgoing(topic, message.partition, message.store_timestamp, raw_key, body, headers)
+
+
+def from_record(record: Record, destination: str) -> Message:
+    """Read a message from whatever lies in Kafka; a native record has the messageId `topic-partition-offset`."""
+    topic, partition, offset, timestamp, key, value, headers = record
+    values: list[Any] = list(_NEW)
+    properties: dict[str, str] = {}
+    odd = _read(headers, values, properties)
+    values[_DESTINATION] = destination
+    values[_BODY] = value or b""
+    values[_PROPERTIES] = properties
+    values[_PARTITION] = partition
+    native = not values[_MESSAGE_ID]
+    if native:
+        values[_MESSAGE_ID] = f"{topic}-{partition}-{offset}"
+    if key is not None and values[_KEY] is None:
+        values[_KEY] = key_text(key) if native else as_text(key)
+    if timestamp >= 0:  # -1: none
+        if values[_BORN] is None:
+            values[_BORN] = timestamp
+        if values[_STORED] is None:
+            values[_STORED] = timestamp
+    _check(values, odd)
+    if odd:
+        _add_odd(values, properties, odd)
+    return Message._make(values)
+
+
+def _write(message: Message) -> list[tuple[str, bytes]]:
+    fields: tuple[Any, ...] = message
+    headers = [(name, value.encode()) for name, place in TEXTS if (value := fields[place]) is not None]
+    headers += [(name, b"%d" % value) for name, place in NUMBERS if (value := fields[place]) is not None]
+    if message.properties:
+        "".join(message.properties).encode()  # names are text to the client library, which must not trip over them
+        headers += [(PROPERTY_PREFIX + name, value.encode()) for name, value in message.properties.items()]
+    if message.trace_id is not None and message.traceparent is None and (parent := _parent_of(message.trace_id)):
+        headers.append(("traceparent", parent.encode()))
+    return headers
+
+
+def _read(headers: Headers, values: list[Any], properties: dict[str, str]) -> Odd:
+    """Sort what the table knows into values and properties; returns the rest."""
+    odd: Odd = []
+    for name, raw in headers:
+        slot = READ.get(name)
+        try:
+            if slot is not None:
+                place, maximum = slot
+                if maximum is None:
+                    values[place] = raw.decode()
+                    continue
+                if raw.isdigit() and len(raw) <= _DIGITS_MAX and (number := int(raw)) <= maximum:
+                    values[place] = number
+                    continue
+            elif name.startswith(PROPERTY_PREFIX):
+                own = name[_PROPERTY:]
+                if own and own not in properties and (len(own) <= _SHORT or len(own.encode()) <= NAME_BYTES_MAX):
+                    properties[own] = raw.decode()
+                    continue
+        except UnicodeError:
+            pass  # bytes that are no text
+        odd.append((name, raw))
+    return odd
+
+
+def _unpack(message: Message, headers: list[tuple[str, bytes]]) -> bytes:
+    """Return the body as Kafka keeps it: plain, for every native consumer, with a note for `from_record`.
+
+    Kafka compresses whole batches better than anybody one body. A consumer of the bridge that takes gzip gets gzip
+    again; only a body that is not what it claims, or beyond `INFLATED_MAX`, stays as it is, claim and all.
+    """
+    plain = None
+    if message.compression == GZIP:
+        with suppress(NotGzip):
+            plain = inflate(message.body)
+    if plain is None:
+        headers.append((COMPRESSION, str(message.compression).encode("utf-8", "replace")))
+        return message.body
+    headers.append((SENT_AS, _GZIP))
+    return plain
+
+
+def _check(values: list[Any], odd: Odd) -> None:
+    """Take back what no reply could carry, or nobody could mean; what it was is kept as a property."""
+    values[_BORN_HOST] = values[_BORN_HOST] or None
+    if (delay := values[_DELAY]) and (values[_BORN] or 0) + delay > (values[_STORED] or 0) + DELAY_MAX:
+        odd.append((f"{FIELD_PREFIX}delayTime", b"%d" % delay))
+        values[_DELAY] = None
+    if (kind := values[_CONTENT_TYPE]) is not None and not is_plain(kind):
+        odd.append(("content-type", kind.encode()))
+        values[_CONTENT_TYPE] = None
+    parent, trace_id = values[_PARENT], values[_TRACE_ID]
+    if parent is not None and not is_traceparent(parent):
+        odd.append(("traceparent", parent.encode()))
+        values[_PARENT] = parent = None
+    if parent is not None:
+        if trace_id is None:
+            values[_TRACE_ID] = parent[_IN_PARENT]
+        elif parent == _parent_of(trace_id):
+            values[_PARENT] = parent = None  # ours, for native consumers
+    if (state := values[_STATE]) is not None and (parent is None or not is_plain(state)):
+        odd.append(("tracestate", state.encode()))
+        values[_STATE] = None
+
+
+def _add_odd(values: list[Any], properties: dict[str, str], odd: Odd) -> None:
+    """Find a place for what the table has none for."""
+    kept: Odd = []
+    sent_as = claimed = False
+    for name, raw in odd:
+        if name.startswith(INTERNAL_PREFIX):
+            sent_as |= name == SENT_AS
+        elif name == COMPRESSION and raw == _GZIP:
+            claimed = True
+        elif name.startswith(PROPERTY_PREFIX) and name != PROPERTY_PREFIX:
+            own = name[_PROPERTY:]
+            if own in properties:  # the last one keeps the name
+                kept.append((own, properties.pop(own).encode()))
+            kept.append((own, raw))
+        else:
+            kept.append((name, raw))
+    if sent_as:
+        values[_COMPRESSION], values[_BODY] = GZIP, deflate(values[_BODY])
+    elif claimed:
+        if _is_gzip(values[_BODY]):
+            values[_COMPRESSION] = GZIP
+        else:  # a consumer that takes gzip must not be told a lie
+            kept.append((COMPRESSION, _GZIP))
+    add_properties(properties, kept)
+
+
+def _is_gzip(body: bytes) -> bool:
+    try:
+        inflate(body)
+    except NotGzip:
+        return False
+    return True
+
+
+def _parent_of(trace_id: str) -> str | None:
+    """Return a traceparent for native consumers; its span is the id's second half backwards, to be known again."""
+    if _HEX_ID.fullmatch(trace_id) is None or not trace_id[16:].strip("0"):
+        return None
+    return f"00-{trace_id}-{trace_id[:15:-1]}-01"
+
+
+def _without_surrogates(message: Message) -> Message:
+    """Put `?` for halves of surrogate pairs, which UTF-8 has no bytes for."""
+    cleaned = [value.encode("utf-8", "replace").decode() if isinstance(value, str) else value for value in message]
+    cleaned[_PROPERTIES] = {
+        name.encode("utf-8", "replace").decode(): value.encode("utf-8", "replace").decode()
+        for name, value in message.properties.items()
+    }
+    return Message._make(cleaned)

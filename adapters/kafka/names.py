@@ -1,0 +1,53 @@
+"""Names of topics and groups that the bridge makes: lanes of a destination, delay topics, notes."""
+
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+HIGH: Final = ".oms-hi"
+LOW: Final = ".oms-lo"
+LANES: Final = ("", HIGH, LOW)
+"""Suffixes of the topics of a destination with lanes; the place in this row is the lane's number."""
+_NORMAL: Final = 5
+_MEMBER_MAX: Final = 249
+"""Characters that Kafka allows in the name of a static member."""
+PARTITIONS_MAX: Final = 1 << 20
+"""Above every partition number: `handle` packs a lane beside it."""
+
+
+class Own(NamedTuple):
+    """The bridge's own topics and groups under one prefix."""
+
+    prefix: str
+
+    @property
+    def notes(self) -> str:
+        """The compacted topic of the bridge's own notes."""
+        return f"{self.prefix}notes"
+
+    @property
+    def forwarders(self) -> str:
+        """The consumer group of those who forward delayed messages."""
+        return f"{self.prefix}forwarder"
+
+    def delay(self, level: str) -> str:
+        """Return the topic of a level of delay: `oms.delay.8s`."""
+        return f"{self.prefix}delay.{level}"
+
+
+def lane_of(priority: int | None) -> int:
+    """Return the lane for a priority (1 to 10): normal for 5 and none, high above, low below."""
+    if priority is None or priority == _NORMAL:
+        return 0
+    return 1 if priority > _NORMAL else 2
+
+
+def handle(lane: int, partition: int) -> int:
+    """Return one number for a partition of a lane; that of the normal lane is the partition's own."""
+    return lane * PARTITIONS_MAX + partition
+
+
+def member(instance: str, destination: str) -> str:
+    """Return the name of a bridge's static member: it is in a group once for each destination."""
+    if len(instance) + len(destination) < _MEMBER_MAX:
+        return f"{instance}.{destination}"
+    return f"{instance}.{blake2b(destination.encode(), digest_size=8).hexdigest()}"

@@ -1,0 +1,112 @@
+"""What Kafka's error codes mean: not stored, unknown, rejected. The codes are the protocol's, for any client."""
+
+from typing import Final
+
+from bridge.errors import (
+    BackendUnavailable,
+    BodyTooLarge,
+    BridgeError,
+    DestinationInvalid,
+    DestinationUnknown,
+    OutcomeUnknown,
+    Refused,
+)
+
+UNKNOWN_TOPIC: Final = 3
+INVALID_TOPIC: Final = 17
+TOPIC_EXISTS: Final = 36
+
+_TOO_LARGE: Final = frozenset({10, 18})
+"""MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE."""
+
+_FORBIDDEN: Final = {
+    29: "the topic",  # TOPIC_AUTHORIZATION_FAILED
+    30: "the group",
+    31: "the cluster",
+    53: "the transactional id",
+    65: "the delegation token",
+}
+"""*_AUTHORIZATION_FAILED, and of what."""
+
+_AGAINST_RULES: Final = {
+    21: "its brokers do not know these acks",  # INVALID_REQUIRED_ACKS
+    32: "the time of the message is too far from the brokers' clocks",  # INVALID_TIMESTAMP
+    37: "the number of partitions is not one that the brokers allow",  # INVALID_PARTITIONS
+    40: "a setting of the topic is not one that the brokers know",  # INVALID_CONFIG
+    43: "its message format is too old",  # UNSUPPORTED_FOR_MESSAGE_FORMAT
+    44: "a policy of the cluster forbids it",  # POLICY_VIOLATION
+    76: "the brokers do not know this compression",  # UNSUPPORTED_COMPRESSION_TYPE
+    87: "the topic does not take such records (a compacted topic needs a key)",  # INVALID_RECORD
+}
+
+_TRANSIENT: Final = {
+    2: "a batch was damaged on its way",  # CORRUPT_MESSAGE
+    5: "a partition has no leader now",  # LEADER_NOT_AVAILABLE
+    6: "the leader of a partition has just changed",  # NOT_LEADER_OR_FOLLOWER
+    8: "a broker is not available",  # BROKER_NOT_AVAILABLE
+    9: "a replica is not available",  # REPLICA_NOT_AVAILABLE
+    14: "a coordinator is just starting",  # COORDINATOR_LOAD_IN_PROGRESS
+    15: "no coordinator is available",  # COORDINATOR_NOT_AVAILABLE
+    16: "a coordinator has just moved",  # NOT_COORDINATOR
+    19: "fewer replicas are in sync than the topic asks for",  # NOT_ENOUGH_REPLICAS
+    38: "fewer brokers are there than copies asked for",  # INVALID_REPLICATION_FACTOR
+    23: "native members share its partitions by another assignor than cooperative-sticky",  # INCONSISTENT_GROUP…
+    41: "the controller has just changed",  # NOT_CONTROLLER
+    60: "a partition is being moved",  # REASSIGNMENT_IN_PROGRESS
+    72: "a broker lacks the listener",  # LISTENER_NOT_FOUND
+    74: "the leader of a partition has just changed",  # FENCED_LEADER_EPOCH
+    75: "the leader of a partition has just changed",  # UNKNOWN_LEADER_EPOCH
+    89: "the cluster's quota is used up",  # THROTTLING_QUOTA_EXCEEDED
+    100: "a topic has just been made anew",  # UNKNOWN_TOPIC_ID
+    103: "a topic has just been made anew",  # INCONSISTENT_TOPIC_ID
+}
+"""The broker answered before it wrote anything, and the same may succeed later."""
+
+_DOUBTFUL: Final = {
+    7: "the replicas did not confirm in time",  # REQUEST_TIMED_OUT
+    13: "the connection broke",  # NETWORK_EXCEPTION
+    20: "fewer replicas than the topic asks for have it",  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    45: "a message of this producer before it is missing",  # OUT_OF_ORDER_SEQUENCE_NUMBER
+    47: "this producer was replaced by another",  # INVALID_PRODUCER_EPOCH
+    56: "a disk of the broker failed",  # KAFKA_STORAGE_ERROR
+    59: "the broker does not know this producer any more",  # UNKNOWN_PRODUCER_ID
+    90: "this producer was replaced by another",  # PRODUCER_FENCED
+}
+
+
+def certain(code: int) -> bool:
+    """Whether a produce request that was answered so has stored nothing."""
+    return (
+        code in _TRANSIENT
+        or code in _TOO_LARGE
+        or code in _FORBIDDEN
+        or code in _AGAINST_RULES
+        or code in {UNKNOWN_TOPIC, INVALID_TOPIC}
+    )
+
+
+def of_produce(code: int, topic: str) -> BridgeError:
+    """What became of a record whose produce request was answered with this code, the first time it was sent.
+
+    `DestinationUnknown` also where the topic has only just gone: whoever may create it says `NotStored` instead.
+    """
+    if code in _TOO_LARGE:
+        return BodyTooLarge(f"{topic}: Kafka does not take messages as large (max.message.bytes of the topic).")
+    if certain(code):
+        return of_request(code, topic)
+    reason = _DOUBTFUL.get(code, f"error {code}")
+    return OutcomeUnknown(f"{topic}: Kafka does not say whether it stored the message: {reason}.")
+
+
+def of_request(code: int, what: str) -> BridgeError:
+    """Why a request that stores no message failed with this code; `what` it was about, for a person."""
+    if code == UNKNOWN_TOPIC:
+        return DestinationUnknown(f"{what}: there is no such topic or partition.")
+    if code == INVALID_TOPIC:
+        return DestinationInvalid(f"{what}: Kafka does not allow this name, or has one that differs in . and _ only.")
+    if code in _FORBIDDEN:
+        return Refused(f"{what}: the bridge's user has no permission for {_FORBIDDEN[code]} (Kafka's ACLs).")
+    if code in _AGAINST_RULES:
+        return Refused(f"{what}: Kafka refuses it: {_AGAINST_RULES[code]}.")
+    reason = _TRANSIENT.get(code) or _DOUBTFUL.get(code) or f"error {code}"
+    return BackendUnavailable(f"{what}: {reason}.")

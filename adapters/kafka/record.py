@@ -1,0 +1,51 @@
+"""What goes to Kafka and comes from it, the same for every client library."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+Headers = Sequence[tuple[str, bytes]]
+"""In order, names may repeat. A header whose value is null in Kafka is kept as empty."""
+
+
+class Part(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class Record(NamedTuple):
+    """A record as it was fetched."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970, by the producer's clock or the broker's as the topic is configured."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class Outgoing(NamedTuple):
+    """A record to be written."""
+
+    topic: str
+    partition: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    """None: the end of a key in a compacted topic. A message always has a body."""
+    headers: Headers
+
+
+class Commit(NamedTuple):
+    """What a group has committed for one partition."""
+
+    offset: int
+    """Of the first record that is not settled."""
+    metadata: str
+    """What is settled beyond it, by `marks`; text of another tool means nothing to us."""
+
+
+Commits = Mapping[Part, Commit]

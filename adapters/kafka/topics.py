@@ -1,0 +1,106 @@
+"""Which topics there are and how many partitions they have; made on first use, where that is allowed."""
+
+import asyncio
+from collections.abc import Mapping
+from time import monotonic
+from typing import Final, NamedTuple
+
+from adapters.kafka.drivers.kafka_python.admin import Admin
+from adapters.kafka.names import LANES
+from adapters.kafka.options import METADATA_AGE, Options
+from adapters.kafka.publisher import Publisher
+from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
+
+_READY: Final = 10.0
+"""Seconds in which the partitions of a new topic get their leaders, and every broker hears of it."""
+_LOOK: Final = 0.02
+
+
+class _Known(NamedTuple):
+    partitions: int
+    until: float
+    """When to ask again, in seconds of the monotonic clock."""
+
+
+class Topics:
+    """The catalogue. Many who ask for the same unknown topic share one question, and one creation."""
+
+    def __init__(self, options: Options, admin: Admin, publisher: Publisher) -> None:
+        self._options = options
+        self._admin = admin
+        self._publisher = publisher
+        self._lanes = LANES if options.lanes else LANES[:1]
+        self._known: dict[str, _Known] = {}
+        self._asking: dict[str, asyncio.Task[int]] = {}
+        publisher.gone = self.forget
+
+    async def partitions(self, destination: str) -> int:
+        """Number of partitions, creating the topic, or those of all lanes, on first use.
+
+        Raises `DestinationUnknown`, `DestinationInvalid`, `Refused` or `BackendUnavailable`.
+        """
+        known = self._known.get(destination)
+        if known is not None and known.until > monotonic():
+            return known.partitions
+        asking = self._asking.get(destination)
+        if asking is None:
+            asking = self._asking[destination] = asyncio.create_task(self._ask(destination))
+            asking.add_done_callback(lambda task: self._asked(destination, task))
+        # Nobody waits for what is only looked at again: the number is as good as it was, and Kafka may be away.
+        return await asyncio.shield(asking) if known is None else known.partitions
+
+    def forget(self, topic: str) -> None:
+        """Ask anew on the next use: the topic has turned out not to be there."""
+        for lane in LANES:
+            self._known.pop(topic.removesuffix(lane), None)
+
+    async def ensure(self, topic: str, partitions: int, configs: Mapping[str, str]) -> int:
+        """Have one of the bridge's own topics, whatever `create` says; return how many partitions it has."""
+        found = await self._publisher.partitions(topic)
+        return await self._make(topic, partitions, configs) if found is None else found
+
+    async def close(self) -> None:
+        """Stop asking."""
+        for task in list(self._asking.values()):
+            task.cancel()
+        if self._asking:
+            await asyncio.wait(self._asking.values())
+
+    async def _ask(self, destination: str) -> int:
+        """Have a topic for every lane; the smallest counts, as a message must have its partition in each."""
+        least = self._options.partitions
+        for number, lane in enumerate(self._lanes):
+            topic = destination + lane
+            found = await self._publisher.partitions(topic)
+            if found is None and not self._options.create:
+                raise DestinationUnknown(f"{topic}: there is no such topic, and the bridge may not create it.")
+            if found is None:
+                found = await self._make(topic, least, {})
+            least = found if number == 0 else min(least, found)
+        return least
+
+    async def _make(self, topic: str, partitions: int, configs: Mapping[str, str]) -> int:
+        """Create a topic and wait until it can be used. Another bridge may have done so with another number."""
+        await self._admin.create(topic, partitions, self._options.replication, configs)
+        deadline = monotonic() + _READY
+        while monotonic() < deadline:
+            found = await self._publisher.partitions(topic)
+            if found is not None and await self._admin.leaders(topic) == found:
+                return found
+            await asyncio.sleep(_LOOK)
+        raise BackendUnavailable(f"{topic}: the new topic has not got leaders for {_READY:.0f} s.")
+
+    def _asked(self, destination: str, task: asyncio.Task[int]) -> None:
+        del self._asking[destination]
+        if task.cancelled():
+            return
+        error = task.exception()
+        until = monotonic() + METADATA_AGE / 1000
+        if error is None:
+            self._known[destination] = _Known(task.result(), until)
+        elif isinstance(error, BackendUnavailable) and (known := self._known.get(destination)):
+            self._known[destination] = known._replace(until=until)
+        else:
+            self._known.pop(destination, None)
+            if not isinstance(error, BridgeError):
+                raise error
