@@ -10,7 +10,21 @@ ROOT = Path(__file__).resolve().parents[1]
 # run as a script, not installed: modules here are found as benchmarks.<name>, as ruff, mypy and an import see them
 sys.path[0] = str(ROOT)
 
-from benchmarks import backlog, batch, callbacks, latency, memory, produce, pull, push, report, results, waiting, window  # noqa: E402
+from benchmarks import (  # noqa: E402
+    backlog,
+    batch,
+    callbacks,
+    kafka,
+    latency,
+    memory,
+    produce,
+    pull,
+    push,
+    report,
+    results,
+    waiting,
+    window,
+)
 from benchmarks.plan import FULL, QUICK  # noqa: E402
 
 SCENARIOS = {
@@ -22,6 +36,7 @@ SCENARIOS = {
     "push": push.measure,
     "latency": latency.measure,
     "callbacks": callbacks.measure,
+    "kafka": kafka.measure,
     "backlog": backlog.measure,
     "waiting": waiting.measure,
 }

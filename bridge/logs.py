@@ -9,6 +9,13 @@ from typing import Final
 _TEXT_MAX: Final = 2000
 _TRACE_MAX: Final = 8000
 _NUMBER_MAX: Final = 2**63
+_LEAST: Final = {
+    "hpack": logging.INFO,  # at debug each header field it reads, the client's credentials among them
+    "kafka": logging.WARNING,  # at info every partition that it looks at
+    "kafka.coordinator": logging.ERROR,  # warns of coordinators that are well
+    "kafka.net.sasl": logging.ERROR,  # warns at each login without TLS; the bridge does so once
+}
+"""What libraries may say at most."""
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -51,7 +58,5 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    # At debug hpack logs each header field it reads, the client's credentials among them.
-    logging.getLogger("hpack").setLevel(max(logging.INFO, root.level))
-    # kafka-python tells at info of every partition that it looks at.
-    logging.getLogger("kafka").setLevel(logging.WARNING if root.level >= logging.INFO else root.level)
+    for name, least in _LEAST.items():
+        logging.getLogger(name).setLevel(max(least, root.level))

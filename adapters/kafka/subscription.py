@@ -47,7 +47,7 @@ class KafkaSubscription:
         await self._consumer.join()
 
     def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
-        """Return what is at hand; else a future that waits, and raises `BackendUnavailable` in trouble and when closed."""
+        """Return what is at hand, else a future that waits and raises `BackendUnavailable` in trouble, once closed."""
         future: asyncio.Future[list[Delivery]] = self._loop.create_future()
         if self.closed:
             future.set_exception(_closed())

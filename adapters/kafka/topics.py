@@ -9,7 +9,7 @@ from adapters.kafka.drivers.kafka_python.admin import Admin
 from adapters.kafka.names import LANES
 from adapters.kafka.options import METADATA_AGE, Options
 from adapters.kafka.publisher import Publisher
-from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
+from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown
 
 _READY: Final = 10.0
 """Seconds in which the partitions of a new topic get their leaders, and every broker hears of it."""
@@ -68,6 +68,8 @@ class Topics:
 
     async def _ask(self, destination: str) -> int:
         """Have a topic for every lane; the smallest counts, as a message must have its partition in each."""
+        if destination.startswith(self._options.prefix):
+            raise DestinationInvalid(f"{destination}: names that start so are internal.")
         least = self._options.partitions
         for number, lane in enumerate(self._lanes):
             topic = destination + lane

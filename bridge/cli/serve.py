@@ -86,6 +86,7 @@ def _show_check(settings: "Settings", features: "Features", *, as_json: bool) ->
         "server": settings.server,
         "durable": features.durable,
         "lateGroups": features.late_groups,
+        "sharedGroups": features.shared_groups,
     }
     fields = {name: support.value for name, support in features.fields.items()}
     if as_json:

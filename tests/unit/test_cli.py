@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import click
 import httpx
@@ -15,6 +14,7 @@ from click.testing import CliRunner, Result
 
 import bridge.client
 import bridge.process
+from adapters.base import Features, Support
 from bridge.cli import main
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
 from bridge.message import Message
@@ -346,7 +346,7 @@ def test_a_wrong_setting_stops_serve_before_anything_runs(monkeypatch: pytest.Mo
 
 
 class Backend:
-    features = SimpleNamespace(fields={"priority": SimpleNamespace(value="native")}, durable=True, late_groups=False)
+    features = Features(fields={"priority": Support.NATIVE}, durable=True, late_groups=False)
 
     def __init__(self, error: Exception | None) -> None:
         self.calls: list[str] = []
@@ -379,12 +379,14 @@ def test_check_says_what_it_found_and_no_password(monkeypatch: pytest.MonkeyPatc
         "server": "hypercorn",
         "durable": True,
         "lateGroups": False,
+        "sharedGroups": False,
         "fields": {"priority": "native"},
     }
     lines = oms("check").stdout.splitlines()
-    assert [line.split() for line in lines][-3:] == [
+    assert [line.split() for line in lines][-4:] == [
         ["durable:", "true"],
         ["lateGroups:", "false"],
+        ["sharedGroups:", "false"],
         ["priority:", "native"],
     ]
 

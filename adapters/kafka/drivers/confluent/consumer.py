@@ -54,9 +54,11 @@ class ConfluentConsumer:
 
     async def close(self, commits: Commits) -> None:
         """Commit, leave, let go of threads and sockets. Raises `BackendUnavailable` or `OutcomeUnknown`."""
-        self._fetcher.stop(commits)
+        first = self._fetcher.stop(commits)
         ended = self._fetcher.ended
         await asyncio.wait((ended,), timeout=_CLOSING)
+        if not first:
+            return
         if not ended.done():
             raise OutcomeUnknown(f"{self._group}: Kafka has not answered in time; the group is left when it does.")
         ended.result()

@@ -87,11 +87,13 @@ class Fetcher:
         """Begin to join."""
         self._thread.start()
 
-    def stop(self, final: Commits) -> None:
-        """Begin to leave, with a last commit; see `ended`."""
-        if not self._stopping.is_set():
-            self._final = final
-            self._stopping.set()
+    def stop(self, final: Commits) -> bool:
+        """Begin to leave, with a last commit; see `ended`. Returns False if that has begun before."""
+        if self._stopping.is_set():
+            return False
+        self._final = final
+        self._stopping.set()
+        return True
 
     def call(self, call: Call) -> None:
         """Have something done on the thread, soon."""

@@ -125,7 +125,8 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
             at = found.get(place)
             if at is not None:  # else the library goes on as if it had found nothing: at the oldest record
                 self.consumer.seek(place, at.offset)
-            self._hold(part, None if at is None else Commit(at.offset, at.metadata or ""))
+            # confluent-kafka writes a NUL behind the text
+            self._hold(part, None if at is None else Commit(at.offset, (at.metadata or "").rstrip("\0")))
             self.consumer.resume(place)
 
     def replaced(self) -> list[Part]:

@@ -1,0 +1,139 @@
+"""The Kafka backend beside a native program with the same client library, on a broker of this run's own."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks import talk
+from benchmarks.launch import Process, bridge
+from benchmarks.load import Shot, fire, generator, sized, timed
+from benchmarks.measurement import Measurement, Round, Sample, Target
+from benchmarks.plan import Plan
+from benchmarks.rawh2 import pack
+from benchmarks.reader import acknowledge
+from tests.brokers.kafka import Kafka
+from tests.brokers.provide import kafka_runtime
+
+CLIENTS: Final = ("kafka-python", "confluent")
+SERVER: Final = "granian"
+STREAMS: Final = 64
+NATIVE: Final = Path(__file__).with_name("native.py")
+SIZES: Final = {1: Target("ratio", "≥", 0.5), 100: Target("ratio", "≥", 0.7)}
+"""Messages of one request, and what the rate shall be of the native program's with as many in flight."""
+EFFORT: Final = {("confluent", 1): Target("figure", "≤", 0.12), ("confluent", 100): Target("figure", "≤", 0.05)}
+"""CPU seconds of the bridge for 1,000 messages."""
+READ: Final = Target("ratio", "≥", 0.5)
+FIRST: Final = Target("figure", "≤", 1.2)
+MEMORY: Final = Target("figure", "≤", 120)
+STARTS: Final = 3
+
+
+class Place(NamedTuple):
+    """One client library on one broker."""
+
+    client: str
+    servers: str
+
+    @property
+    def backend(self) -> str:
+        """The bridge's backend URL; an instance of its own, so that a start finds its partitions."""
+        return f"kafka://{self.servers}?client={self.client}&instance=bench-{self.client}&prefix=oms.{self.client}."
+
+    def native(self, work: str, topic: str, number: int, at_once: int = 1) -> Sample:
+        """Run the native program."""
+        command = [sys.executable, "-P", str(NATIVE), work, self.client, self.servers, topic, str(number), str(at_once)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        rate, cpu = map(float, said.split())
+        return Sample(rate, cpu / number * 1000)
+
+
+def measure(plan: Plan) -> Iterator[Measurement]:
+    """Yield the rows of each client."""
+    with _broker() as servers:
+        for client in CLIENTS:
+            place = Place(client, servers)
+            with bridge(SERVER, place.backend) as figure:
+                for size, target in SIZES.items():
+                    yield from _produced(plan, place, figure, size, target)
+                yield from _pushed(plan, place, figure)
+                peak = Sample(figure.memory("VmHWM"))
+            yield Measurement(f"Kafka, {client}, peak memory of all that", "MiB", "the target", [
+                Round(Sample(MEMORY.bound), peak)], MEMORY)  # fmt: skip
+            yield _first(place)
+
+
+@contextmanager
+def _broker() -> Iterator[str]:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Kafka(kafka_runtime(lasting=True), Path(directory) / "kafka") as kafka,
+    ):
+        yield kafka.bootstrap
+
+
+def _produced(plan: Plan, place: Place, figure: Process, size: int, target: Target) -> Iterator[Measurement]:
+    topic = f"{place.client}-{size}"
+    shot = talk.single(topic) if size == 1 else talk.batch(topic, size)
+    number = sized(figure, shot, STREAMS, plan.seconds)
+    rounds = [
+        Round(
+            place.native("produce", topic, number * size, STREAMS * size),
+            timed(figure, shot, number, STREAMS, each=size, produced=number * size),
+        )
+        for _ in range(plan.rounds)
+    ]
+    name = f"Kafka, {place.client}, {'singles' if size == 1 else f'batches of {size}'}, {STREAMS} at once"
+    yield Measurement(name, "messages/s", "native program", rounds, target, generator())
+    effort = [Round(Sample(r.ceiling.cpu or 0), Sample(r.figure.cpu or 0)) for r in rounds]
+    yield Measurement(
+        f"{name}: CPU", "s/1,000", "native program", effort, EFFORT.get((place.client, size)), generator()
+    )
+
+
+def _pushed(plan: Plan, place: Place, figure: Process) -> Iterator[Measurement]:
+    topic, groups = f"{place.client}-read", count()
+    number = max(talk.BATCH, int(plan.seconds * 40_000) // talk.BATCH * talk.BATCH)
+    talk.preload(figure.url, topic, number + talk.BATCH)
+    each = number // 20
+    rounds: dict[str, list[Round]] = {"commit": [], "consume": []}
+    for _ in range(plan.rounds):
+        pushed = _push(figure, topic, f"push-{next(groups)}", number)
+        rounds["commit"].append(Round(place.native("commit", topic, each), pushed))
+        rounds["consume"].append(Round(place.native("consume", topic, number), pushed))
+    name = f"Kafka, {place.client}, push + ack"
+    yield Measurement(name, "messages/s", "native, a commit for each", rounds["commit"], READ, "own client")
+    yield Measurement(name, "messages/s", "native, a commit per poll", rounds["consume"], None, "own client")
+
+
+def _push(figure: Process, topic: str, group: str, number: int) -> Sample:
+    headers = [("accept", "multipart/mixed")]
+    _joined(figure, topic, group)
+    path = talk.push_path(topic, group, number, ack="true", credit=1000)
+    with figure.expecting(delivered=number, settled=number):
+        before = figure.cpu()
+        rate = acknowledge(figure.url, [pack(figure.url, "GET", path, headers)], number)
+        return Sample(rate, (figure.cpu() - before) / number * 1000)
+
+
+def _joined(figure: Process, topic: str, group: str) -> None:
+    """Join the group beforehand, as the native program has when it is measured: one message goes."""
+    fire(figure.url, Shot([talk.pull_path(topic, group, ack="false")]), 1, 1)
+
+
+def _first(place: Place) -> Measurement:
+    """From the start of the process to the first message of a group that exists."""
+    rounds = []
+    for _ in range(STARTS + 1):
+        begun = time.perf_counter()
+        with bridge(SERVER, place.backend) as figure:
+            ready = time.perf_counter()
+            _joined(figure, f"{place.client}-read", "restarts")
+            rounds.append(Round(Sample(ready - begun), Sample(time.perf_counter() - begun)))
+    name = f"Kafka, {place.client}, start to first message"
+    return Measurement(name, "s", "start to ready line", rounds[1:], FIRST)

@@ -1,0 +1,140 @@
+"""The page about Kafka: its tables are those of the code, its sentences about mistakes are the real ones."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from adapters.kafka import marks
+from adapters.kafka.adapter import KafkaAdapter
+from adapters.kafka.delay.schedule import LEVELS
+from adapters.kafka.foreign import KEY_MAX, LEFT_OUT, ROOM
+from adapters.kafka.headers import FIELD_PREFIX, NUMBERS, PROPERTY_PREFIX, TEXTS
+from adapters.kafka.names import HIGH, LANES, LOW, Own
+from adapters.kafka.options import UNSENT_TIMEOUT, Options, Security
+from adapters.kafka.progress import SPAN_MAX
+from adapters.kafka.url import _READERS, parse
+from bridge.message import FIELDS
+from bridge.settings.model import Settings
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text("utf-8")
+DEFAULTS: Final = Options._field_defaults | Security._field_defaults
+
+
+def section(title: str) -> str:
+    return re.split(r"^##+ ", PAGE.partition(f"\n## {title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def table(title: str) -> list[list[str]]:
+    """Return the cells of the rows of the first table in a section, the two of its head excepted."""
+    rows = [line[2:-2].split(" | ") for line in section(title).splitlines() if line.startswith("| ")]
+    return rows[1:]
+
+
+OPTIONS: Final = {row[0].strip("`"): row for row in table("Options")}
+SECURITY: Final = [name for row in table("Security") for name in re.findall(r"`(\w+)`", row[0])]
+
+
+def test_every_option_has_its_row() -> None:
+    assert sorted([*OPTIONS, *SECURITY]) == sorted(_READERS)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_default_is_the_one_shown(name: str) -> None:
+    words = {"no name": None, "as the brokers are configured": -1}
+    default = DEFAULTS[name]
+    shown = str(default).lower() if isinstance(default, bool) else default
+    assert words.get(OPTIONS[name][1], OPTIONS[name][1]) in {shown, str(shown)}
+
+
+@pytest.mark.parametrize(("name", "row"), [item for item in OPTIONS.items() if re.match(r"\d+ to \d+", item[1][2])])
+def test_numbers_are_allowed_within_the_bounds_shown(name: str, row: list[str]) -> None:
+    least, most = map(int, re.findall(r"\d+", row[2]))
+    for number in (least, most):
+        assert getattr(parse(f"kafka://a:1?{name}={number}"), name) == number
+    for number in (least - 1, most + 1):
+        with pytest.raises(ValueError, match=f"from {least} to {most}"):
+            parse(f"kafka://a:1?{name}={number}")
+
+
+@pytest.mark.parametrize(("name", "row"), [item for item in OPTIONS.items() if ", " in item[1][2]])
+def test_words_are_allowed_as_shown(name: str, row: list[str]) -> None:
+    for word in row[2].replace(", ms", "").split(", "):
+        if " to " not in word:
+            parse(f"kafka://a:1?{name}={word}")
+    with pytest.raises(ValueError, match=name):
+        parse(f"kafka://a:1?{name}=neither")
+
+
+def test_the_sentence_about_an_unknown_option_is_the_real_one() -> None:
+    with pytest.raises(ValueError, match="did you mean partitions") as raised:
+        parse("kafka://a:1?partition=3")
+    assert f"Error: backend: {raised.value}" in PAGE
+
+
+def test_the_examples_of_security_can_be_read(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```sh\n(.*?)```", section("Security"), re.DOTALL)
+    urls = [line.split()[0] for line in block.splitlines()]
+    file = tmp_path / "file"
+    file.write_text("a line")
+    read = [parse(re.sub(r"=/[\w./-]+", f"={file}", url)).security for url in urls]
+    assert {security.mechanism for security in read} == {None, "PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"}
+    assert all(security.tls for security in read)
+    mechanisms = next(row[1] for row in table("Security") if row[0] == "`mechanism`")
+    for mechanism in mechanisms.split(", "):
+        more = f"token_file={file}" if mechanism == "OAUTHBEARER" else f"user=a&password_file={file}"
+        assert parse(f"kafka://a:1?mechanism={mechanism}&{more}").security.mechanism == mechanism
+
+
+def test_what_it_honours_is_what_the_adapter_declares() -> None:
+    shown = {name: row[1].partition(":")[0] for row in table("What it honours") for name in row[0].split(", ")}
+    assert shown == {name: support.value for name, support in KafkaAdapter.features.fields.items()}
+    assert KafkaAdapter.features.durable
+    assert KafkaAdapter.features.late_groups
+
+
+def test_the_topics_are_named_as_the_code_names_them() -> None:
+    own = Own(str(DEFAULTS["prefix"]))
+    named = section("Topics")
+    levels = "|".join(
+        re.findall(r"`(?:oms\.delay)?\.(\w+)`", next(row[0] for row in table("Topics") if "delay" in row[0]))
+    )
+    assert set(levels.split("|")) == {level.name for level in LEVELS}
+    assert own.delay("1s") in named
+    assert own.notes in named
+    assert f"`{own.forwarders}`" in PAGE
+    assert {f"`<destination>{lane}`" for lane in LANES} <= set(re.findall(r"`[^`]+`", named))
+    assert f"`orders{HIGH}` above, `orders{LOW}` below" in PAGE
+
+
+def test_the_table_of_fields_is_that_of_the_headers() -> None:
+    rows = table("What a message becomes")
+    headers = next(row[0] for row in rows if FIELD_PREFIX in row[1] and "messageId" in row[0])
+    written = [name.removeprefix(FIELD_PREFIX) for name, _ in (*TEXTS, *NUMBERS) if name.startswith(FIELD_PREFIX)]
+    assert sorted(headers.split(", ")) == sorted(written)
+    elsewhere = {field.name for field in FIELDS} - set(written) - {"compression"}
+    assert elsewhere == {row[0] for row in rows} & {field.name for field in FIELDS}
+    assert f"`{PROPERTY_PREFIX}region`" in section("What a message becomes")
+    plain = [name for name, _ in TEXTS if not name.startswith(FIELD_PREFIX)]
+    assert ", ".join(plain) in [row[0] for row in rows]
+
+
+def test_the_bounds_are_those_of_the_code() -> None:
+    settings = Settings()
+    assert f"more than {KEY_MAX} bytes" in PAGE
+    assert f"more than {ROOM >> 10} KiB of headers" in PAGE
+    assert f"`{LEFT_OUT}`" in PAGE
+    assert f"{marks.CHARACTERS_MAX:,} characters" in PAGE
+    assert f"{SPAN_MAX:,} offsets" in PAGE
+    assert f"not sent within {UNSENT_TIMEOUT // 1000} s" in PAGE
+    assert f"`delivery.group_idle` ({settings.delivery.group_idle // 60_000} minutes)" in PAGE
+    assert f"`limits.window` ({settings.limits.window})" in PAGE
+
+
+def test_the_marks_shown_are_marks() -> None:
+    (shown,) = re.findall(r"`(oms1:[^`]*)`", PAGE)
+    settled, attempts = marks.decode(shown, 3)
+    assert list(settled)
+    assert attempts
+    assert marks.encode(3, settled, attempts) == shown

@@ -1,0 +1,293 @@
+"""The commands and the programs on the page about Kafka, run against a real one."""
+
+import asyncio
+import re
+import shlex
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
+from kafka.admin import ACLResourcePatternType as PatternType
+
+from adapters.kafka import marks
+from tests.brokers.kafka import Kafka
+from tests.brokers.provide import own_kafka
+from tests.brokers.security import Security
+from tests.conformance.conversation import Conversation, Taken, now
+from tests.kafka import natives
+from tests.kafka.bridged import backend, bridged
+from tests.kafka.console import console_of
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text("utf-8")
+_PREFIXED: Final = PatternType.PREFIXED
+PASSWORD: Final = "of-order-7"  # noqa: S105 - of a broker of our own
+COMMANDS: Final = [
+    shlex.split(line)[1:]
+    for line in re.findall(r"^kafka-acls\.sh .*--add.*$", PAGE, re.MULTILINE)
+    if "User:bridge" in line
+]
+
+
+class Secured(NamedTuple):
+    """A Kafka on which the user `bridge` may do what the page allows."""
+
+    kafka: Kafka
+    url: str
+    admin: KafkaAdminClient
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with own_kafka(tmp_path_factory.mktemp("brokers") / "kafka", security=Security({"bridge": PASSWORD})) as kafka:
+        console = console_of(tmp_path_factory.mktemp("tools") / "console", kafka.bootstrap)
+        for command in COMMANDS:
+            console.run("kafka-acls.sh", *(word for word in command[2:]))
+        servers = kafka.bootstrap_of("SASL_PLAINTEXT")
+        url = f"kafka://bridge:{PASSWORD}@{servers}?mechanism=SCRAM-SHA-256&hold=200&lanes=true&partitions=2"
+        with closing(KafkaAdminClient(bootstrap_servers=kafka.bootstrap)) as admin:
+            yield Secured(kafka, url, admin)
+
+
+async def produces(talk: Conversation) -> None:
+    await talk.produce(b"one", messagekey="k")
+
+
+async def consumes(talk: Conversation) -> None:
+    await talk.produce(b"one", messagekey="k")
+    await talk.ack((await talk.take()).receipt)
+
+
+async def buries(talk: Conversation) -> None:
+    poison = uuid4().bytes  # what an earlier attempt has left does not count
+    await talk.produce(poison)
+    await talk.nack((await _take(talk, poison)).receipt)
+    talk.destination += ".dlq"
+    await _take(talk, poison)
+
+
+async def waits(talk: Conversation) -> None:
+    late = uuid4().bytes
+    await talk.produce(late, delaytime=2_500)
+    taken = await _take(talk, late)
+    assert now() >= int(taken.headers["x-oms-h-borntimestamp"]) + 2_500
+
+
+async def _take(talk: Conversation, body: bytes) -> Taken:
+    while (taken := await talk.take()).body != body:
+        await talk.ack(taken.receipt)
+    return taken
+
+
+async def calls_back(talk: Conversation) -> None:
+    headers = {"version": "1.0.0", "source": "orders", "consumerid": "billing", "callbackurl": "http://127.0.0.1:9/"}
+    asked = {f"x-oms-{name}": value for name, value in headers.items()}
+    answer = await talk.http.post("/v1/push", headers=asked)
+    assert answer.status_code in {200, 201}, answer.text
+    answer = await talk.http.post("/v1/push", headers=asked | {"x-oms-callbackurl": ""})
+    assert answer.status_code == 204, answer.text
+
+
+STEPS: Final = (produces, consumes, buries, waits, calls_back)
+SETTINGS: Final = {
+    "OMS_DELIVERY__MAX_DELIVERIES": "1",
+    "OMS_CALLBACKS__TARGETS": "http://127.0.0.1:9",
+    "OMS_CALLBACKS__NETWORKS": "127.0.0.1/32",
+    "OMS_CALLBACKS__SECRETS": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",
+}
+
+
+async def test_the_permissions_suffice(secured: Secured, tmp_path: Path) -> None:
+    async with bridged(tmp_path, secured.url, **SETTINGS) as (_, talk):
+        for step in STEPS:
+            talk.destination, talk.group = "orders", "billing"
+            await step(talk)
+
+
+class Case(NamedTuple):
+    """A permission, and what does not go without it."""
+
+    kind: ResourceType
+    name: str
+    operation: ACLOperation
+    step: Callable[[Conversation], Awaitable[None]]
+
+
+CASES: Final = (
+    Case(ResourceType.TOPIC, "orders", ACLOperation.WRITE, produces),
+    Case(ResourceType.TOPIC, "orders", ACLOperation.READ, consumes),
+    Case(ResourceType.TOPIC, "orders", ACLOperation.CREATE, produces),
+    Case(ResourceType.GROUP, "billing", ACLOperation.READ, consumes),
+    Case(ResourceType.TOPIC, "oms.", ACLOperation.WRITE, waits),
+    Case(ResourceType.TOPIC, "oms.", ACLOperation.READ, waits),
+    Case(ResourceType.TOPIC, "oms.", ACLOperation.CREATE, calls_back),
+    Case(ResourceType.GROUP, "oms.", ACLOperation.READ, waits),
+    Case(ResourceType.TRANSACTIONAL_ID, "oms.", ACLOperation.WRITE, waits),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.operation.name} {case.kind.name} {case.name}")
+async def test_each_permission_is_needed(case: Case, secured: Secured, tmp_path: Path) -> None:
+    """Without it something does not go; once it is given it does, and the bridge need not be started again."""
+    if case.operation is ACLOperation.CREATE:
+        _forget_topics(secured, case.name)
+    pattern_type = PatternType.LITERAL if case.name == "billing" else _PREFIXED
+    pattern = ResourcePattern(case.kind, case.name, pattern_type)
+    permission = ("User:bridge", "*", case.operation, ACLPermissionType.ALLOW, pattern)
+    async with bridged(tmp_path, secured.url, **SETTINGS) as (_, talk):
+        talk.destination, talk.group = "orders", "billing"
+        assert secured.admin.delete_acls([ACLFilter(*permission)])
+        try:
+            with pytest.raises((AssertionError, TimeoutError)):
+                await asyncio.wait_for(case.step(talk), 5)
+        finally:
+            secured.admin.create_acls([ACL(*permission)])
+        talk.destination = "orders"
+        await _in_the_end(lambda: case.step(talk))
+
+
+async def test_it_waits_for_the_permission_to_look_at_its_own_topics(secured: Secured, tmp_path: Path) -> None:
+    permissions = _permissions(ACLOperation.READ, ACLOperation.WRITE, ACLOperation.DELETE)
+    secured.admin.delete_acls([ACLFilter(*permission) for permission in permissions])
+    try:
+        async with bridged(tmp_path, secured.url) as (bridge, talk):
+            said = await talk.http.get(f"{bridge.management}/readyz")
+            assert (said.status_code, "oms.notes" in said.text) == (503, True), said.text
+            secured.admin.create_acls([ACL(*permission) for permission in permissions])
+            talk.destination, talk.group = "orders", "billing"
+            await _in_the_end(lambda: produces(talk))
+    finally:
+        secured.admin.create_acls([ACL(*permission) for permission in permissions])
+
+
+async def test_without_delete_what_was_forwarded_stays(secured: Secured, tmp_path: Path) -> None:
+    permission = _permissions(ACLOperation.DELETE)[0]
+    secured.admin.delete_acls([ACLFilter(*permission)])
+    try:
+        stayed = await _let_go_of(secured, tmp_path / "without")
+    finally:
+        secured.admin.create_acls([ACL(*permission)])
+    assert stayed == 0
+    # at its end a bridge takes no more than 2 s for it
+    assert any([await _let_go_of(secured, tmp_path / f"with-{attempt}") for attempt in range(3)])
+
+
+async def _let_go_of(secured: Secured, directory: Path) -> int:
+    """Return how many records of the delay topics a bridge deletes by its end, after it has forwarded some."""
+    before = _oldest(secured)
+    async with bridged(directory, secured.url, **SETTINGS) as (bridge, talk):
+        talk.destination, talk.group = "orders", "billing"
+        await waits(talk)
+        assert bridge.terminate() == 0
+    return _oldest(secured) - before
+
+
+def _oldest(secured: Secured) -> int:
+    """Return the sum of the oldest offsets in the delay topics."""
+    with closing(KafkaConsumer(bootstrap_servers=secured.kafka.bootstrap)) as consumer:
+        topics = [name for name in consumer.topics() if name.startswith("oms.delay.")]
+        parts = [TopicPartition(name, part) for name in topics for part in consumer.partitions_for_topic(name)]
+        return sum(consumer.beginning_offsets(parts).values())
+
+
+def test_every_permission_of_the_table_is_given_by_the_commands() -> None:
+    given = {operation for command in COMMANDS for operation in re.findall(r"--operation (\w+)", shlex.join(command))}
+    table = PAGE.partition("### Permissions")[2].partition("For a bridge that")[0]
+    named = set(re.findall(r"\b(?:Read|Write|Create|Describe|Delete|Alter\w*|DescribeConfigs)\b", table))
+    assert given == named
+
+
+async def test_the_group_is_shown_as_the_page_shows_it(tmp_path: Path, kafka_servers: str) -> None:
+    (head,) = re.findall(r"^GROUP .*$", PAGE, re.MULTILINE)
+    console = console_of(tmp_path / "tools", kafka_servers)
+    async with bridged(tmp_path / "bridge", backend(kafka_servers, partitions=1)) as (bridge, talk):
+        for number in range(10):
+            await talk.produce(b"%d" % number)
+        taken = [await talk.take() for _ in range(7)]
+        for at in (0, 1, 2, 4, 5):
+            await talk.ack(taken[at].receipt)
+        [row] = console.group(talk.group)
+        assert list(row) == head.split()
+        shown = dict(zip(head.split(), re.findall(r"^billing .*$", PAGE, re.MULTILINE)[0].split(), strict=False))
+        numbers = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
+        assert {name: row[name] for name in numbers} == {name: shown[name] for name in numbers}
+        assert bridge.terminate() == 0
+        call = re.findall(r"`KafkaAdminClient\(.*\)\.(list_group_offsets)\(\"billing\"\)`", PAGE)[0]
+        with closing(KafkaAdminClient(bootstrap_servers=kafka_servers)) as admin:
+            found = getattr(admin, call)(talk.group)
+        [at] = found[talk.group].values() if talk.group in found else found.values()
+        settled, _ = marks.decode(at.metadata, at.offset)
+        assert (at.offset, list(settled)) == (3, [range(4, 6)])
+
+
+async def test_every_figure_of_the_backend_is_listed_and_no_other(tmp_path: Path, kafka_servers: str) -> None:
+    listed = set(re.findall(r"^\| `(oms_backend_\w+)` \|", PAGE, re.MULTILINE))
+    async with bridged(tmp_path, backend(kafka_servers, hold=0)) as (bridge, talk):
+        await talk.produce(b"now")
+        await talk.produce(b"late", delaytime=1_500)
+        await talk.take_all(2)
+        metrics = (await talk.http.get(f"{bridge.management}/metrics")).text
+    assert set(re.findall(r"^(oms_backend_\w+) ", metrics, re.MULTILINE)) == listed
+
+
+async def test_the_programs_before_and_after_continue_each_other(tmp_path: Path, kafka_servers: str) -> None:
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "def bill" in block]
+    topic = natives.topic_of(kafka_servers, 3)
+    scopes: list[dict[str, Callable[..., object]]] = [{}, {}]
+    for block, scope in zip(blocks, scopes, strict=True):
+        exec(block.replace('"orders"', f'"{topic}"').replace('"billing"', f'"b-{topic}"'), scope)  # noqa: S102 - our own page
+    before, after = scopes
+    came: list[tuple[str, bytes]] = []
+
+    def handle(customer: str, body: bytes) -> None:
+        came.append((customer, body))
+
+    async with bridged(tmp_path, backend(kafka_servers)) as (bridge, _):
+        before["order"](kafka_servers, "c-1", b"native")
+        await _run(after["order"](bridge.url, "c-2", b"bridged"))
+        await asyncio.to_thread(before["bill"], kafka_servers, handle)
+        assert sorted(came) == [("c-1", b"native"), ("c-2", b"bridged")]
+        before["order"](kafka_servers, "c-1", b"native again")
+        await _run(after["bill"](bridge.url, handle))
+        assert came[2:] == [("c-1", b"native again")]
+        assert bridge.terminate() == 0
+    before["order"](kafka_servers, "c-3", b"back")
+    await asyncio.to_thread(before["bill"], kafka_servers, handle)
+    assert came[3:] == [("c-3", b"back")]
+    headers = [dict(record.headers).get("oms_p_region") for record in natives.everything(kafka_servers, topic)]
+    assert headers.count(b"eu") == 1, "the bridge's property is a header"
+
+
+async def _in_the_end(step: Callable[[], Awaitable[None]]) -> None:
+    """Try until it goes: what is refused is looked at again after some seconds."""
+    deadline = time.monotonic() + natives.SECONDS
+    while True:
+        try:
+            return await asyncio.wait_for(step(), 20)
+        except (AssertionError, TimeoutError):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.2)
+
+
+async def _run(coroutine: object) -> None:
+    assert asyncio.iscoroutine(coroutine)
+    await coroutine
+
+
+def _permissions(*operations: ACLOperation) -> list[tuple[object, ...]]:
+    """Return what `bridge` may do with the bridge's own topics."""
+    own = ResourcePattern(ResourceType.TOPIC, "oms.", _PREFIXED)
+    return [("User:bridge", "*", operation, ACLPermissionType.ALLOW, own) for operation in operations]
+
+
+def _forget_topics(secured: Secured, prefix: str) -> None:
+    """Delete them, so that they have to be made."""
+    names = [name for name in secured.admin.list_topics() if name.startswith(prefix)]
+    secured.admin.delete_topics(names)
+    while any(name.startswith(prefix) for name in secured.admin.list_topics()):
+        pass

@@ -1,0 +1,238 @@
+"""The produce side while brokers are killed, frozen or too few: the loop goes on, and every answer is true."""
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient
+
+from adapters.kafka import topics
+from adapters.kafka.drivers.base import Acks
+from adapters.kafka.drivers.kafka_python import judging, producer
+from adapters.kafka.drivers.kafka_python.admin import Admin
+from adapters.kafka.options import Options
+from adapters.kafka.publisher import Publisher
+from adapters.kafka.record import Commit, Outgoing, Part
+from adapters.kafka.topics import Topics
+from bridge.errors import BackendUnavailable, NotStored, OutcomeUnknown
+from bridge.message import Message
+from tests.brokers.kafka import Kafka
+from tests.brokers.provide import own_kafka
+from tests.kafka.clients import consume, new_topic
+
+Result = int | None | BaseException
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """One node, running at the start and at the end of every test."""
+    with own_kafka(tmp_path_factory.mktemp("brokers") / "kafka") as started:
+        yield started
+
+
+@pytest.fixture
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer, "REQUEST_TIMEOUT", 700)
+    monkeypatch.setattr(judging, "UNSENT_TIMEOUT", 1500)
+    monkeypatch.setattr(judging, "DELIVERY_TIMEOUT", 4000)
+
+
+async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    async with _publisher(kafka) as publisher:
+        sent = [publisher.send(_record(topic, b"%d" % each), Acks.ALL) for each in range(1000)]
+        await sent[0]
+        killed = asyncio.create_task(asyncio.to_thread(kafka.kill))
+        while not killed.done():  # under load
+            sent.append(publisher.send(_record(topic, b"%d" % len(sent)), Acks.ALL))
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(kafka.start)
+        results = await asyncio.gather(*sent)
+    assert results == list(range(len(sent)))
+    assert consume(kafka.bootstrap, topic, len(sent)) == [b"%d" % each for each in range(len(sent))]
+
+
+@pytest.mark.usefixtures("_hasty")
+async def test_a_broker_that_falls_silent(kafka: Kafka) -> None:
+    """What it may have is unknown, what was never sent is not stored, and afterwards both can be seen to be true."""
+    topic, other = new_topic(kafka.bootstrap), new_topic(kafka.bootstrap)
+    async with _publisher(kafka) as publisher:
+        for each in (topic, other):
+            await publisher.send(_record(each, b"before"), Acks.ALL)
+        kafka.nodes[0].send(signal.SIGSTOP)
+        try:
+            first = publisher.send(_record(topic, b"sent"), Acks.ALL)
+            await asyncio.sleep(0.3)  # on its way now
+            second = publisher.send(_record(topic, b"waiting"), Acks.ALL)
+            early, late = await _results([second]), await _results([first])
+        finally:
+            kafka.nodes[0].send(signal.SIGCONT)
+        assert [type(each) for each in early] == [BackendUnavailable]
+        assert [type(each) for each in late] == [OutcomeUnknown]
+        await _stored(publisher, topic, b"after")
+        assert isinstance(await publisher.send(_record(other, b"after"), Acks.ALL), int)
+    seen = Counter(consume(kafka.bootstrap, topic, 3))
+    assert seen[b"waiting"] == 0
+    assert seen[b"sent"] <= 1
+    assert seen[b"before"] == seen[b"after"] == 1
+
+
+@pytest.mark.usefixtures("_hasty")
+async def test_an_outage_longer_than_every_patience_is_survived(kafka: Kafka) -> None:
+    topics_ = [new_topic(kafka.bootstrap) for _ in range(3)]
+    async with _publisher(kafka) as publisher:
+        await asyncio.gather(*(publisher.send(_record(topic, b"0"), Acks.ALL) for topic in topics_))
+        sent = [publisher.send(_record(topic, b"1"), Acks.ALL) for topic in topics_]
+        kafka.kill()
+        sent += [publisher.send(_record(topic, b"2"), Acks.ALL) for topic in topics_]
+        for result in await _results(sent):
+            assert isinstance(result, (int, NotStored, OutcomeUnknown))
+        sent = [publisher.send(_record(topic, b"3"), Acks.ALL) for topic in topics_]
+        assert {type(result) for result in await _results(sent)} == {BackendUnavailable}
+        await asyncio.to_thread(kafka.start)
+        for topic in topics_:
+            await _stored(publisher, topic, b"4")
+    for topic in topics_:
+        bodies = Counter(consume(kafka.bootstrap, topic, 2))
+        assert bodies[b"0"] == bodies[b"4"] == 1
+        assert bodies[b"3"] == 0
+
+
+async def test_the_loop_goes_on_without_a_broker(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kafka-python's own `send` would stop it for a minute: for a topic that it has never heard of."""
+    monkeypatch.setattr(topics, "METADATA_AGE", 0)
+    known = new_topic(kafka.bootstrap)
+    async with _all(kafka) as (publisher, catalogue, _):
+        await catalogue.partitions(known)
+        await publisher.send(_record(known, b"before"), Acks.ALL)
+        kafka.kill()
+        try:
+            watch = asyncio.create_task(_longest_stop())
+            sent = [publisher.send(_record(each, b"x"), acks) for each in (known, "unheard-of") for acks in Acks]
+            assert await catalogue.partitions(known) == 1
+            with pytest.raises(BackendUnavailable):
+                await catalogue.partitions("unheard-of")
+            await asyncio.sleep(1)
+            assert await catalogue.partitions(known) == 1
+            watch.cancel()
+            assert await watch < 1
+        finally:
+            await asyncio.to_thread(kafka.start)
+        assert isinstance(await sent[0], int)
+        for future in sent:
+            future.cancel()
+
+
+async def test_closing_without_a_broker_tells_what_became_of_each(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    publisher = Publisher(Options((kafka.bootstrap,)))
+    await publisher.start()
+    await publisher.send(_record(topic, b"before"), Acks.ALL)
+    kafka.kill()
+    try:
+        sent = [publisher.send(_record(topic, b"x"), Acks.ALL) for _ in range(3)]
+        [line] = [line for line in publisher._lines.values() if line._producer is not None]
+        await line.close(100)
+        assert all(isinstance(result, (NotStored, OutcomeUnknown)) for result in await _results(sent))
+        await publisher.close()
+    finally:
+        await asyncio.to_thread(kafka.start)
+
+
+async def test_the_admin_connects_again(kafka: Kafka) -> None:
+    async with _all(kafka) as (_, catalogue, admin):
+        assert await catalogue.partitions("before-the-outage") == 8
+        await asyncio.to_thread(kafka.kill)
+        with pytest.raises(BackendUnavailable):
+            await admin.topics("before")
+        await asyncio.to_thread(kafka.start)
+        assert await admin.topics("before") == ["before-the-outage"]
+        part = Part("before-the-outage", 0)
+        await admin.set_group_offsets("after-the-outage", {part: Commit(0, "note")})
+        assert await admin.group_offsets("after-the-outage") == {part: Commit(0, "note")}
+
+
+async def test_too_few_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all copies asked for and one broker gone, nothing is stored but what is content with one copy."""
+    monkeypatch.setattr(judging, "UNSENT_TIMEOUT", 2000)
+    monkeypatch.setattr(judging, "DELIVERY_TIMEOUT", 4000)
+    with own_kafka(tmp_path / "kafka", nodes=3) as cluster:
+        with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
+            configs = {"min.insync.replicas": "3"}
+            admin.create_topics(
+                {"all": {"num_partitions": 1, "replication_factor": 3, "configs": configs}}, wait_for_metadata=True
+            )
+        async with _publisher(cluster) as publisher:
+            assert await publisher.send(_record("all", b"three"), Acks.ALL) == 0
+            await asyncio.to_thread(cluster.nodes[2].kill)
+            result: Result = None
+            async with asyncio.timeout(60):
+                while not isinstance(result, BackendUnavailable):  # unknown, until the cluster has noticed
+                    [result] = await _results([publisher.send(_record("all", b"two"), Acks.ALL)])
+            refused = await _results([publisher.send(_record("all", b"refused"), Acks.ALL)])
+            assert [type(each) for each in refused] == [BackendUnavailable]
+            stored = await publisher.publish(Message("all", durability=0), _record("all", b"one"))
+            assert stored.offset is not None
+            await asyncio.to_thread(cluster.nodes[2].start)
+            await _stored(publisher, "all", b"last")
+        bodies = _until_last(cluster.bootstrap)
+    assert b"refused" not in bodies
+
+
+def _until_last(servers: str) -> Sequence[bytes]:
+    number = 1
+    while (bodies := consume(servers, "all", number))[-1] != b"last":
+        number += 1
+    return bodies
+
+
+async def _longest_stop() -> float:
+    """Until cancelled, how long the loop was not there for others, in seconds."""
+    longest, last = 0.0, time.monotonic()
+    try:
+        while True:
+            await asyncio.sleep(0.01)
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+    except asyncio.CancelledError:
+        return longest
+
+
+async def _stored(publisher: Publisher, topic: str, body: bytes) -> None:
+    """Send a record until it is stored."""
+    async with asyncio.timeout(60):
+        while not isinstance((await _results([publisher.send(_record(topic, body), Acks.ALL)]))[0], int):
+            pass
+
+
+async def _results(sent: Sequence["asyncio.Future[int | None]"]) -> list[Result]:
+    return list(await asyncio.gather(*sent, return_exceptions=True))
+
+
+@asynccontextmanager
+async def _publisher(kafka: Kafka) -> AsyncIterator[Publisher]:
+    async with _all(kafka) as (publisher, _, _):
+        yield publisher
+
+
+@asynccontextmanager
+async def _all(kafka: Kafka) -> AsyncIterator[tuple[Publisher, Topics, Admin]]:
+    options = Options(tuple(kafka.bootstrap.split(",")))
+    publisher, admin = Publisher(options), Admin(options)
+    await publisher.start()
+    catalogue = Topics(options, admin, publisher)
+    try:
+        yield publisher, catalogue, admin
+    finally:
+        await catalogue.close()
+        await publisher.close()
+        await admin.close()
+
+
+def _record(topic: str, body: bytes) -> Outgoing:
+    return Outgoing(topic, 0, time.time_ns() // 1_000_000, None, body, [])
