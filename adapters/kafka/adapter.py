@@ -14,7 +14,7 @@ from adapters.kafka.mapping import to_record
 from adapters.kafka.names import LANES, Own, lane_of
 from adapters.kafka.notes import Notes
 from adapters.kafka.options import Options
-from adapters.kafka.publisher import Publisher
+from adapters.kafka.publisher import Publisher, acks_of
 from adapters.kafka.subscription import KafkaSubscription
 from adapters.kafka.topics import Topics
 from bridge.errors import BackendUnavailable, Refused
@@ -62,7 +62,7 @@ class KafkaAdapter:
             ahead = message.due - time_ns() // 1_000_000
             if ahead > 0 and (self._options.strict_delay or ahead > self._options.hold):
                 return asyncio.ensure_future(self._delays.publish(record, message.due))
-        return self._publisher.publish(message, record)
+        return self._publisher.send(record, acks_of(message))
 
     async def partitions(self, destination: str) -> int:
         """Number of partitions, creating the topic on first use."""

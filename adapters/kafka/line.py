@@ -5,6 +5,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
+from adapters.base import Stored
 from adapters.kafka.drivers.base import Producer
 from adapters.kafka.record import Outgoing
 from bridge.errors import BackendUnavailable, BridgeError
@@ -20,7 +21,7 @@ class Line:
         self._make = make
         self._producer: Producer | None = None
         self._starting: asyncio.Task[Producer] | None = None
-        self._waiting: list[tuple[Outgoing, asyncio.Future[int | None]]] = []
+        self._waiting: list[tuple[Outgoing, asyncio.Future[Stored]]] = []
         """Those who came while a producer was being started."""
         self._again = 0.0
         self._trouble = "The connection to Kafka is not made yet."
@@ -39,12 +40,12 @@ class Line:
             raise BackendUnavailable(self._trouble)
         return self._producer
 
-    def send(self, record: Outgoing) -> asyncio.Future[int | None]:
+    def send(self, record: Outgoing) -> asyncio.Future[Stored]:
         """Send a record, or keep it until the producer that is being started can."""
         producer = self._producer
         if producer is not None and not producer.broken:
             return producer.send(record)
-        future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
         if self._replace():
             self._waiting.append((record, future))
         else:
@@ -99,12 +100,12 @@ class Line:
         for record, future in waiting:
             self._send_late(record, future)
 
-    def _send_late(self, record: Outgoing, future: asyncio.Future[int | None]) -> None:
+    def _send_late(self, record: Outgoing, future: asyncio.Future[Stored]) -> None:
         if self._producer is None or self._closed:
             future.set_exception(BackendUnavailable(self._trouble))
             return
 
-        def hand_on(sent: asyncio.Future[int | None]) -> None:
+        def hand_on(sent: asyncio.Future[Stored]) -> None:
             error = sent.exception()
             if future.done():
                 return

@@ -7,14 +7,14 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from adapters.kafka.drivers.base import Acks
+from adapters.base import Stored
 from adapters.kafka.drivers.kafka_python.reader import read_through
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
 from adapters.kafka.publisher import Publisher
 from adapters.kafka.record import Outgoing, Part, Record
 from adapters.kafka.topics import Topics
-from bridge.errors import BackendUnavailable, DestinationUnknown
+from bridge.errors import BackendUnavailable
 
 _CONFIGS: Final = {"cleanup.policy": "compact"}
 _NOT_READ: Final = "The bridge's notes have not been read yet."
@@ -54,17 +54,14 @@ class Notes:
             if value is None and await self._publisher.partitions(self._topic) is None:
                 return  # nothing was ever kept
             await self._topics.ensure(self._topic, 1, _CONFIGS)
-            written = self._publisher.send(self._record(key, value), Acks.ALL)
+            written = self._publisher.send(self._record(key, value))
 
-            def note(done: asyncio.Future[int | None]) -> None:
+            def note(done: asyncio.Future[Stored]) -> None:
                 if not done.cancelled() and done.exception() is None:
                     _put(notes, key, value)
 
             written.add_done_callback(note)
-            try:
-                await asyncio.shield(written)  # whoever no longer waits does not withdraw the note
-            except DestinationUnknown as error:
-                raise BackendUnavailable(f"{self._topic}: the topic has just been deleted; repeat it.") from error
+            await asyncio.shield(written)  # whoever no longer waits does not withdraw the note
 
     def kept(self) -> Mapping[str, str]:
         """See `Notebook`."""

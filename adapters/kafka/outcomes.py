@@ -74,6 +74,13 @@ _DOUBTFUL: Final = {
 }
 
 
+class TopicGone(BackendUnavailable):
+    """The topic was there a moment ago. Nothing was stored; on its next use it is looked for, or made, again."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"{topic}: the topic, or this partition of it, has just been deleted.")
+
+
 def certain(code: int) -> bool:
     """Whether a produce request that was answered so has stored nothing."""
     return (
@@ -86,10 +93,9 @@ def certain(code: int) -> bool:
 
 
 def of_produce(code: int, topic: str) -> BridgeError:
-    """What became of a record whose produce request was answered with this code, the first time it was sent.
-
-    `DestinationUnknown` also where the topic has only just gone: whoever may create it says `NotStored` instead.
-    """
+    """What became of a record whose produce request was answered with this code, the first time it was sent."""
+    if code == UNKNOWN_TOPIC:
+        return TopicGone(topic)
     if code in _TOO_LARGE:
         return BodyTooLarge(f"{topic}: Kafka does not take messages as large (max.message.bytes of the topic).")
     if certain(code):

@@ -29,6 +29,7 @@ from bridge.message import Field, Message
 
 _RECONNECT: Final = (0.2, 0.5, 1, 2, 5)
 """Seconds between attempts to start the backend; the last one repeats."""
+_DRAINING: Final = "The bridge is stopping and hands out no more messages."
 
 _log = logging.getLogger("bridge.engine")
 
@@ -158,6 +159,9 @@ class Engine:
 
     def drain(self) -> None:
         """Become not ready, hand out nothing more, answer the pulls that wait, end the streams."""
+        if not self.draining:
+            for joining in self._groups.values():
+                joining.cancel()  # where others of a group have to agree, that may take longer than stopping may
         self.draining = True
         for consumer in tuple(self._consumers):
             consumer.stop()
@@ -190,7 +194,7 @@ class Engine:
 
     def _check_takes(self, *, waits: bool) -> None:
         if self.draining:
-            raise Draining("The bridge is stopping and hands out no more messages.")
+            raise Draining(_DRAINING)
         if waits and self.counters.waiting_pulls >= self._policy.waiting_pulls:
             raise TooManyInFlight(f"{self._policy.waiting_pulls} pulls and streams are waiting already.", retry_after=5)
 
@@ -202,7 +206,13 @@ class Engine:
         if joining is None:
             joining = asyncio.ensure_future(self._join(name))
             self._groups[name] = joining
-        return await asyncio.shield(joining)
+        try:
+            return await asyncio.shield(joining)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if joining.cancelled() and (task is None or not task.cancelling()):
+                raise Draining(_DRAINING) from None
+            raise
 
     async def _join(self, name: GroupName) -> Group:
         group: Group | None = None
@@ -212,7 +222,7 @@ class Engine:
 
         try:
             if (leaving := self._leaving.get(name)) is not None:
-                await leaving
+                await asyncio.shield(leaving)
             group = Group(
                 await self.adapter.subscribe(name.source, name.group, revoked, latest=self._policy.latest),
                 self.clock,

@@ -18,12 +18,12 @@ from adapters.kafka.drivers.base import Acks
 from adapters.kafka.drivers.kafka_python import sender
 from adapters.kafka.drivers.kafka_python.producer import KafkaPythonProducer
 from adapters.kafka.options import Options
-from adapters.kafka.publisher import Publisher
+from adapters.kafka.outcomes import TopicGone
+from adapters.kafka.publisher import Publisher, acks_of
 from adapters.kafka.record import Outgoing
 from bridge.errors import (
     BackendUnavailable,
     BodyTooLarge,
-    DestinationUnknown,
     NotStored,
     Refused,
 )
@@ -39,8 +39,8 @@ async def test_a_message_is_stored_where_the_reply_says(kafka_servers: str) -> N
     topic = _topic(kafka_servers, partitions=3)
     record = Outgoing(topic, 2, 1_700_000_000_123, b"key", b"body", [("a", b"1"), ("b", b"\xff"), ("a", b"")])
     async with _publisher(kafka_servers) as publisher:
-        assert await publisher.publish(Message(topic), record) == Stored(2, 0)
-        assert await publisher.publish(Message(topic), record._replace(key=None, headers=[])) == Stored(2, 1)
+        assert await publisher.send(record) == Stored(2, 0)
+        assert await publisher.send(record._replace(key=None, headers=[])) == Stored(2, 1)
     with closing(KafkaConsumer(bootstrap_servers=kafka_servers, auto_offset_reset="earliest")) as consumer:
         consumer.assign([TopicPartition(topic, 2)])
         first, second = _read(consumer, 2)
@@ -52,7 +52,7 @@ async def test_a_message_is_stored_where_the_reply_says(kafka_servers: str) -> N
 async def test_concurrent_messages_keep_their_order(kafka_servers: str) -> None:
     topic = new_topic(kafka_servers)
     async with _publisher(kafka_servers) as publisher:
-        sent = [publisher.publish(Message(topic), _record(topic, b"%d" % each)) for each in range(5000)]
+        sent = [publisher.send(_record(topic, b"%d" % each)) for each in range(5000)]
         stored = await asyncio.gather(*sent)
     assert [where.offset for where in stored] == list(range(5000))
     assert consume(kafka_servers, topic, 5000) == [b"%d" % each for each in range(5000)]
@@ -62,15 +62,15 @@ async def test_concurrent_messages_keep_their_order(kafka_servers: str) -> None:
 async def test_batches_are_compressed(kafka_servers: str, compression: str) -> None:
     topic = new_topic(kafka_servers)
     async with _publisher(kafka_servers, compression=compression) as publisher:
-        await asyncio.gather(*(publisher.send(_record(topic, b"x" * 1000), Acks.ALL) for _ in range(50)))
+        await asyncio.gather(*(publisher.send(_record(topic, b"x" * 1000)) for _ in range(50)))
     assert consume(kafka_servers, topic, 50) == [b"x" * 1000] * 50
 
 
 async def test_without_acks_nobody_knows_the_offset(kafka_servers: str) -> None:
     topic = new_topic(kafka_servers)
     async with _publisher(kafka_servers) as publisher:
-        leader = await publisher.publish(Message(topic, durability=0), _record(topic, b"durability 0"))
-        nobody = await publisher.publish(Message(topic, durability=0, qos=1), _record(topic, b"qos 1"))
+        leader = await publisher.send(_record(topic, b"durability 0"), acks_of(Message(topic, durability=0)))
+        nobody = await publisher.send(_record(topic, b"qos 1"), acks_of(Message(topic, durability=0, qos=1)))
     assert (leader, nobody) == (Stored(0, 0), Stored(0, None))
     assert consume(kafka_servers, topic, 2) == [b"durability 0", b"qos 1"]
 
@@ -79,9 +79,9 @@ async def test_a_message_that_is_too_large_is_refused_and_its_neighbours_are_sto
     small, other = _topic(kafka_servers, configs={"max.message.bytes": "2000"}), new_topic(kafka_servers)
     bodies = [b"%d" % each if each % 10 else b"x" * 3000 for each in range(200)]
     async with _publisher(kafka_servers) as publisher:
-        sent = [publisher.publish(Message(topic), _record(topic, body)) for body in bodies for topic in (small, other)]
+        sent = [publisher.send(_record(topic, body)) for body in bodies for topic in (small, other)]
         results = await asyncio.gather(*sent, return_exceptions=True)
-        again = await publisher.publish(Message(small), _record(small, b"after"))
+        again = await publisher.send(_record(small, b"after"))
     in_small, in_other = results[::2], results[1::2]
     fitting = [body for body in bodies if len(body) < 2000]
     assert all(isinstance(r, BodyTooLarge) == (len(body) > 2000) for r, body in zip(in_small, bodies, strict=True))
@@ -94,27 +94,27 @@ async def test_a_message_that_is_too_large_is_refused_and_its_neighbours_are_sto
 async def test_a_message_beyond_any_request_is_not_even_sent(kafka_servers: str) -> None:
     async with _publisher(kafka_servers) as publisher:
         with pytest.raises(BodyTooLarge):
-            await publisher.send(_record(new_topic(kafka_servers), bytes(65 << 20)), Acks.ALL)
+            await publisher.send(_record(new_topic(kafka_servers), bytes(65 << 20)))
 
 
 async def test_a_record_against_the_rules_is_refused_and_its_neighbours_may_come_again(kafka_servers: str) -> None:
     topic = _topic(kafka_servers, configs={"cleanup.policy": "compact"})
     async with _publisher(kafka_servers) as publisher:
         keys = [b"a", None, b"b"]
-        sent = [publisher.send(_record(topic, b"1", key=key), Acks.ALL) for key in keys]
+        sent = [publisher.send(_record(topic, b"1", key=key)) for key in keys]
         first, keyless, third = await asyncio.gather(*sent, return_exceptions=True)
         assert isinstance(keyless, Refused)
         assert isinstance(first, NotStored)
         assert isinstance(third, NotStored)
-        assert await publisher.send(_record(topic, b"2", key=b"a"), Acks.ALL) == 0
+        assert (await publisher.send(_record(topic, b"2", key=b"a"))).offset == 0
 
 
 async def test_a_time_far_off_is_refused(kafka_servers: str) -> None:
     topic = _topic(kafka_servers, configs={"message.timestamp.before.max.ms": "60000"})
     async with _publisher(kafka_servers) as publisher:
         with pytest.raises(Refused, match="clocks"):
-            await publisher.send(_record(topic, b"old")._replace(timestamp=1), Acks.ALL)
-        assert await publisher.send(_record(topic, b"new"), Acks.ALL) == 0
+            await publisher.send(_record(topic, b"old")._replace(timestamp=1))
+        assert (await publisher.send(_record(topic, b"new"))).offset == 0
 
 
 async def test_a_topic_that_is_deleted_in_use(kafka_servers: str) -> None:
@@ -122,24 +122,24 @@ async def test_a_topic_that_is_deleted_in_use(kafka_servers: str) -> None:
     async with _publisher(kafka_servers) as publisher:
         gone: list[str] = []
         publisher.gone = gone.append
-        assert await publisher.send(_record(topic, b"1"), Acks.ALL) == 0
+        assert (await publisher.send(_record(topic, b"1"))).offset == 0
         with closing(KafkaAdminClient(bootstrap_servers=kafka_servers)) as admin:
             admin.delete_topics([topic])
-        with pytest.raises(NotStored, match="deleted a moment ago"):
+        with pytest.raises(NotStored, match="just been deleted"):
             await _send_until_refused(publisher, topic)
         assert set(gone) == {topic}
         assert await publisher.partitions(topic) is None
         with closing(KafkaAdminClient(bootstrap_servers=kafka_servers)) as admin:
             admin.create_topics({topic: {"num_partitions": 1}}, wait_for_metadata=True)
         assert await publisher.partitions(topic) == 1
-        assert await publisher.send(_record(topic, b"3"), Acks.ALL) == 0
+        assert (await publisher.send(_record(topic, b"3"))).offset == 0
 
 
 async def test_a_topic_that_nobody_may_create_is_unknown(kafka_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "_MISSING", 0.2)
     async with _publisher(kafka_servers, create=False) as publisher:
-        with pytest.raises(DestinationUnknown):
-            await publisher.send(_record("never-created", b""), Acks.ALL)
+        with pytest.raises(TopicGone):
+            await publisher.send(_record("never-created", b""))
         # and it is not asked for any more, which would be done ten times a second
         [line] = [line for line in publisher._lines.values() if line._producer is not None]
         assert isinstance(line._producer, KafkaPythonProducer)
@@ -161,11 +161,11 @@ async def test_a_sender_that_dies_is_replaced(kafka_servers: str, monkeypatch: p
     topic = new_topic(kafka_servers)
     monkeypatch.setattr(sender, "_FAILED_ROUNDS_MAX", 2)
     async with _publisher(kafka_servers) as publisher:
-        assert await publisher.send(_record(topic, b"1"), Acks.ALL) == 0
+        assert (await publisher.send(_record(topic, b"1"))).offset == 0
         with monkeypatch.context() as broken:
             broken.setattr(RecordAccumulator, "ready", _break)
             with pytest.raises(NotStored):  # it was never sent, and that is certain
-                await publisher.send(_record(topic, b"2"), Acks.ALL)
+                await publisher.send(_record(topic, b"2"))
         assert await _send_until_stored(publisher, topic) == 1
         assert len(_threads()) == 1
 
@@ -174,11 +174,11 @@ async def test_closing_sends_what_was_accepted(kafka_servers: str) -> None:
     topic = new_topic(kafka_servers)
     publisher = Publisher(Options((kafka_servers,)))
     await publisher.start()
-    sent = [publisher.send(_record(topic, b"%d" % each), Acks.ALL) for each in range(1000)]
+    sent = [publisher.send(_record(topic, b"%d" % each)) for each in range(1000)]
     await publisher.close()
-    assert await asyncio.gather(*sent) == list(range(1000))
+    assert await asyncio.gather(*sent) == [Stored(0, each) for each in range(1000)]
     with pytest.raises(BackendUnavailable):
-        await publisher.send(_record(topic, b"late"), Acks.ALL)
+        await publisher.send(_record(topic, b"late"))
     with pytest.raises(BackendUnavailable):
         await publisher.partitions(topic)
     await publisher.close()
@@ -188,8 +188,8 @@ async def test_closing_sends_what_was_accepted(kafka_servers: str) -> None:
 async def test_a_caller_that_no_longer_waits_withdraws_nothing(kafka_servers: str) -> None:
     topic = new_topic(kafka_servers)
     async with _publisher(kafka_servers) as publisher:
-        publisher.publish(Message(topic), _record(topic, b"1")).cancel()
-        assert await publisher.publish(Message(topic), _record(topic, b"2")) == Stored(0, 1)
+        publisher.send(_record(topic, b"1")).cancel()
+        assert await publisher.send(_record(topic, b"2")) == Stored(0, 1)
     assert consume(kafka_servers, topic, 2) == [b"1", b"2"]
 
 
@@ -200,7 +200,7 @@ async def test_nothing_listens_there() -> None:
         with pytest.raises(BackendUnavailable, match="connection is refused"):
             await publisher.start()
         with pytest.raises(BackendUnavailable):
-            await publisher.send(_record("orders", b""), Acks.ALL)
+            await publisher.send(_record("orders", b""))
         await publisher.close()
     await until(lambda: not _threads(), _threads)
     assert _files() <= before
@@ -209,7 +209,7 @@ async def test_nothing_listens_there() -> None:
 async def test_before_the_start_nothing_is_stored() -> None:
     publisher = Publisher(Options(("127.0.0.1:1",)))
     with pytest.raises(NotStored):
-        await publisher.publish(Message("orders"), _record("orders", b""))
+        await publisher.send(_record("orders", b""))
     await publisher.close()
 
 
@@ -217,14 +217,14 @@ async def _send_until_refused(publisher: Publisher, topic: str) -> None:
     """A log on its way out may take some."""
     async with asyncio.timeout(30):
         while True:
-            await publisher.send(_record(topic, b"2"), Acks.ALL)
+            await publisher.send(_record(topic, b"2"))
 
 
 async def _send_until_stored(publisher: Publisher, topic: str) -> int | None:
     async with asyncio.timeout(30):
         while True:
             try:
-                return await publisher.send(_record(topic, b"3"), Acks.ALL)
+                return (await publisher.send(_record(topic, b"3"))).offset
             except NotStored:
                 await asyncio.sleep(0.05)
 

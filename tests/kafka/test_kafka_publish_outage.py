@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient
 
+from adapters.base import Stored
 from adapters.kafka import topics
 from adapters.kafka.drivers.base import Acks
 from adapters.kafka.drivers.kafka_python import judging, producer
 from adapters.kafka.drivers.kafka_python.admin import Admin
 from adapters.kafka.options import Options
-from adapters.kafka.publisher import Publisher
+from adapters.kafka.publisher import Publisher, acks_of
 from adapters.kafka.record import Commit, Outgoing, Part
 from adapters.kafka.topics import Topics
 from bridge.errors import BackendUnavailable, NotStored, OutcomeUnknown
@@ -25,7 +26,7 @@ from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.kafka.clients import consume, new_topic
 
-Result = int | None | BaseException
+Result = Stored | BaseException
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +46,15 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     async with _publisher(kafka) as publisher:
-        sent = [publisher.send(_record(topic, b"%d" % each), Acks.ALL) for each in range(1000)]
+        sent = [publisher.send(_record(topic, b"%d" % each)) for each in range(1000)]
         await sent[0]
         killed = asyncio.create_task(asyncio.to_thread(kafka.kill))
         while not killed.done():  # under load
-            sent.append(publisher.send(_record(topic, b"%d" % len(sent)), Acks.ALL))
+            sent.append(publisher.send(_record(topic, b"%d" % len(sent))))
             await asyncio.sleep(0.001)
         await asyncio.to_thread(kafka.start)
         results = await asyncio.gather(*sent)
-    assert results == list(range(len(sent)))
+    assert results == [Stored(0, each) for each in range(len(sent))]
     assert consume(kafka.bootstrap, topic, len(sent)) == [b"%d" % each for each in range(len(sent))]
 
 
@@ -63,19 +64,19 @@ async def test_a_broker_that_falls_silent(kafka: Kafka) -> None:
     topic, other = new_topic(kafka.bootstrap), new_topic(kafka.bootstrap)
     async with _publisher(kafka) as publisher:
         for each in (topic, other):
-            await publisher.send(_record(each, b"before"), Acks.ALL)
+            await publisher.send(_record(each, b"before"))
         kafka.nodes[0].send(signal.SIGSTOP)
         try:
-            first = publisher.send(_record(topic, b"sent"), Acks.ALL)
+            first = publisher.send(_record(topic, b"sent"))
             await asyncio.sleep(0.3)  # on its way now
-            second = publisher.send(_record(topic, b"waiting"), Acks.ALL)
+            second = publisher.send(_record(topic, b"waiting"))
             early, late = await _results([second]), await _results([first])
         finally:
             kafka.nodes[0].send(signal.SIGCONT)
         assert [type(each) for each in early] == [BackendUnavailable]
         assert [type(each) for each in late] == [OutcomeUnknown]
         await _stored(publisher, topic, b"after")
-        assert isinstance(await publisher.send(_record(other, b"after"), Acks.ALL), int)
+        assert isinstance(await publisher.send(_record(other, b"after")), int)
     seen = Counter(consume(kafka.bootstrap, topic, 3))
     assert seen[b"waiting"] == 0
     assert seen[b"sent"] <= 1
@@ -86,13 +87,13 @@ async def test_a_broker_that_falls_silent(kafka: Kafka) -> None:
 async def test_an_outage_longer_than_every_patience_is_survived(kafka: Kafka) -> None:
     topics_ = [new_topic(kafka.bootstrap) for _ in range(3)]
     async with _publisher(kafka) as publisher:
-        await asyncio.gather(*(publisher.send(_record(topic, b"0"), Acks.ALL) for topic in topics_))
-        sent = [publisher.send(_record(topic, b"1"), Acks.ALL) for topic in topics_]
+        await asyncio.gather(*(publisher.send(_record(topic, b"0")) for topic in topics_))
+        sent = [publisher.send(_record(topic, b"1")) for topic in topics_]
         kafka.kill()
-        sent += [publisher.send(_record(topic, b"2"), Acks.ALL) for topic in topics_]
+        sent += [publisher.send(_record(topic, b"2")) for topic in topics_]
         for result in await _results(sent):
             assert isinstance(result, (int, NotStored, OutcomeUnknown))
-        sent = [publisher.send(_record(topic, b"3"), Acks.ALL) for topic in topics_]
+        sent = [publisher.send(_record(topic, b"3")) for topic in topics_]
         assert {type(result) for result in await _results(sent)} == {BackendUnavailable}
         await asyncio.to_thread(kafka.start)
         for topic in topics_:
@@ -109,7 +110,7 @@ async def test_the_loop_goes_on_without_a_broker(kafka: Kafka, monkeypatch: pyte
     known = new_topic(kafka.bootstrap)
     async with _all(kafka) as (publisher, catalogue, _):
         await catalogue.partitions(known)
-        await publisher.send(_record(known, b"before"), Acks.ALL)
+        await publisher.send(_record(known, b"before"))
         kafka.kill()
         try:
             watch = asyncio.create_task(_longest_stop())
@@ -132,10 +133,10 @@ async def test_closing_without_a_broker_tells_what_became_of_each(kafka: Kafka) 
     topic = new_topic(kafka.bootstrap)
     publisher = Publisher(Options((kafka.bootstrap,)))
     await publisher.start()
-    await publisher.send(_record(topic, b"before"), Acks.ALL)
+    await publisher.send(_record(topic, b"before"))
     kafka.kill()
     try:
-        sent = [publisher.send(_record(topic, b"x"), Acks.ALL) for _ in range(3)]
+        sent = [publisher.send(_record(topic, b"x")) for _ in range(3)]
         [line] = [line for line in publisher._lines.values() if line._producer is not None]
         await line.close(100)
         assert all(isinstance(result, (NotStored, OutcomeUnknown)) for result in await _results(sent))
@@ -168,15 +169,15 @@ async def test_too_few_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                 {"all": {"num_partitions": 1, "replication_factor": 3, "configs": configs}}, wait_for_metadata=True
             )
         async with _publisher(cluster) as publisher:
-            assert await publisher.send(_record("all", b"three"), Acks.ALL) == 0
+            assert await publisher.send(_record("all", b"three")) == Stored(0, 0)
             await asyncio.to_thread(cluster.nodes[2].kill)
-            result: Result = None
+            result: Result | None = None
             async with asyncio.timeout(60):
                 while not isinstance(result, BackendUnavailable):  # unknown, until the cluster has noticed
-                    [result] = await _results([publisher.send(_record("all", b"two"), Acks.ALL)])
-            refused = await _results([publisher.send(_record("all", b"refused"), Acks.ALL)])
+                    [result] = await _results([publisher.send(_record("all", b"two"))])
+            refused = await _results([publisher.send(_record("all", b"refused"))])
             assert [type(each) for each in refused] == [BackendUnavailable]
-            stored = await publisher.publish(Message("all", durability=0), _record("all", b"one"))
+            stored = await publisher.send(_record("all", b"one"), acks_of(Message("all", durability=0)))
             assert stored.offset is not None
             await asyncio.to_thread(cluster.nodes[2].start)
             await _stored(publisher, "all", b"last")
@@ -206,11 +207,11 @@ async def _longest_stop() -> float:
 async def _stored(publisher: Publisher, topic: str, body: bytes) -> None:
     """Send a record until it is stored."""
     async with asyncio.timeout(60):
-        while not isinstance((await _results([publisher.send(_record(topic, body), Acks.ALL)]))[0], int):
+        while not isinstance((await _results([publisher.send(_record(topic, body))]))[0], Stored):
             pass
 
 
-async def _results(sent: Sequence["asyncio.Future[int | None]"]) -> list[Result]:
+async def _results(sent: Sequence["asyncio.Future[Stored]"]) -> list[Result]:
     return list(await asyncio.gather(*sent, return_exceptions=True))
 
 

@@ -10,8 +10,8 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from adapters.base import Stored
 from adapters.kafka import topics
-from adapters.kafka.drivers.base import Acks
 from adapters.kafka.drivers.kafka_python.admin import Admin
 from adapters.kafka.options import Options
 from adapters.kafka.publisher import Publisher
@@ -50,8 +50,8 @@ async def test_many_first_uses_share_one_creation(kafka_servers: str) -> None:
         assert set(counts) == {5}
         assert admin.created == {topic: 1}
         # each partition can be used at once
-        sent = [publisher.send(_record(topic, part), Acks.ALL) for part in range(5)]
-        assert await asyncio.gather(*sent) == [0] * 5
+        sent = [publisher.send(_record(topic, part)) for part in range(5)]
+        assert await asyncio.gather(*sent) == [Stored(part, 0) for part in range(5)]
 
 
 async def test_what_is_known_is_not_asked_again(kafka_servers: str) -> None:
@@ -100,8 +100,8 @@ async def test_partitions_that_are_added_are_seen(kafka_servers: str, monkeypatc
         _add_partitions(kafka_servers, topic, 3)
         async with asyncio.timeout(30):
             while await catalogue.partitions(topic) != 3:  # each use has it looked at again
-                await publisher.send(_record(topic, 0), Acks.ALL)
-        assert await publisher.send(_record(topic, 2), Acks.ALL) == 0
+                await publisher.send(_record(topic, 0))
+        assert await publisher.send(_record(topic, 2)) == Stored(2, 0)
 
 
 async def test_where_creating_is_switched_off_a_topic_is_unknown(kafka_servers: str) -> None:
@@ -164,7 +164,7 @@ async def test_a_group_is_set_to_begin_at_the_end_of_what_it_does_not_know(kafka
     known, new, group = new_topic(kafka_servers), new_topic(kafka_servers), _name()
     async with _catalogue(kafka_servers) as (_, admin, publisher):
         for topic in (known, known, new):
-            await publisher.send(_record(topic, 0), Acks.ALL)
+            await publisher.send(_record(topic, 0))
         assert await admin.group_offsets(group) == {}
         at_one = {Part(known, 0): Commit(1, "é" * 4096)}
         await admin.set_group_offsets(group, at_one)
@@ -177,7 +177,7 @@ async def test_records_are_deleted_below_an_offset(kafka_servers: str) -> None:
     topic = new_topic(kafka_servers)
     async with _catalogue(kafka_servers) as (_, admin, publisher):
         for body in (b"1", b"2", b"3"):
-            await publisher.send(_record(topic, 0)._replace(value=body), Acks.ALL)
+            await publisher.send(_record(topic, 0)._replace(value=body))
         await admin.delete_records({Part(topic, 0): 2})
         with pytest.raises(DestinationUnknown):
             await admin.delete_records({Part(_name(), 0): 2})

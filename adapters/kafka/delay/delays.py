@@ -13,15 +13,15 @@ from adapters.kafka.delay.forwarder import Forwarder
 from adapters.kafka.delay.reading import wall
 from adapters.kafka.delay.schedule import DUE, LEVELS, first_hop
 from adapters.kafka.delay.waiting import to_delayed
-from adapters.kafka.drivers.base import Acks
 from adapters.kafka.drivers.kafka_python.admin import Admin
 from adapters.kafka.drivers.kafka_python.security import connection_settings
 from adapters.kafka.names import LANES, Own
 from adapters.kafka.options import Options
+from adapters.kafka.outcomes import TopicGone
 from adapters.kafka.publisher import Publisher
 from adapters.kafka.record import Outgoing, Part
 from adapters.kafka.topics import Topics
-from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
+from bridge.errors import BackendUnavailable, BridgeError
 
 PARTITIONS: Final = 4
 """Of each level: so many bridges share the work on one."""
@@ -82,12 +82,10 @@ class Delays:
         level = first_hop(due, wall())
         part = Part(self._own.delay(level.name), _spread(outgoing) % self._partitions)
         try:
-            await self._publisher.send(to_delayed(outgoing, due, part), Acks.ALL)
-        except (DestinationUnknown, BackendUnavailable) as error:
-            if not isinstance(error, DestinationUnknown) and not isinstance(error.__cause__, DestinationUnknown):
-                raise
+            await self._publisher.send(to_delayed(outgoing, due, part))
+        except TopicGone:
             self._partitions = 0
-            raise BackendUnavailable(f"{part.topic}: the topic was deleted a moment ago.") from error
+            raise
         return Stored(None, None)
 
     def gauges(self) -> Mapping[str, int]:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Protocol
 
+from adapters.base import Stored
 from adapters.kafka.record import Commit, Commits, Outgoing, Part, Record
 from bridge.errors import BridgeError
 
@@ -33,10 +34,11 @@ class Producer(Protocol):
         """Connect. Raises `BackendUnavailable` with what the broker or the network said, `CannotStart` if in vain."""
         ...
 
-    def send(self, record: Outgoing) -> asyncio.Future[int | None]:
-        """Store one record; the future holds its offset (None where nobody says).
+    def send(self, record: Outgoing) -> asyncio.Future[Stored]:
+        """Store one record; the future says where (offset None where nobody tells).
 
-        The order of calls is kept within a partition. The future raises `NotStored`, `Rejected` or `OutcomeUnknown`.
+        The order of calls is kept within a partition. The future raises `NotStored`, `Rejected` or `OutcomeUnknown`;
+        of the first `outcomes.TopicGone`, where the topic or partition is not there any more.
         The topic is one that `partitions` has just told of, so the library need not wait for its metadata.
         """
         ...

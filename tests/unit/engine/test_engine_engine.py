@@ -481,10 +481,62 @@ async def test_a_pull_that_is_still_joining_when_the_bridge_drains_does_not_wait
     pull = bench.waiting(60_000)
     await turns()
     bench.engine.drain()
-    bench.adapter.may_subscribe.set()
     with pytest.raises(Draining):
         await pull
     assert clock.mono() == 1_000_000
+    assert bench.engine._groups == {}
+
+
+async def test_a_client_that_leaves_while_its_pull_is_joining_is_cancelled_also_when_the_bridge_drains(
+    clock: LoopClock,
+) -> None:
+    bench = await Bench(clock).started()
+    bench.adapter.may_subscribe.clear()
+    pull = bench.waiting()
+    await turns()
+    bench.engine.drain()
+    pull.cancel()
+    await turns()
+    assert pull.cancelled()
+
+
+async def test_draining_twice_lets_a_group_that_is_being_joined_end_in_peace(clock: LoopClock) -> None:
+    bench = await Bench(clock).started()
+    ended = []
+
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(2)
+            ended.append(clock.mono())
+
+    bench.adapter.may_subscribe.wait = slow_to_end  # type: ignore[method-assign, assignment]
+    pull = bench.waiting()
+    await turns()
+    bench.engine.drain()
+    await turns()
+    await bench.engine.close()
+    with pytest.raises(Draining):
+        await pull
+    assert ended == [1_002_000]
+
+
+async def test_draining_does_not_cut_short_the_leaving_that_a_joining_waits_for(clock: LoopClock) -> None:
+    bench = await Bench(clock, delivery(1), group_idle=1000).started()
+    (await bench.got()).undo()
+    bench.subscription.slow = True
+    await until(lambda: bench.subscription.unconfirmed, step=1)
+    left = bench.subscription
+    pull = bench.waiting()
+    await turns()
+    bench.engine.drain()
+    with pytest.raises(Draining):
+        await pull
+    assert not left.closed
+    left.confirm()
+    await bench.engine.close()
+    assert left.closed
 
 
 async def test_acknowledgements_are_taken_while_the_bridge_drains(clock: LoopClock) -> None:
@@ -515,19 +567,32 @@ async def test_closing_closes_the_backend_also_when_a_group_cannot_be_left_clean
     assert bench.adapter.closed
 
 
-async def test_closing_waits_for_a_group_that_is_being_joined(clock: LoopClock) -> None:
+async def test_closing_does_not_wait_until_a_group_is_joined(clock: LoopClock) -> None:
     bench = await Bench(clock, delivery(1)).started()
     bench.adapter.may_subscribe.clear()
     pull = bench.waiting()
     await turns()
-    closing = asyncio.ensure_future(bench.engine.close())
-    await turns()
-    bench.adapter.may_subscribe.set()
-    await closing
+    await bench.engine.close()
     assert bench.adapter.closed
-    assert bench.subscription.told(Outcome.RELEASED) == [1]
+    assert bench.adapter.subscriptions == {}
     with pytest.raises(Draining):
         await pull
+
+
+async def test_closing_gives_back_what_was_fetched_by_a_group_that_has_just_been_joined(clock: LoopClock) -> None:
+    for turn in range(8):
+        bench = await Bench(clock, delivery(1)).started()
+        bench.adapter.may_subscribe.clear()
+        pull = bench.waiting()
+        await turns()
+        bench.adapter.may_subscribe.set()
+        await turns(turn)
+        await bench.engine.close()
+        assert bench.adapter.closed
+        pulled = (await asyncio.gather(pull, return_exceptions=True))[0]
+        assert isinstance(pulled, Draining | Pulled)
+        if bench.adapter.subscriptions:
+            assert [d.position for d in bench.subscription.backlog] == [1]
 
 
 async def test_closing_waits_for_an_idle_group_that_is_being_left(clock: LoopClock) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from adapters.kafka.drivers.base import Member
 from adapters.kafka.drivers.confluent import errors
 from adapters.kafka.drivers.confluent.membership import Call, Membership
-from adapters.kafka.drivers.confluent.security import Settings, check_files, settings_of
+from adapters.kafka.drivers.confluent.security import Settings, check, settings_of
 from adapters.kafka.drivers.crossing import Crossing
 from adapters.kafka.options import Options
 from adapters.kafka.record import Commits, Part, Record
@@ -161,7 +161,7 @@ class Fetcher:
     def _make(self) -> Consumer:
         settings = _settings(self._options, self._group, self._topics)
         calls = {"error_cb": self._failed, "on_commit": self._membership.on_commit}
-        check_files(self._options.security)
+        check(self._options.security)
         try:
             return Consumer(settings_of(self._options) | settings | calls)
         except KafkaException as refused:
@@ -195,7 +195,7 @@ class Fetcher:
         membership.let_go = membership.wrote = False
         try:
             message = client.poll(self._wait())
-            batch: list[Message] = [] if message is None else [message, *client.consume(_BATCH, 0)]
+            batch: list[Message] = [] if message is None else [message, *client.consume(_BATCH - 1, 0)]
         except KafkaException as failed:
             self._trouble(errors.reason_of(failed))
             self._stopping.wait(_AGAIN)

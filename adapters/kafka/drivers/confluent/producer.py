@@ -7,10 +7,11 @@ from typing import Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from adapters.base import Stored
 from adapters.kafka import outcomes
 from adapters.kafka.drivers.base import Acks
 from adapters.kafka.drivers.confluent import errors
-from adapters.kafka.drivers.confluent.security import Settings, check_files, settings_of
+from adapters.kafka.drivers.confluent.security import Settings, check, settings_of
 from adapters.kafka.options import DELIVERY_TIMEOUT, REQUEST_TIMEOUT, Options
 from adapters.kafka.record import Outgoing
 from bridge.errors import BackendUnavailable, TooManyInFlight
@@ -61,7 +62,7 @@ class ConfluentProducer:
             raise
         self._reason = "the connection broke"
 
-    def send(self, record: Outgoing) -> asyncio.Future[int | None]:
+    def send(self, record: Outgoing) -> asyncio.Future[Stored]:
         """Store one record."""
         topic, partition, timestamp, key, value, headers = record
         sent = _Sent(topic, self._loop)
@@ -146,7 +147,7 @@ class ConfluentProducer:
     # In a thread
 
     def _make(self) -> confluent_kafka.Producer:
-        check_files(self._security)
+        check(self._security)
         try:
             return confluent_kafka.Producer(self._settings)
         except KafkaException as refused:
@@ -161,7 +162,7 @@ class ConfluentProducer:
         return len(found.partitions)
 
 
-class _Sent(asyncio.Future[int | None]):
+class _Sent(asyncio.Future[Stored]):
     """The future of one record. Its own method is the callback: no object more for each record."""
 
     def __init__(self, topic: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -175,7 +176,7 @@ class _Sent(asyncio.Future[int | None]):
         if error is not None:
             self.set_exception(errors.of_delivery(error, self._topic))
         else:
-            self.set_result(message.offset())
+            self.set_result(Stored(message.partition(), message.offset()))
 
 
 def _settings(options: Options, acks: Acks) -> Settings:

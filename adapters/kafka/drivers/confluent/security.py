@@ -7,6 +7,7 @@ from typing import Final
 from adapters.kafka.drivers.kafka_python.security import tls_context
 from adapters.kafka.drivers.kafka_python.tokens import TokenProvider
 from adapters.kafka.options import METADATA_AGE, REQUEST_TIMEOUT, Options, Security
+from bridge.errors import BackendUnavailable
 
 Settings = dict[str, object]
 """By librdkafka's names."""
@@ -37,10 +38,18 @@ def settings_of(options: Options) -> Settings:
     }
 
 
-def check_files(security: Security) -> None:
-    """Raise `CannotStart` for a file that is none of what it should be: librdkafka says neither which nor why."""
+def check(security: Security) -> None:
+    """Say what is wrong with a file or a token, as librdkafka does not. Blocks for as long as it takes to get a token.
+
+    Raises `CannotStart` for a file that is no certificate, and `BackendUnavailable` where there is no token.
+    """
     if security.tls:
         tls_context(security)
+    if security.mechanism == "OAUTHBEARER":
+        try:
+            TokenProvider(security).token()
+        except Exception as error:  # whatever hinders: a file, the network, an answer that is none
+            raise BackendUnavailable(f"There is no token for Kafka: {error}.") from error
 
 
 def _security(security: Security) -> Settings:

@@ -14,26 +14,14 @@ from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
 from adapters.kafka.drivers.base import Member
 from adapters.kafka.drivers.crossing import Crossing
-from adapters.kafka.drivers.kafka_python.errors import of_request
+from adapters.kafka.drivers.kafka_python.offsets import Offsets
 from adapters.kafka.record import Commit, Commits, Part
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 
 _PATIENCE: Final = 5.0
 """Seconds that a commit waits for a rebalance to end, and a rebalance for the event loop."""
-_REACH: Final = 2_000
-"""Milliseconds in which the coordinator must be found."""
 _LOOK: Final = 0.01
 """Seconds after which a waiting commit looks again whether the rebalance is over; the library tells nobody."""
-_DOUBTFUL: Final = (
-    errors.KafkaConnectionError,
-    errors.KafkaTimeoutError,
-    errors.RequestTimedOutError,
-    errors.Cancelled,
-)
-"""The request may have reached the coordinator."""
-
-FENCED: Final = "another bridge has joined with the same instance (?instance= must be different for each bridge)."
-
 Action = Callable[[], None]
 Terms = dict[Part, int]
 """The number of a partition's stay with this member: it may go and come back while a commit waits."""
@@ -41,12 +29,7 @@ _log = logging.getLogger("adapters.kafka")
 
 
 class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no types
-    """Tells a `Member` of its partitions, and commits for it.
-
-    Commits go through the coordinator's own coroutine, on the thread that it is made for. `commit_async` cannot be
-    used: while the coordinator is being looked up it returns the future of the look-up, which says that all is well
-    before anything was sent (3.0.12), and its queue of callbacks is emptied by two threads at once.
-    """
+    """Tells a `Member` of its partitions, and commits for it."""
 
     def __init__(self, consumer: KafkaConsumer, group: str, member: Member, crossing: Crossing[Action]) -> None:
         self.consumer = consumer
@@ -56,22 +39,23 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         """Assigned, but what is committed for them could not be read yet; they are paused."""
         self.final: Commits = {}
         """What is left to be committed once all is to end."""
-        self.fenced = False
-        """Whether a commit was refused because another has joined with the same instance."""
         self._closing = False
-        self._coordinator = consumer._coordinator  # noqa: SLF001 - see above
+        self._coordinator = consumer._coordinator  # noqa: SLF001 - it alone knows when a rebalance is over
         self._net = consumer._net  # noqa: SLF001 - the loop of the IO thread
         self._what = f"The offsets of the group {group}"
         self._member = member
         self._crossing = crossing
-        self._cluster = consumer._cluster  # noqa: SLF001 - it knows the ids of topics
-        self._logs: dict[Part, object] = {}
-        """The id of the topic when a partition was assigned; None: the brokers have none (before 2.8)."""
+        self._offsets = Offsets(consumer, self._what)
         self._terms: Terms = {}
         """Of `parts`, as the IO thread knows them."""
         self._known: Terms = {}
         """The same as the event loop knows them."""
         self._term = 0
+
+    @property
+    def fenced(self) -> bool:
+        """Whether a commit was refused because another has joined with the same instance."""
+        return self._offsets.fenced
 
     # On the event loop:
 
@@ -131,7 +115,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
 
     def replaced(self) -> list[Part]:
         """Which partitions have another log now: their topic was deleted and created anew."""
-        return [part for part in self.parts if self._is_other(part, gone=False)]
+        return [part for part in self.parts if self._offsets.is_other(part, gone=False)]
 
     async def renew(self) -> None:
         """Begin anew with those. What is committed for them may be of the old log still."""
@@ -153,7 +137,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
                 commits = await self._ask(parts)
             else:
                 return
-            await self._send(await self._of_this_log(commits))
+            await self._offsets.write(await self._offsets.of_this_log(commits))
         except (errors.KafkaError, BridgeError) as error:
             _log.warning("%s: what was not committed comes again: %s", self._what, error)
 
@@ -166,16 +150,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
     async def commit_final(self) -> None:
         """Commit for the last time. Raises `BackendUnavailable`, `OutcomeUnknown`."""
         final, self.final = self.final, {}
-        await self._send({part: at for part, at in final.items() if part in self.parts})
-
-    async def _of_this_log(self, commits: Commits) -> Commits:
-        """Leave out what belongs to a topic that is gone: a new one of its name must not begin with marks of the old.
-
-        A topic that vanishes is one of the reasons for partitions to go, so the brokers are asked.
-        """
-        with contextlib.suppress(errors.KafkaError):
-            await self._coordinator._manager.wait_for(self._cluster.request_update(), _REACH)  # noqa: SLF001
-        return {part: at for part, at in commits.items() if not self._is_other(part, gone=True)}
+        await self._offsets.write({part: at for part, at in final.items() if part in self.parts})
 
     async def _commit(self, commits: Commits, known: Terms) -> None:
         until = time.monotonic() + _PATIENCE
@@ -183,48 +158,17 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
             await self._net.sleep(_LOOK)
         # a partition that has gone, or gone and come back, is another's to commit, or was committed when it went
         mine = {part: at for part, at in commits.items() if self._terms.get(part, -1) == known[part]}
-        rest = {part: at for part, at in mine.items() if not self._is_other(part, gone=False)}
-        await self._send(rest)
+        rest = {part: at for part, at in mine.items() if not self._offsets.is_other(part, gone=False)}
+        await self._offsets.write(rest)
         if len(rest) < len(mine):
             raise BackendUnavailable(f"{self._what}: the topic was just created anew.")
-
-    async def _send(self, commits: Commits) -> None:
-        if not commits:
-            return
-        offsets = {TopicPartition(*part): OffsetAndMetadata(at.offset, at.metadata, -1) for part, at in commits.items()}
-        try:
-            reached = await self._coordinator.ensure_coordinator_ready_async(timeout_ms=_REACH)
-        except errors.KafkaError as error:
-            raise of_request(error, self._what) from error
-        if not reached:
-            raise BackendUnavailable(f"{self._what}: there is no connection to Kafka.")
-        try:
-            await self._coordinator._send_offset_commit_request(offsets)  # noqa: SLF001
-        except errors.FencedInstanceIdError as error:
-            self.fenced = True
-            raise BackendUnavailable(f"{self._what}: {FENCED}") from error
-        except (errors.CommitFailedError, errors.RebalanceInProgressError) as error:
-            raise BackendUnavailable(f"{self._what}: this bridge is not a member of the group now.") from error
-        except _DOUBTFUL as error:
-            raise OutcomeUnknown(f"{self._what}: Kafka does not say whether it keeps them.") from error
-        except errors.KafkaError as error:
-            raise of_request(error, self._what) from error
 
     def _hold(self, part: Part, commit: Commit | None) -> None:
         self._term += 1
         self._terms[part] = self._term
-        self._logs[part] = self._log_of(part)
+        self._offsets.begin(part)
         self.parts.add(part)
         self._crossing.put(partial(self._assigned, part, self._term, commit))
-
-    def _is_other(self, part: Part, *, gone: bool) -> bool:
-        """Whether a topic is not the one it was; `gone`: what to take it for if there is none at the moment."""
-        now, then = self._log_of(part), self._logs.get(part)
-        return then is not None and (gone if now is None else now != then)
-
-    def _log_of(self, part: Part) -> object:
-        found = self._cluster.topic_id(part.topic)
-        return found if found is not None and found.int else None
 
     def _forget(self, places: Collection[TopicPartition]) -> list[Part]:
         parts = [Part(*place) for place in places]

@@ -1,7 +1,9 @@
 """kafka-python's connections, mended where they leave sockets open, hide a reason or make topics by themselves."""
 
+import contextlib
 import logging
 import socket
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from kafka import errors as kafka
@@ -11,12 +13,16 @@ from kafka.net.inet import KafkaNetSocket, create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.consumer import JoinGroupRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from adapters.kafka.drivers.kafka_python.errors import REFUSALS
 
 BOOTSTRAP_TIMEOUT: Final = 4_000
 """Milliseconds in which one of the servers must answer."""
 _CONNECTING: Final = 20.0
+_INFORMING: Final = 3
+"""Questions for the metadata of a group's topics: one may be on its way that does not name them, or a topic be gone."""
 
 
 for _name in ("kafka.protocol.parser", "kafka.net.connection", "kafka.admin.client"):
@@ -78,6 +84,28 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc] # has no types
 
     def maybe_raise_auth_failure(self, node_id: int | str) -> None:
         """Do not: one refused login would be the last attempt, also after the password is mended on the broker."""
+
+    def send(self, request: Any, *args: Any, **kwargs: Any) -> Awaitable[Any]:  # noqa: ANN401 - the library's
+        """Send a request; see `_informed`."""
+        answer: Awaitable[Any] = super().send(request, *args, **kwargs)
+        return self._informed(answer) if isinstance(request, JoinGroupRequest) else answer
+
+    async def _informed(self, answer: Awaitable[Any]) -> Any:  # noqa: ANN401 - the library's
+        """Hand a leader the answer to its joining once it knows every topic of the group.
+
+        3.0.12 shares out nothing of a topic that only others have subscribed to, and finds that out 2 s later: a first
+        pull of the second destination of a consumer id missed what was there.
+        """
+        joined = await answer
+        metadata = (ConsumerProtocolSubscription.decode(member.metadata) for member in joined.members)
+        topics = {topic for each in metadata for topic in each.topics}
+        for _ in range(_INFORMING):
+            if all(self.cluster.partitions_for_topic(topic) is not None for topic in topics):
+                break
+            self.cluster.set_topics(topics)
+            with contextlib.suppress(kafka.KafkaError):
+                await self.cluster.refresh_metadata()
+        return joined
 
     def give_up(self) -> None:
         """End the attempts to find a server; they fail soon."""

@@ -13,12 +13,13 @@ from kafka import KafkaConsumer, TopicPartition, errors
 from adapters.kafka.drivers.base import Member
 from adapters.kafka.drivers.crossing import Crossing
 from adapters.kafka.drivers.kafka_python.errors import of_request
-from adapters.kafka.drivers.kafka_python.membership import FENCED, Action, Membership
+from adapters.kafka.drivers.kafka_python.membership import Action, Membership
 from adapters.kafka.drivers.kafka_python.network import Client
+from adapters.kafka.drivers.kafka_python.offsets import FENCED
 from adapters.kafka.drivers.kafka_python.session import POLL, Session
 from adapters.kafka.options import Options
 from adapters.kafka.record import Commits, Part, Record
-from bridge.errors import BackendUnavailable, BridgeError, CannotStart, Refused
+from bridge.errors import BackendUnavailable, BridgeError, Refused
 
 _QUICK_FOR: Final = 2.0
 """Seconds after a pause or a resumption for which polls are quick while partitions are paused.
@@ -64,7 +65,6 @@ class Poller:
         self._resumed = threading.Event()
         self._changed_at = 0.0
         self._ahead = threading.Semaphore(_AHEAD)
-        self._paused: set[Part] = set()
         self._clients: list[Client] = []
         self._membership: Membership | None = None
         self._begun: set[Part] = set()
@@ -103,12 +103,10 @@ class Poller:
 
     def pause(self, parts: Collection[Part]) -> None:
         """Stop fetching these. The library sets a flag, under a lock of its own."""
-        self._paused.update(parts)
         self._flag(KafkaConsumer.pause, parts)
 
     def resume(self, parts: Collection[Part]) -> None:
         """Go on fetching them."""
-        self._paused.difference_update(parts)
         self._flag(KafkaConsumer.resume, parts)
         self._resumed.set()
 
@@ -149,7 +147,7 @@ class Poller:
         self._clients = []
         try:
             session = Session(self._options, self._group, self._clients)
-        except (BridgeError, CannotStart) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits
             self._tell(BackendUnavailable(str(error)))
             return BackendUnavailable(str(error))
         self._membership = membership = Membership(session.consumer, self._group, self._member, self._crossing)
@@ -175,7 +173,7 @@ class Poller:
                     session.run(membership.renew)
                 records = session.poll(quick=self._hurry(session, membership))
             except errors.KafkaError as error:
-                self._trouble(error)
+                self._trouble(error, give_up)
                 self._stopping.wait(_AGAIN)
                 continue
             if session.fenced or membership.fenced:
@@ -193,9 +191,10 @@ class Poller:
 
     def _hurry(self, session: Session, membership: Membership) -> bool:
         """Whether the next poll has to be quick; where none could bring anything, wait here until one may."""
-        if not self._paused:
+        paused = session.paused()
+        if not paused:
             return not self._has_joined
-        if session.stable and membership.parts <= self._paused:
+        if session.stable and paused == len(membership.parts):
             self._resumed.wait(POLL / 1000)
             self._resumed.clear()
             return True
@@ -221,12 +220,13 @@ class Poller:
         self._has_joined = True
         self._crossing.put(partial(_answer, self.joined, None))
 
-    def _trouble(self, error: errors.KafkaError) -> None:
+    def _trouble(self, error: errors.KafkaError, give_up: float) -> None:
         """Say once what hinders; before the group is joined, what waiting will not mend ends it."""
         if isinstance(error, errors.FencedInstanceIdError):
             raise Fenced(f"{self._group}: {FENCED}")
         problem = of_request(error, self._group)
-        if not self._has_joined and (isinstance(problem, Refused) or isinstance(error, _UNLIKE)):
+        hopeless = isinstance(problem, Refused) or isinstance(error, _UNLIKE) or time.monotonic() > give_up
+        if hopeless and not self._has_joined:
             raise problem
         self._tell(problem)
 
@@ -239,7 +239,6 @@ class Poller:
         """Nothing can be had from this consumer any more."""
         membership.close({})
         self._membership = None
-        self._paused.clear()
         self._told = True
         if self._has_joined:
             self._crossing.put(partial(self._gone, set(membership.parts), error))

@@ -14,6 +14,7 @@ from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.producer.transaction_manager import TransactionManager
 from kafka.protocol.metadata import MetadataRequest
 
+from adapters.base import Stored
 from adapters.kafka import outcomes
 from adapters.kafka.drivers.base import Acks
 from adapters.kafka.drivers.crossing import Crossing
@@ -90,9 +91,9 @@ class KafkaPythonProducer:
         )
         return accumulator, BatchSender(client, accumulator, transactions, partial(self._told, started), **settings)
 
-    def send(self, record: Outgoing) -> asyncio.Future[int | None]:
+    def send(self, record: Outgoing) -> asyncio.Future[Stored]:
         """Store one record. Never waits, and is not in need of the topic's metadata."""
-        future: asyncio.Future[int | None] = self._loop.create_future()
+        future: asyncio.Future[Stored] = self._loop.create_future()
         sender = self._sender
         if len(record.value or b"") > _RECORD_MAX:
             future.set_exception(BodyTooLarge(f"{record.topic}: a message for Kafka has at most {_RECORD_MAX} bytes."))
@@ -176,11 +177,12 @@ class KafkaPythonProducer:
             )
         self._crossing.put((started, None, error))
 
-    def _stored(self, future: "asyncio.Future[int | None]", metadata: Any) -> None:  # noqa: ANN401 - a named tuple
+    def _stored(self, future: "asyncio.Future[Stored]", metadata: Any) -> None:  # noqa: ANN401 - a named tuple
         offset = metadata.offset
-        self._crossing.put((future, offset if offset >= 0 and self._acks is not Acks.NONE else None, None))
+        known = offset >= 0 and self._acks is not Acks.NONE
+        self._crossing.put((future, Stored(metadata.partition, offset if known else None), None))
 
-    def _failed(self, future: "asyncio.Future[int | None]", error: BaseException) -> None:
+    def _failed(self, future: "asyncio.Future[Stored]", error: BaseException) -> None:
         self._crossing.put((future, None, error))
 
     async def _describe(self, topic: str) -> int | None:

@@ -61,7 +61,7 @@ class Session:
                 fetch_max_bytes=_FETCH_MAX,
                 metrics_enabled=False,
             )
-        except errors.KafkaError as error:
+        except Exception as error:  # whatever it is, its threads and sockets are there
             failure = clients[-1].connections.failure if clients else None
             for each in clients:
                 each.close()
@@ -94,6 +94,10 @@ class Session:
         """
         joined = self._coordinator.state is MemberState.STABLE
         return joined and not self._coordinator._heartbeat_enabled  # noqa: SLF001
+
+    def paused(self) -> int:
+        """How many partitions are paused."""
+        return len(self.consumer.paused())
 
     def run(self, coroutine: Callable[[], Coroutine[object, object, object]]) -> None:
         """Run it on the IO thread and wait for its end. Raises what it raises."""

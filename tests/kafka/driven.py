@@ -1,0 +1,159 @@
+"""What the tests of the drivers share: both clients, who listens to a consumer, and what a client leaves behind."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from adapters.kafka import drivers
+from adapters.kafka.drivers.base import Acks, Consumer, Producer
+from adapters.kafka.options import Client, Options
+from adapters.kafka.record import Commit, Commits, Headers, Outgoing, Part, Record
+from bridge.errors import BridgeError
+
+CLIENTS: Sequence[Client] = ("kafka-python", "confluent")
+BOTH = pytest.mark.parametrize("client", CLIENTS)
+STILL = 0.5
+"""Seconds for which the event loop may stand still: a guard against calls that block, not a measurement."""
+SECONDS = 60.0
+
+
+def outgoing(  # noqa: PLR0913, PLR0917 - the fields of a record
+    topic: str,
+    value: bytes | None = b"",
+    partition: int = 0,
+    key: bytes | None = None,
+    headers: Headers = (),
+    timestamp: int = 1_700_000_000_000,
+) -> Outgoing:
+    """Return a record to be written."""
+    return Outgoing(topic, partition, timestamp, key, value, headers)
+
+
+@asynccontextmanager
+async def producing(servers: str, client: Client, acks: Acks = Acks.ALL, **options: object) -> AsyncIterator[Producer]:
+    """Start a produce side, and close it at the end."""
+    producer = drivers.producer(options_of(servers, client, **options), acks)
+    await producer.start()
+    try:
+        yield producer
+    finally:
+        await producer.close(10_000)
+
+
+def options_of(servers: str, client: Client, **options: object) -> Options:
+    """Return what a driver is told."""
+    return Options(tuple(servers.split(",")), client=client)._replace(**options)  # type: ignore[arg-type] # by name
+
+
+class Listener:
+    """A `Member` that remembers everything, and commits the same for whatever is revoked."""
+
+    def __init__(self) -> None:
+        self.held: dict[Part, Commit | None] = {}
+        self.records: dict[Part, list[Record]] = {}
+        self.parting: Commits = {}
+        self.went: list[Part] = []
+        self.losses: list[Part] = []
+        self.troubles: list[BridgeError] = []
+
+    def assigned(self, part: Part, committed: Commit | None) -> None:
+        assert part not in self.held
+        self.held[part] = committed
+        self.records[part] = []
+
+    def arrived(self, records: Sequence[Record]) -> None:
+        for each in records:
+            of_part = self.records[Part(each.topic, each.partition)]
+            assert Part(each.topic, each.partition) in self.held
+            assert not of_part or of_part[-1].offset < each.offset
+            of_part.append(each)
+
+    def revoked(self, parts: Collection[Part]) -> Commits:
+        self.went += parts
+        for part in parts:
+            del self.held[part]
+        return {part: commit for part, commit in self.parting.items() if part in parts}
+
+    def lost(self, parts: Collection[Part]) -> None:
+        self.losses += parts
+        for part in parts:
+            del self.held[part]
+
+    def failed(self, error: BridgeError) -> None:
+        self.troubles.append(error)
+
+    @property
+    def count(self) -> int:
+        """Number of records of the partitions that were ever held, since they were last assigned."""
+        return sum(map(len, self.records.values()))
+
+
+@asynccontextmanager
+async def consuming(
+    servers: str, client: Client, topic: str, group: str | None = None, **options: object
+) -> AsyncIterator[tuple[Consumer, Listener]]:
+    """Join a group, and leave it at the end."""
+    listener = Listener()
+    consumer = drivers.consumer(options_of(servers, client, **options), group or new_group(), [topic], listener)
+    await consumer.join()
+    try:
+        yield consumer, listener
+    finally:
+        await consumer.close({})
+
+
+def new_group() -> str:
+    """Return a name that no group has."""
+    return f"g-{uuid4().hex[:12]}"
+
+
+@asynccontextmanager
+async def lively() -> AsyncIterator[None]:
+    """Fail if the event loop stood still meanwhile."""
+    longest = 0.0
+
+    async def beat() -> None:
+        nonlocal longest
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.005)
+            longest = max(longest, time.monotonic() - before)
+
+    beating = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
+    assert longest < STILL
+
+
+@asynccontextmanager
+async def leaving_nothing() -> AsyncIterator[None]:
+    """Fail if threads or sockets of a client are still there some time afterwards."""
+    threads, sockets = _threads(), _sockets()
+    yield
+    deadline = time.monotonic() + SECONDS
+    while _threads() - threads or _sockets() - sockets:
+        assert time.monotonic() < deadline, (_threads() - threads, _sockets() - sockets)
+        await asyncio.sleep(0.02)
+
+
+def _threads() -> set[str]:
+    """Ids of the threads of the libraries and of the drivers, also of such that Python knows nothing of."""
+    of_the_loop = {str(each.native_id) for each in threading.enumerate() if each.name.startswith("asyncio")}
+    return {each.name for each in Path("/proc/self/task").iterdir()} - of_the_loop
+
+
+def _sockets() -> set[str]:
+    found = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.add(str(each.readlink()))
+    return {name for name in found if name.startswith("socket:")}
