@@ -62,8 +62,8 @@ class Door:
         try:
             headers = exchange.headers()
             allowed = self._guard.check(headers.plain.get(b"host"), headers.plain.get(b"origin"))
-            body = b"" if exchange.bodiless else await exchange.body(headers.plain.get(b"content-length"))
-            reply = await self._endpoint(exchange.request(headers, body))
+            # no name for the body here: whoever has read it may let go of it
+            reply = await self._endpoint(await exchange.request(headers))
         except BridgeError as error:
             reply = refuse(error)
         except Exception:  # noqa: BLE001 - the last wall: no input may cost a client its answer
@@ -95,7 +95,8 @@ class _Exchange:
     def bodiless(self) -> bool:
         return bool(self._scope["method"] != "POST")
 
-    def request(self, headers: Headers, body: bytes) -> Request:
+    async def request(self, headers: Headers) -> Request:
+        body = b"" if self.bodiless else await self.body(headers.plain.get(b"content-length"))
         client = self._scope.get("client")
         peer = f"{client[0]}:{client[1]}" if client else "unknown"
         return Request(headers, self._scope["query_string"], body, peer, self.unless_gone)

@@ -76,7 +76,7 @@ async def test_a_broker_that_falls_silent(kafka: Kafka) -> None:
         assert [type(each) for each in early] == [BackendUnavailable]
         assert [type(each) for each in late] == [OutcomeUnknown]
         await _stored(publisher, topic, b"after")
-        assert isinstance(await publisher.send(_record(other, b"after")), int)
+        assert isinstance(await publisher.send(_record(other, b"after")), Stored)
     seen = Counter(consume(kafka.bootstrap, topic, 3))
     assert seen[b"waiting"] == 0
     assert seen[b"sent"] <= 1
@@ -92,7 +92,7 @@ async def test_an_outage_longer_than_every_patience_is_survived(kafka: Kafka) ->
         kafka.kill()
         sent += [publisher.send(_record(topic, b"2")) for topic in topics_]
         for result in await _results(sent):
-            assert isinstance(result, (int, NotStored, OutcomeUnknown))
+            assert isinstance(result, (Stored, NotStored, OutcomeUnknown))
         sent = [publisher.send(_record(topic, b"3")) for topic in topics_]
         assert {type(result) for result in await _results(sent)} == {BackendUnavailable}
         await asyncio.to_thread(kafka.start)
@@ -124,7 +124,7 @@ async def test_the_loop_goes_on_without_a_broker(kafka: Kafka, monkeypatch: pyte
             assert await watch < 1
         finally:
             await asyncio.to_thread(kafka.start)
-        assert isinstance(await sent[0], int)
+        assert isinstance(await sent[0], Stored)
         for future in sent:
             future.cancel()
 
