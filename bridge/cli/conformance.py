@@ -32,5 +32,7 @@ def conformance(url: str, pytest_args: tuple[str, ...]) -> None:
     # Without the configuration of whatever project stands around: it is not the suite's.
     folder = str(Path(suite.origin).parent)
     options = ["asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function"]
-    alone = ["-c", os.devnull, "--rootdir", folder, "-p", "no:cacheprovider", *(f"-o{option}" for option in options)]
+    # nor what stands above it, as in a checkout of the bridge
+    alone = ["-c", os.devnull, f"--rootdir={folder}", f"--confcutdir={folder}", "-pno:cacheprovider"]
+    alone += [f"-o{option}" for option in options]
     sys.exit(pytest.main([*alone, folder, "--bridge-url", url, *pytest_args]))

@@ -2,12 +2,12 @@
 
 import importlib.util
 import inspect
-import itertools
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -17,10 +17,6 @@ from .conversation import Conversation, Target, connection
 
 if TYPE_CHECKING:
     from tests.launch import Bridge
-
-SERVERS: Final = ("hypercorn", "granian")
-BACKENDS: Final = ("memory://", "memory://?journal={directory}")
-"""`{directory}` is a private one. A backend joins the suite by its URL here; no test knows it."""
 
 _HERE: Final = Path(__file__).resolve().parent
 _LAUNCHER: Final = _HERE.parent / "launch.py"
@@ -32,9 +28,26 @@ class Place(NamedTuple):
     url: str | None
     server: str = ""
     backend: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
 
-    def __str__(self) -> str:
-        return self.url or f"{self.server}-{self.backend.partition('=')[0]}"
+
+_KAFKA: Final = "kafka://{kafka}?prefix={name}.&instance={name}&session=6000"
+_AS_IT_COMES: Final = (("OMS_LIMITS__BODY", "1000000"),)
+"""A broker takes 1,048,588 bytes with all that is around the body; what a bridge declares should be true."""
+PLACES: Final = {
+    "hypercorn-memory": Place(None, "hypercorn", "memory://"),
+    "hypercorn-journal": Place(None, "hypercorn", "memory://?journal={directory}"),
+    "hypercorn-kafka": Place(None, "hypercorn", _KAFKA, _AS_IT_COMES),
+    "granian-memory": Place(None, "granian", "memory://"),
+    "granian-journal": Place(None, "granian", "memory://?journal={directory}"),
+    "granian-kafka": Place(None, "granian", f"{_KAFKA}&client=confluent", _AS_IT_COMES),
+}
+"""Server and backend. A backend joins the suite by its URL here; no test knows it.
+
+`{directory}` and `{name}` belong to one bridge and outlive it; `{kafka}` is where the tests' own Kafka listens.
+"""
+_SETTINGS: Final = {"OMS_DELIVERY__GROUP_IDLE": "3000"}
+"""Every test has groups of its own, and what a backend holds for one should not be held to the end of the suite."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,8 +68,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "place" not in metafunc.fixturenames:
         return
     url = metafunc.config.getoption("--bridge-url", None)
-    places = [Place(url.rstrip("/"))] if url else [Place(None, *both) for both in itertools.product(SERVERS, BACKENDS)]
-    metafunc.parametrize("place", places, indirect=True, ids=str)
+    places = {url: Place(url.rstrip("/"))} if url else PLACES
+    metafunc.parametrize("place", places.values(), indirect=True, ids=places)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -85,13 +98,38 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture(scope="session")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Place], "Bridge"]]:
+def start(request: pytest.FixtureRequest) -> Callable[..., "Bridge"]:
+    """Start a bridge, at the first that needs one with the broker that all of them share."""
+    alone = request.config.getoption("--bridge-url", None) is not None
+    # asked for now, though perhaps for nothing: a fixture asked for later ends before this one and its bridges do
+    kafka = (lambda: "") if alone else request.getfixturevalue("kafka_at_hand")
+
+    def bridge_in(directory: Path, place: Place, settings: dict[str, str]) -> "Bridge":
+        directory.mkdir(exist_ok=True)
+        named = directory / "name"
+        if not named.exists():
+            named.write_text(f"t{uuid4().hex[:12]}", "ascii")
+        values = {"directory": directory / "journal", "name": named.read_text("ascii")}
+        if "{kafka}" in place.backend:
+            values["kafka"] = kafka()
+        backend = place.backend.format_map(values)
+        told = _SETTINGS | dict(place.settings) | settings
+        bridge: Bridge = _launcher().Bridge(directory, server=place.server, backend=backend, settings=told)
+        return bridge
+
+    return bridge_in
+
+
+@pytest.fixture(scope="session")
+def started(
+    start: Callable[..., "Bridge"], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Place], "Bridge"]]:
     """Start each bridge once; at the end each must stop as it should."""
     bridges: dict[Place, Bridge] = {}
 
     def bridge_at(place: Place) -> "Bridge":
         if place not in bridges:
-            bridges[place] = _start(place, tmp_path_factory.mktemp("bridge"), {})
+            bridges[place] = start(tmp_path_factory.mktemp("bridge"), place, {})
         return bridges[place]
 
     yield bridge_at
@@ -121,17 +159,20 @@ async def talk(bridge: Target) -> AsyncIterator[Conversation]:
 
 
 @pytest.fixture
-def launch(place: Place, tmp_path: Path) -> Iterator[Callable[..., "Bridge"]]:
-    """Start bridges of the test's own, which it may stop, kill and start again on the same journal."""
+def launch(place: Place, tmp_path: Path, start: Callable[..., "Bridge"]) -> Iterator[Callable[..., "Bridge"]]:
+    """Start bridges of the test's own, which it may stop and kill.
+
+    One of the same number is the same bridge started again: it finds what the earlier one has left.
+    """
     if place.url is not None:
         pytest.skip("the test starts and stops bridges of its own")
     bridges: list[Bridge] = []
 
-    def start(**settings: str) -> "Bridge":
-        bridges.append(_start(place, tmp_path, settings))
+    def launch_one(number: int = 0, **settings: str) -> "Bridge":
+        bridges.append(start(tmp_path / str(number), place, settings))
         return bridges[-1]
 
-    yield start
+    yield launch_one
     for bridge in bridges:
         bridge.__exit__(None, None, None)
 
@@ -140,16 +181,6 @@ def launch(place: Place, tmp_path: Path) -> Iterator[Callable[..., "Bridge"]]:
 def _target(url: str, management: str | None) -> Target:
     with httpx.Client(http1=False, http2=True, trust_env=False, timeout=30) as http:
         return Target(url, management, http.get(f"{url}/v1/capabilities").json())
-
-
-def _start(place: Place, directory: Path, settings: dict[str, str]) -> "Bridge":
-    bridge: Bridge = _launcher().Bridge(
-        directory,
-        server=place.server,
-        backend=place.backend.format(directory=directory / "journal"),
-        settings=settings,
-    )
-    return bridge
 
 
 def _launcher() -> Any:  # noqa: ANN401 - a module that exists in the repository only

@@ -2,25 +2,23 @@
 
 from typing import Final
 
-_SCALE: Final = "several bridges in one group come with a later issue"
 _BROKERS: Final = "needs a real broker; comes with its adapter"
+_OWN_BROKER: Final = "needs a broker to stop and to kill"
 _INSIDE: Final = "not visible over HTTP: tests/unit"
 _PROSE: Final = "says why this page exists, promises nothing to a client"
 
 NOT_YET: Final = {
     "meaning.same": "shown by this suite as a whole once it runs on all three backends",
-    "priority.backlog": _BROKERS,
+    "priority.backlog": "needs a backend told to do so: tests/kafka/test_kafka_lanes.py",
     "delay.late": "a speed: benchmarks, on an idle machine",
-    "delay.broker-restart": _BROKERS,
+    "delay.broker-restart": f"{_OWN_BROKER}: tests/kafka/test_kafka_delay.py",
     "dead.confirmed": "needs a backend that refuses on command: tests/unit",
-    "scale.one-group": _SCALE,
-    "scale.fair": _SCALE,
-    "native.neighbours": _BROKERS,
-    "durable.default": _BROKERS,
-    "start.without-broker": _BROKERS,
+    "native.neighbours": "needs native clients: tests/kafka/test_kafka_native_in.py, test_kafka_native_out.py",
+    "durable.default": f"{_OWN_BROKER}: tests/kafka/test_kafka_ledger.py, test_kafka_trouble_cluster.py",
+    "start.without-broker": f"{_OWN_BROKER}: tests/kafka/test_kafka_trouble_broker.py",
     "window.one": _INSIDE,
     "window.memory": _INSIDE,
-    "window.kafka": _BROKERS,
+    "window.kafka": "not visible over HTTP: tests/kafka/test_kafka_consume.py, tests/unit/adapters_kafka",
     "window.rabbitmq": _BROKERS,
     "profile.holes": _PROSE,
     "profile.contract": _PROSE,

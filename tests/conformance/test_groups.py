@@ -37,6 +37,19 @@ async def test_a_group_is_a_destination_and_a_consumer_id(talk: Conversation) ->
     await talk.nothing(source=other)
 
 
+async def test_one_consumer_id_on_many_destinations_misses_nothing_in_a_first_pull(talk: Conversation) -> None:
+    """
+    > - **Group**: (destination, consumerId).
+
+    > A new group starts at the oldest message still kept
+    """
+    sources = [f"{talk.destination}-{number}" for number in range(5)]
+    for source in sources:
+        await talk.produce(source.encode(), destination=source)
+    for source in sources:
+        assert (await talk.take(source=source, waitmills=0)).body == source.encode()
+
+
 async def test_two_groups_see_the_same_messages_independently(talk: Conversation) -> None:
     """
     > Every group sees every message of a destination once, plus redeliveries.

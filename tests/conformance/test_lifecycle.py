@@ -23,9 +23,12 @@ async def test_waiting_pulls_get_their_answer_and_the_bridge_exits_with_zero(
     """
     bridge = launch()
     async with connection(bridge.url) as http, connection(bridge.url) as other:
+        talks = Conversation(http), Conversation(other)
+        for talk in talks:
+            await talk.join()
         waiting = [
-            asyncio.create_task(Conversation(http).get(waitmills=60_000)),
-            asyncio.create_task(Conversation(other).get(waitmills=60_000, ack="false")),
+            asyncio.create_task(talks[0].get(waitmills=60_000)),
+            asyncio.create_task(talks[1].get(waitmills=60_000, ack="false")),
         ]
         await asyncio.sleep(0.3)
         bridge.begin_to_stop()
@@ -88,6 +91,7 @@ async def test_a_pull_after_the_signal_is_refused_as_safe_to_repeat(launch: Call
         holding = asyncio.create_task(http.post("/v1/messages", headers=head, content=slow_body()))
         async with connection(bridge.url) as open_already:
             talk = Conversation(open_already)
+            await talk.join()
             waiting = asyncio.create_task(talk.get(waitmills=60_000))
             await begun.wait()
             await asyncio.sleep(0.3)

@@ -40,8 +40,6 @@ _FETCH_WAIT: Final = 100
 _FETCH_MAX: Final = 4 << 20
 _QUEUE_MAX: Final = 8 << 10
 """KiB that are fetched ahead."""
-_ID_MAX: Final = 249
-"""Characters, as the brokers allow for an instance's name."""
 _STUCK: Final = 30_000
 """Milliseconds: how long a rebalance waits for a member that lives but does not poll."""
 _HEARTBEAT_MAX: Final = 1_000
@@ -159,7 +157,7 @@ class Fetcher:
             self._crossing.put(partial(self._finish, outcome))
 
     def _make(self) -> Consumer:
-        settings = _settings(self._options, self._group, self._topics)
+        settings = _settings(self._options, self._group)
         calls = {"error_cb": self._failed, "on_commit": self._membership.on_commit}
         check(self._options.security)
         try:
@@ -322,7 +320,7 @@ def _headers(message: Any) -> Sequence[tuple[str, bytes]]:  # noqa: ANN401 - as 
     return [(name, b"" if value is None else value) for name, value in headers]
 
 
-def _settings(options: Options, group: str, topics: Sequence[str]) -> Settings:
+def _settings(options: Options, group: str) -> Settings:
     settings: Settings = {
         "group.id": group,
         "partition.assignment.strategy": "cooperative-sticky",
@@ -342,6 +340,5 @@ def _settings(options: Options, group: str, topics: Sequence[str]) -> Settings:
         "queued.max.messages.kbytes": _QUEUE_MAX,
     }
     if options.instance is not None:
-        # Within a group an instance is one consumer, and a bridge has one for each destination of the group.
-        settings["group.instance.id"] = f"{options.instance}.{topics[0]}"[:_ID_MAX]
+        settings["group.instance.id"] = options.instance
     return settings
