@@ -27,8 +27,9 @@ _QUICK, _SLOW, _IDLE = 0.003, 0.02, 0.1
 """Seconds that a poll lasts. Nothing but its end wakes it for a commit or a resumption, so while one may come it is
 short; where everything fetched is committed, none can."""
 _QUICK_FOR: Final = 2.0
-_AHEAD: Final = 4
-"""Batches that the event loop may have yet to take: so much may still arrive after a pause."""
+_AHEAD: Final = 1
+"""Batches that the event loop may have yet to take. With the one in hand, and one that is being fetched, so much may
+still arrive of each partition after a pause. Four took more memory and were no faster."""
 _JOINING: Final = 40.0
 """Seconds: the broker waits for a member that was killed as long as its session lasts."""
 _FIRST: Final = 3.0
