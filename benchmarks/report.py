@@ -62,7 +62,9 @@ def cells(measurement: Measurement) -> tuple[str, ...]:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 1 else f"{value:.3f}"
 
 
 def _caption(run: Run) -> str:

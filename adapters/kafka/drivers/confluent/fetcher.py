@@ -38,8 +38,8 @@ _AGAIN: Final = 0.2
 """Seconds after a poll that failed."""
 _FETCH_WAIT: Final = 100
 """Milliseconds that a broker holds a fetch that finds nothing: a partition that is resumed waits for it to end."""
-_FETCH_MAX: Final = 4 << 20
-_QUEUE_MAX: Final = 8 << 10
+_FETCH_MAX: Final = 2 << 20
+_QUEUE_MAX: Final = 2 << 10
 """KiB that are fetched ahead."""
 _STUCK: Final = 30_000
 """Milliseconds: how long a rebalance waits for a member that lives but does not poll."""

@@ -23,7 +23,7 @@ _QUICK: Final = 20
 _HEARTBEAT_MAX: Final = 1_000
 _STUCK: Final = 30_000
 """Milliseconds: how long a rebalance waits for a member that lives but does not join."""
-_FETCH_MAX: Final = 8 << 20
+_FETCH_MAX: Final = 2 << 20
 _METADATA: Final = 2.0
 """Seconds that the metadata of the topics is waited for: there may be no such topic any more."""
 _LEAVING: Final = 2_000
