@@ -14,7 +14,10 @@ from benchmarks.load import generator
 from benchmarks.measurement import Measurement, Round, Sample, Target
 from benchmarks.plan import Plan
 
-PACKAGES: Final = ("openmessaging-bridge", "hypercorn", "granian", "uvloop", "h2", "starlette")
+PACKAGES: Final = (
+    *("openmessaging-bridge", "hypercorn", "granian", "uvloop", "h2", "starlette"),
+    *("kafka-python", "confluent-kafka"),
+)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from adapters.kafka import drivers
 from adapters.kafka.delay.delays import Delays
 from adapters.kafka.drivers.kafka_python.admin import Admin
 from adapters.kafka.mapping import to_record
-from adapters.kafka.names import LANES, Own, lane_of
+from adapters.kafka.names import LANES, lane_of
 from adapters.kafka.notes import Notes
 from adapters.kafka.options import Options
 from adapters.kafka.publisher import Publisher, acks_of
@@ -37,7 +37,6 @@ class KafkaAdapter:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._own = Own(options.prefix)
         self._admin = Admin(options)
         self._publisher = Publisher(options)
         self._topics = Topics(options, self._admin, self._publisher)
