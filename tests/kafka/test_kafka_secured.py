@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, quote
 import pytest
 import trustme
 
-from adapters.kafka.drivers.base import Acks
+from adapters.base import Stored
 from adapters.kafka.drivers.kafka_python.admin import Admin
 from adapters.kafka.publisher import Publisher
 from adapters.kafka.record import Outgoing
@@ -170,11 +170,11 @@ async def test_a_topic_without_a_permission_is_refused_and_the_others_go_on(kafk
         with pytest.raises(Refused, match="no permission"):
             await topics.partitions(closed)
         results = await asyncio.gather(
-            *(publisher.send(_record(each), Acks.ALL) for each in [topic, closed] * 50), return_exceptions=True
+            *(publisher.send(_record(each)) for each in [topic, closed] * 50), return_exceptions=True
         )
         assert all(isinstance(result, int) for result in results[::2])
         assert all(isinstance(result, Refused) for result in results[1::2])
-        assert isinstance(await publisher.send(_record(topic), Acks.ALL), int)
+        assert isinstance(await publisher.send(_record(topic)), Stored)
 
 
 async def test_a_topic_that_may_not_be_created_is_refused(kafka: Kafka) -> None:
@@ -191,7 +191,7 @@ async def test_a_permission_that_is_given_later_is_enough(kafka: Kafka, tmp_path
     url = _url(kafka, "SASL_PLAINTEXT", mechanism="OAUTHBEARER", token_file=str(file))
     async with _running(url) as (publisher, _):
         with pytest.raises(Refused):
-            await publisher.send(_record(name), Acks.ALL)
+            await publisher.send(_record(name))
         allow(kafka.bootstrap, user, name)
         await _stored_at_last(publisher, name)
 
@@ -200,7 +200,7 @@ async def _stored_at_last(publisher: Publisher, topic: str) -> None:
     async with asyncio.timeout(30):
         while True:
             try:
-                await publisher.send(_record(topic), Acks.ALL)
+                await publisher.send(_record(topic))
             except Refused:
                 await asyncio.sleep(0.1)
             else:
@@ -216,7 +216,7 @@ async def _ask(url: str) -> None:
 async def _publish(url: str, topic: str) -> None:
     async with _running(url) as (publisher, topics):
         assert await topics.partitions(topic) == 1
-        assert isinstance(await publisher.send(_record(topic), Acks.ALL), int)
+        assert isinstance(await publisher.send(_record(topic)), Stored)
 
 
 async def _refusal(url: str) -> str:
