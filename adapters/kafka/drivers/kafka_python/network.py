@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import Awaitable
 from typing import Any, Final
+from weakref import WeakSet
 
 from kafka import errors as kafka
 from kafka.net.compat import KafkaNetClient
@@ -70,6 +71,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc] # has no types
         super().__init__(net, **configs)
         # 3.0.12 does not hand this setting on: the brokers' own default would make every topic that is only asked for
         self.cluster.config["allow_auto_create_topics"] = False
+        self._transports: WeakSet[KafkaTCPTransport] = WeakSet()
         self.failure: BaseException | None = None
         """Why the last connection that failed did so."""
 
@@ -124,11 +126,19 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc] # has no types
                 transport = _TlsTransport(self._net, sock, host=node.host, **context)
             else:
                 transport = _TcpTransport(self._net, sock, host=node.host)
+            self._transports.add(transport)
             await transport.handshake()
         except Exception as error:
             (sock if transport is None else transport._sock).close()  # noqa: SLF001 - its own close waits to write
             raise kafka.KafkaConnectionError(f"Handshake failed: {error}") from error
         return transport
+
+    def close_sockets(self) -> None:
+        """Close what is still open once the loop has ended: the library waits there to write, or to shake hands."""
+        for transport in self._transports:
+            sock, transport._sock = transport._sock, None  # noqa: SLF001 - as above
+            if sock is not None:
+                sock.close()
 
     def _failed(self, reason: BaseException) -> None:
         self.failure = reason
@@ -143,6 +153,12 @@ class Client(KafkaNetClient):  # type: ignore[misc] # has no types
         net = NetworkSelector(**configs)
         self.connections = Connections(net, **configs)
         super().__init__(net=net, manager=self.connections)
+
+    def close(self, node_id: int | str | None = None) -> None:
+        """End the connection to one node, or everything."""
+        super().close(node_id)
+        if node_id is None:
+            self.connections.close_sockets()
 
     def connection_delay(self, node_id: int | str) -> float:
         """Milliseconds until a node may be connected to; a little while it is being connected to.
