@@ -74,11 +74,20 @@ _DOUBTFUL: Final = {
 }
 
 
-class TopicGone(BackendUnavailable):
-    """The topic was there a moment ago. Nothing was stored; on its next use it is looked for, or made, again."""
+class _Gone(Exception):
+    """The cause of what `topic_gone` returns: a class of its own would be one more outcome for clients to know."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"{topic}: the topic, or this partition of it, has just been deleted.")
+
+def topic_gone(topic: str) -> BackendUnavailable:
+    """The topic was there a moment ago. Nothing was stored; on its next use it is looked for, or made, again."""
+    error = BackendUnavailable(f"{topic}: the topic, or this partition of it, has just been deleted.")
+    error.__cause__ = _Gone(topic)
+    return error
+
+
+def is_topic_gone(error: BaseException | None) -> bool:
+    """Whether it is what `topic_gone` returned."""
+    return error is not None and isinstance(error.__cause__, _Gone)
 
 
 def certain(code: int) -> bool:
@@ -95,7 +104,7 @@ def certain(code: int) -> bool:
 def of_produce(code: int, topic: str) -> BridgeError:
     """What became of a record whose produce request was answered with this code, the first time it was sent."""
     if code == UNKNOWN_TOPIC:
-        return TopicGone(topic)
+        return topic_gone(topic)
     if code in _TOO_LARGE:
         return BodyTooLarge(f"{topic}: Kafka does not take messages as large (max.message.bytes of the topic).")
     if certain(code):

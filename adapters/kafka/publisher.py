@@ -10,7 +10,7 @@ from adapters.kafka import drivers
 from adapters.kafka.drivers.base import Acks, Producer
 from adapters.kafka.line import Line
 from adapters.kafka.options import Options
-from adapters.kafka.outcomes import TopicGone
+from adapters.kafka.outcomes import is_topic_gone
 from adapters.kafka.record import Outgoing
 from bridge.message import Message
 
@@ -46,7 +46,7 @@ class Publisher:
         await asyncio.gather(*(line.close(_FLUSH) for line in self._lines.values()))
 
     def _look(self, topic: str, sent: asyncio.Future[Stored]) -> None:
-        if not sent.cancelled() and isinstance(sent.exception(), TopicGone):
+        if not sent.cancelled() and is_topic_gone(sent.exception()):
             self.gone(topic)
 
 

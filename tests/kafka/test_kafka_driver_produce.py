@@ -17,7 +17,6 @@ from adapters.kafka.drivers.confluent import producer as on_librdkafka
 from adapters.kafka.drivers.kafka_python import judging as on_kafka_python
 from adapters.kafka.options import Client
 from adapters.kafka.options import Security as Login
-from adapters.kafka.outcomes import TopicGone
 from bridge.errors import (
     BackendUnavailable,
     BodyTooLarge,
@@ -145,7 +144,7 @@ async def test_a_partition_that_does_not_exist(
 async def test_a_topic_that_does_not_exist(kafka_servers: str, client: Client) -> None:
     async with producing(kafka_servers, client) as producer:
         assert await producer.partitions("nonesuch") is None
-        with pytest.raises(TopicGone):
+        with pytest.raises(BackendUnavailable, match="just been deleted"):
             await producer.send(outgoing("nonesuch"))
         assert await producer.partitions("nonesuch") is None
         assert not producer.broken

@@ -18,7 +18,6 @@ from adapters.kafka.drivers.base import Acks
 from adapters.kafka.drivers.kafka_python import sender
 from adapters.kafka.drivers.kafka_python.producer import KafkaPythonProducer
 from adapters.kafka.options import Options
-from adapters.kafka.outcomes import TopicGone
 from adapters.kafka.publisher import Publisher, acks_of
 from adapters.kafka.record import Outgoing
 from bridge.errors import (
@@ -138,7 +137,7 @@ async def test_a_topic_that_is_deleted_in_use(kafka_servers: str) -> None:
 async def test_a_topic_that_nobody_may_create_is_unknown(kafka_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "_MISSING", 0.2)
     async with _publisher(kafka_servers, create=False) as publisher:
-        with pytest.raises(TopicGone):
+        with pytest.raises(BackendUnavailable, match="just been deleted"):
             await publisher.send(_record("never-created", b""))
         # and it is not asked for any more, which would be done ten times a second
         [line] = [line for line in publisher._lines.values() if line._producer is not None]

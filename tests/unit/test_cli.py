@@ -410,7 +410,7 @@ def test_conformance_hands_everything_behind_the_url_to_pytest(monkeypatch: pyte
     monkeypatch.setattr(pytest, "main", run)
     assert oms("conformance", "http://bridge:8080", "-k", "delay", "--maxfail=1", "-x").exit_code == 4
     assert seen[0][:2] == ["-c", os.devnull]  # a venv inside a project: pytest would take that project's settings
-    assert "no:cacheprovider" in seen[0]  # it would write beside the installed package
+    assert "-pno:cacheprovider" in seen[0]  # it would write beside the installed package
     assert seen[0][-6:] == ["--bridge-url", "http://bridge:8080", "-k", "delay", "--maxfail=1", "-x"]
 
 

@@ -17,7 +17,7 @@ from adapters.kafka.drivers.kafka_python.admin import Admin
 from adapters.kafka.drivers.kafka_python.security import connection_settings
 from adapters.kafka.names import LANES, Own
 from adapters.kafka.options import Options
-from adapters.kafka.outcomes import TopicGone
+from adapters.kafka.outcomes import is_topic_gone
 from adapters.kafka.publisher import Publisher
 from adapters.kafka.record import Outgoing, Part
 from adapters.kafka.topics import Topics
@@ -83,8 +83,9 @@ class Delays:
         part = Part(self._own.delay(level.name), _spread(outgoing) % self._partitions)
         try:
             await self._publisher.send(to_delayed(outgoing, due, part))
-        except TopicGone:
-            self._partitions = 0
+        except BackendUnavailable as error:
+            if is_topic_gone(error):
+                self._partitions = 0
             raise
         return Stored(None, None)
 

@@ -38,7 +38,7 @@ class Producer(Protocol):
         """Store one record; the future says where (offset None where nobody tells).
 
         The order of calls is kept within a partition. The future raises `NotStored`, `Rejected` or `OutcomeUnknown`;
-        of the first `outcomes.TopicGone`, where the topic or partition is not there any more.
+        of the first `outcomes.topic_gone`, where the topic or partition is not there any more.
         The topic is one that `partitions` has just told of, so the library need not wait for its metadata.
         """
         ...
