@@ -3,10 +3,10 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from time import time_ns
 from typing import Final
 
 from adapters.base import Features, Revoked, Stored, Support
+from adapters.clock import wall
 from adapters.kafka import drivers
 from adapters.kafka.delay.delays import Delays
 from adapters.kafka.drivers.kafka_python.admin import Admin
@@ -58,7 +58,7 @@ class KafkaAdapter:
         lane = lane_of(message.priority) if self._options.lanes else 0
         record = to_record(message, message.destination + LANES[lane])
         if message.delay_time:
-            ahead = message.due - time_ns() // 1_000_000
+            ahead = message.due - wall()
             if ahead > 0 and (self._options.strict_delay or ahead > self._options.hold):
                 return asyncio.ensure_future(self._delays.publish(record, message.due))
         return self._publisher.send(record, acks_of(message))

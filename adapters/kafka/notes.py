@@ -3,11 +3,11 @@
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Mapping
 from typing import Final
 
 from adapters.base import Stored
+from adapters.clock import wall
 from adapters.kafka.drivers.kafka_python.reader import read_through
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
@@ -73,7 +73,7 @@ class Notes:
         """JSON, for Kafka's own tools show it, and any text of Python's can be written with it."""
         whole = json.dumps([self._options.instance, key]).encode()
         body = None if value is None else json.dumps(value).encode()
-        return Outgoing(self._topic, 0, time.time_ns() // 1_000_000, whole, body, ())
+        return Outgoing(self._topic, 0, wall(), whole, body, ())
 
     def _read(self, record: Record, notes: dict[str, str]) -> None:
         try:

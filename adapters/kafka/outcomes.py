@@ -14,7 +14,6 @@ from bridge.errors import (
 
 UNKNOWN_TOPIC: Final = 3
 INVALID_TOPIC: Final = 17
-TOPIC_EXISTS: Final = 36
 
 _TOO_LARGE: Final = frozenset({10, 18})
 """MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE."""

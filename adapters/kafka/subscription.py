@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from adapters.base import Delivery, Outcome, Revoked
+from adapters.clock import wall
 from adapters.kafka.buffer import Buffer, Held
 from adapters.kafka.commits import Committer
 from adapters.kafka.drivers.base import Consumer, Member
@@ -16,7 +16,7 @@ from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 
 _WALL_CHECK: Final = 10.0
 """Seconds after which the wall clock is looked at again: it may have been set."""
-_log = logging.getLogger("adapters.kafka")
+_log = logging.getLogger("bridge.kafka")
 
 
 class KafkaSubscription:
@@ -189,7 +189,7 @@ class KafkaSubscription:
         self._go_on(self._paused)
 
     def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
-        found = self._buffer.take(limit, max_bytes, time.time_ns() // 1_000_000)
+        found = self._buffer.take(limit, max_bytes, wall())
         self._go_on(self._paused)
         self._arm()
         return found
@@ -221,7 +221,7 @@ class KafkaSubscription:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due = due
-        ahead = (due - time.time_ns() // 1_000_000) / 1000
+        ahead = (due - wall()) / 1000
         self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._ripe)
 
     def _ripe(self) -> None:

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from time import time_ns
 from typing import Any, Final
 
 from adapters.base import Delivery, Features, Outcome, Revoked, Stored, Support
+from adapters.clock import wall
 from adapters.memory.group import Group
 from adapters.memory.log import Destination, Held, Log
 from adapters.memory.options import Options
@@ -228,8 +228,3 @@ def failed(error: BridgeError) -> asyncio.Future[Any]:
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future
-
-
-def wall() -> int:
-    """Now, in whole milliseconds since 1970: rounded down, so that nothing is early by a fraction."""
-    return time_ns() // 1_000_000

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 from adapters.base import Delivery, Outcome, Revoked, Stored
-from adapters.memory.adapter import MemoryAdapter, failed, features, wall
+from adapters.clock import wall
+from adapters.memory.adapter import MemoryAdapter, failed, features
 from adapters.memory.batch import Batch, Join, Note, Settlement, Store
 from adapters.memory.files import Directory
 from adapters.memory.group import Group

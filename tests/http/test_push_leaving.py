@@ -195,8 +195,9 @@ def test_streams_that_come_and_go_cost_no_memory(alone: Bridge) -> None:
                 back_to(alone, rest._replace(descriptors=rest.descriptors + 1))
             back_to(alone, rest)
             held.append(alone.resident_bytes())
-    # what each round leaves in its streams, 25 MiB, would show after the first four have filled the allocators
-    assert max(held[4:]) - max(held[:4]) < 8 * MEBIBYTE, held
+    # what each round leaves in its streams, 25 MiB, would show after the first four have filled the allocators; these
+    # have been seen to take another 8 MiB from a busy machine
+    assert max(held[4:]) - max(held[:4]) < 20 * MEBIBYTE, held
 
 
 @pytest.mark.parametrize("ack", [True, False])

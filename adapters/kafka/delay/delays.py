@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from adapters.base import Stored
+from adapters.clock import wall
 from adapters.kafka.delay.forwarder import Forwarder
-from adapters.kafka.delay.reading import wall
 from adapters.kafka.delay.schedule import DUE, LEVELS, first_hop
 from adapters.kafka.delay.waiting import to_delayed
 from adapters.kafka.drivers.kafka_python.admin import Admin

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from kafka import errors as kafka
 
+from adapters.clock import wall
 from adapters.kafka.delay.dispatch import Batch, Dispatch, Partitions
 from adapters.kafka.delay.holding import Holding
 from adapters.kafka.delay.intake import Intake
 from adapters.kafka.delay.moving import MoveFailed, Mover
-from adapters.kafka.delay.reading import Reading, wall
+from adapters.kafka.delay.reading import Reading
 from adapters.kafka.delay.schedule import LEVELS
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options

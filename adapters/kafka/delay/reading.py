@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Mapping
-from time import time_ns
 from typing import Final
 
 from kafka.structs import ConsumerGroupMetadata
 
+from adapters.clock import wall
 from adapters.kafka.delay.holding import Holding, Shelf
 from adapters.kafka.delay.intake import FETCH_WAIT, Intake
 from adapters.kafka.delay.schedule import Level
@@ -88,8 +88,3 @@ class Reading:
         self._holding.drop(part)
         self._unread.pop(part, None)
         self._lows.pop(part, None)
-
-
-def wall() -> int:
-    """Milliseconds since 1970."""
-    return time_ns() // 1_000_000

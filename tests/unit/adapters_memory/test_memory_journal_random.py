@@ -142,9 +142,10 @@ class Run:
 async def scenario(path: Path, seed: int) -> None:
     draw = Random(seed)  # noqa: S311 - no secret
     run = Run(path, draw)
-    wall, driver.wall = driver.wall, lambda: run.now
+    inside, wall = vars(driver), vars(driver)["wall"]
+    inside["wall"] = lambda: run.now
     durable_wall = DurableAdapter.publish.__globals__["wall"]
-    DurableAdapter.publish.__globals__["wall"] = driver.wall
+    DurableAdapter.publish.__globals__["wall"] = inside["wall"]
     try:
         adapter = await run.start()
         for _ in range(3):
@@ -168,7 +169,7 @@ async def scenario(path: Path, seed: int) -> None:
             )
         await adapter.close()
     finally:
-        driver.wall = wall
+        inside["wall"] = wall
         DurableAdapter.publish.__globals__["wall"] = durable_wall
 
 

@@ -15,7 +15,7 @@ from adapters.kafka.drivers.kafka_python.network import BOOTSTRAP_TIMEOUT, Clien
 from adapters.kafka.drivers.kafka_python.security import connection_settings
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
 from adapters.kafka.record import Commit, Commits, Part
-from bridge.errors import BackendUnavailable, BridgeError
+from bridge.errors import BackendUnavailable
 
 T = TypeVar("T")
 
@@ -162,17 +162,8 @@ class Admin:
         except Exception as error:
             for client in made:
                 client.close()  # which a constructor that failed does not
-            raise self._no_connection(made, error) from error
-
-    def _no_connection(self, made: Sequence[Client], error: Exception) -> BridgeError:
-        reason = made[0].connections.failure if made else error
-        security = self._options.security
-        return errors.no_connection(
-            reason,
-            servers=", ".join(self._options.servers),
-            tls=security.tls,
-            login=security.mechanism is not None,
-        )
+            reason = made[0].connections.failure if made else error
+            raise errors.no_connection(self._options, reason) from error
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None

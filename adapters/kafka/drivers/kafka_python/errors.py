@@ -5,6 +5,7 @@ from typing import Final
 from kafka import errors as kafka
 
 from adapters.kafka import outcomes
+from adapters.kafka.options import Options
 from bridge.errors import BackendUnavailable, BridgeError
 
 _NETWORK: Final[int] = kafka.NetworkExceptionError.errno
@@ -49,9 +50,11 @@ def of_request(error: BaseException, what: str) -> BridgeError:
     return BackendUnavailable(f"{what}: {type(error).__name__} {error}.")
 
 
-def no_connection(reason: BaseException | None, *, servers: str, tls: bool, login: bool) -> BackendUnavailable:
+def no_connection(options: Options, reason: BaseException | None) -> BackendUnavailable:
     """Say what may be wrong when none of the servers could be used; `reason` is what the last try ended with."""
-    return BackendUnavailable(f"Kafka at {servers}: {_guess(reason, tls=tls, login=login)}")
+    security = options.security
+    guess = _guess(reason, tls=security.tls, login=security.mechanism is not None)
+    return BackendUnavailable(f"Kafka at {', '.join(options.servers)}: {guess}")
 
 
 def _guess(reason: BaseException | None, *, tls: bool, login: bool) -> str:

@@ -25,7 +25,7 @@ _LOOK: Final = 0.01
 Action = Callable[[], None]
 Terms = dict[Part, int]
 """The number of a partition's stay with this member: it may go and come back while a commit waits."""
-_log = logging.getLogger("adapters.kafka")
+_log = logging.getLogger("bridge.kafka")
 
 
 class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no types

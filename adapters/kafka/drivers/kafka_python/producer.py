@@ -168,13 +168,7 @@ class KafkaPythonProducer:
 
     def _told(self, started: "asyncio.Future[None]", error: BaseException | None) -> None:
         if error is not None:
-            security = self._options.security
-            error = errors.no_connection(
-                self._client.connections.failure,
-                servers=", ".join(self._options.servers),
-                tls=security.tls,
-                login=security.mechanism is not None,
-            )
+            error = errors.no_connection(self._options, self._client.connections.failure)
         self._crossing.put((started, None, error))
 
     def _stored(self, future: "asyncio.Future[Stored]", metadata: Any) -> None:  # noqa: ANN401 - a named tuple

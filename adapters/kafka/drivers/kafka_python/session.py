@@ -65,13 +65,7 @@ class Session:
             failure = clients[-1].connections.failure if clients else None
             for each in clients:
                 each.close()
-            security = options.security
-            raise no_connection(
-                failure or error,
-                servers=",".join(options.servers),
-                tls=security.tls,
-                login=security.mechanism is not None,
-            ) from error
+            raise no_connection(options, failure or error) from error
         self._coordinator = self.consumer._coordinator  # noqa: SLF001 - it alone knows the state of the membership
         self._fetcher = self.consumer._fetcher  # noqa: SLF001 - its setting can be changed under way
         self._positions = self.consumer._subscription  # noqa: SLF001 - `position` would block
