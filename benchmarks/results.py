@@ -16,7 +16,7 @@ from benchmarks.plan import Plan
 
 PACKAGES: Final = (
     *("openmessaging-bridge", "hypercorn", "granian", "uvloop", "h2", "starlette"),
-    *("kafka-python", "confluent-kafka"),
+    *("kafka-python", "confluent-kafka", "pika"),
 )
 
 

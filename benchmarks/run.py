@@ -20,6 +20,7 @@ from benchmarks import (  # noqa: E402
     produce,
     pull,
     push,
+    rabbitmq,
     report,
     results,
     waiting,
@@ -37,6 +38,7 @@ SCENARIOS = {
     "latency": latency.measure,
     "callbacks": callbacks.measure,
     "kafka": kafka.measure,
+    "rabbitmq": rabbitmq.measure,
     "backlog": backlog.measure,
     "waiting": waiting.measure,
 }

@@ -11,7 +11,7 @@ import re
 from contextlib import suppress
 from typing import Any, Final
 
-from adapters.kafka.foreign import NAME_BYTES_MAX, Odd, add_properties, as_text, is_plain, is_traceparent, key_text
+from adapters.foreign import NAME_BYTES_MAX, Odd, add_properties, as_text, is_plain, is_traceparent, key_text
 from adapters.kafka.headers import (
     COMPRESSION,
     FIELD_PREFIX,
@@ -23,8 +23,8 @@ from adapters.kafka.headers import (
     SENT_AS,
     TEXTS,
 )
-from adapters.kafka.packing import GZIP, NotGzip, deflate, inflate
 from adapters.kafka.record import Headers, Outgoing, Record
+from adapters.packing import GZIP, NotGzip, deflate, inflate
 from bridge.message import Message
 
 DELAY_MAX: Final = 367 * 24 * 3600 * 1000

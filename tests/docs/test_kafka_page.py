@@ -9,7 +9,7 @@ import pytest
 from adapters.kafka import marks
 from adapters.kafka.adapter import KafkaAdapter
 from adapters.kafka.delay.schedule import LEVELS
-from adapters.kafka.foreign import KEY_MAX, LEFT_OUT, ROOM
+from adapters.foreign import KEY_MAX, LEFT_OUT, ROOM
 from adapters.kafka.headers import FIELD_PREFIX, NUMBERS, PROPERTY_PREFIX, TEXTS
 from adapters.kafka.names import HIGH, LANES, LOW, Own
 from adapters.kafka.options import UNSENT_TIMEOUT, Options, Security

@@ -11,8 +11,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicParti
 
 from adapters.kafka.record import Record
 from tests.kafka.natives import everything
-from tests.kafka.trouble import probe
 from tests.launch import Bridge
+from tests.trouble import probe
 
 SECONDS = 60
 LEVELS = ("1s", "8s", "64s", "512s", "4096s", "32768s", "262144s", "2097152s", "due")

@@ -14,8 +14,8 @@ from tests.conformance.conversation import Conversation, Taken
 from tests.kafka.bridged import backend, bridged
 from tests.kafka.delays import Watch, committed, due_of, gauge, members, number, value_of, waiting, wall
 from tests.kafka.natives import everything, read, topic_of
-from tests.kafka.trouble import until
 from tests.launch import Bridge
+from tests.trouble import until
 
 HOLD = 200
 YEAR = 365 * 24 * 3600 * 1000

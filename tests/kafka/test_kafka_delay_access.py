@@ -25,7 +25,7 @@ from tests.brokers.security import Security
 from tests.kafka.bridged import backend, bridged
 from tests.kafka.delays import gauge, waiting
 from tests.kafka.natives import read, topic_of
-from tests.kafka.trouble import until
+from tests.trouble import until
 
 USER = "orders"
 PASSWORD = "of-order-7"  # noqa: S105 - of a broker of our own

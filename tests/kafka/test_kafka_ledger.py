@@ -16,9 +16,9 @@ from tests.brokers.kafka import Kafka
 from tests.brokers.node import Node
 from tests.brokers.provide import own_kafka
 from tests.kafka.bridged import backend
-from tests.launch import Bridge
 from tests.ledger.client import Where
 from tests.ledger.run import Progress, run
+from tests.ledger.stage import Stage
 
 SOAK = os.environ.get("OMS_TEST_SOAK") == "1"
 MESSAGES = 100_000 if SOAK else 20_000
@@ -29,59 +29,28 @@ UNABLE = 0.5
 """Seconds in which a bridge without its broker could answer what it must not answer, before it is killed."""
 
 
-class Stage:
-    """One bridge that lives again and again under one instance id, and another one that comes and goes."""
-
-    def __init__(self, directory: Path, kafka: Kafka, client: str, closing: ExitStack) -> None:
-        self.first, self.second = Where(), Where()
-        self._directory = directory
-        self._closing = closing
-        options = {"client": client, "prefix": f"t{uuid4().hex[:8]}."}
-        self._urls = {
-            self.first: backend(kafka.bootstrap, instance=f"i{uuid4().hex[:8]}", **options),
-            self.second: backend(kafka.bootstrap, **options),
-        }
-        self._bridges: dict[Where, Bridge] = {}
-
-    async def start(self, where: Where) -> None:
-        """Start a bridge and say where it is."""
-        bridge = await asyncio.to_thread(Bridge, self._directory, backend=self._urls[where])
-        self._closing.enter_context(bridge)
-        self._bridges[where] = bridge
-        where.moved(bridge.url)
-
-    async def kill(self, where: Where) -> None:
-        """End a bridge with SIGKILL."""
-        where.moved(None)
-        await asyncio.to_thread(self._bridges[where].kill)
-
-    async def stop(self, where: Where) -> None:
-        """End a bridge with SIGTERM: it gives back what it has leased, and leaves the group."""
-        where.moved(None)
-        assert await asyncio.to_thread(self._bridges[where].terminate) == 0
-
-
 @pytest.mark.parametrize(("nodes", "client"), RUNS)
 async def test_the_ledger(nodes: int, client: str, tmp_path: Path) -> None:
     with own_kafka(tmp_path / "kafka", nodes=nodes) as kafka, ExitStack() as closing:
-        stage = Stage(tmp_path, kafka, client, closing)
-        await stage.start(stage.first)
+        first, second = Where(), Where()
+        stage = Stage(tmp_path, _backends(kafka, client, first, second), closing)
+        await stage.start(first)
 
         async def story(progress: Progress) -> None:
             await progress.reach(0.1)
-            await stage.start(stage.second)
-            await progress.served(await stage.second.url())
+            await stage.start(second)
+            await progress.served(await second.url())
             await _kill_and_start(kafka.nodes[0])
             await progress.reach(0.5)
-            await stage.stop(stage.second)
+            await stage.stop(second)
             await progress.reach(0.7)
             await asyncio.to_thread(kafka.nodes[-1].kill)
             await asyncio.sleep(UNABLE)
-            await stage.kill(stage.first)
+            await stage.kill(first)
             await asyncio.to_thread(kafka.nodes[-1].start)
-            await stage.start(stage.first)
+            await stage.start(first)
 
-        verdicts = await run([stage.first, stage.second], f"ledger-{uuid4().hex}", MESSAGES, story)
+        verdicts = await run([first, second], f"ledger-{uuid4().hex}", MESSAGES, story)
         for verdict in verdicts:
             print(f"\n{nodes} brokers, {client}: {verdict}")  # noqa: T201 - the counts are what one wants to see
         for verdict in verdicts:
@@ -89,6 +58,15 @@ async def test_the_ledger(nodes: int, client: str, tmp_path: Path) -> None:
             assert verdict.counts["answered stored"] >= MESSAGES
         assert verdicts[0].counts["repeated"], "the killed bridge held leases"
         assert verdicts[0].counts["bridges"] == 3, "both lives of the first one and the second one have delivered"
+
+
+def _backends(kafka: Kafka, client: str, first: Where, second: Where) -> dict[Where, str]:
+    """One bridge that lives again under one instance id, and another one that comes and goes."""
+    options = {"client": client, "prefix": f"t{uuid4().hex[:8]}."}
+    return {
+        first: backend(kafka.bootstrap, instance=f"i{uuid4().hex[:8]}", **options),
+        second: backend(kafka.bootstrap, **options),
+    }
 
 
 async def _kill_and_start(node: Node) -> None:

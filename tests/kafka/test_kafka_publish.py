@@ -29,7 +29,7 @@ from bridge.errors import (
 from bridge.message import Message
 from tests.brokers.ports import held_port
 from tests.kafka.clients import consume, new_topic
-from tests.kafka.trouble import until
+from tests.trouble import until
 
 _number = count()
 

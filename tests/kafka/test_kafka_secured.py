@@ -25,7 +25,7 @@ from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.brokers.security import Security, token
 from tests.kafka.clients import allow, new_topic
-from tests.kafka.trouble import until
+from tests.trouble import until
 
 USER = "orders"
 PASSWORD = "of-order-7"  # noqa: S105 - of a broker of our own

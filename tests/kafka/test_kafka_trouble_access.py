@@ -26,7 +26,8 @@ from tests.brokers.security import Security
 from tests.conformance.conversation import refused
 from tests.kafka.bridged import backend, bridged
 from tests.kafka.clients import new_topic
-from tests.kafka.trouble import CLIENTS, accepted, back_to, held, probe, ready, taken, until
+from tests.kafka.trouble import CLIENTS
+from tests.trouble import accepted, back_to, held, probe, ready, taken, until
 
 USER = "orders"
 PASSWORD = "of-order-7"  # noqa: S105 - of a broker of our own

@@ -10,7 +10,8 @@ import pytest
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.conformance.conversation import Conversation, refused
-from tests.kafka.trouble import accepted, back_to, held, probe, ready, taken, with_both
+from tests.kafka.trouble import with_both
+from tests.trouble import accepted, back_to, held, probe, ready, taken
 
 POSTS = 20
 

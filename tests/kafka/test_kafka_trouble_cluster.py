@@ -12,7 +12,8 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.conformance.conversation import Conversation, refused
-from tests.kafka.trouble import Served, back_to, held, stored, taken, until, with_both
+from tests.kafka.trouble import Served, with_both
+from tests.trouble import back_to, held, stored, taken, until
 
 COPIES = 3
 _PREFERRED = 0

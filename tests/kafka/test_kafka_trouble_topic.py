@@ -10,7 +10,8 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from tests.conformance.conversation import refused
 from tests.kafka.bridged import backend, bridged
-from tests.kafka.trouble import CLIENTS, PATIENCE, accepted, back_to, held, stored, taken, until
+from tests.kafka.trouble import CLIENTS
+from tests.trouble import PATIENCE, accepted, back_to, held, stored, taken, until
 
 FEW = 2
 MORE = 6

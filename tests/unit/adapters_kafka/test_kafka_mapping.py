@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.kafka.foreign import KEY_MAX, ROOM
+from adapters.foreign import KEY_MAX, ROOM
 from adapters.kafka.mapping import DELAY_MAX, from_record, to_record
-from adapters.kafka.packing import INFLATED_MAX
+from adapters.packing import INFLATED_MAX
 from adapters.kafka.record import Headers, Outgoing, Record
 from bridge.message import FIELDS, LONG_MAX, Field, Message
 from bridge.wire import headers as wire

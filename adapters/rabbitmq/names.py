@@ -1,0 +1,107 @@
+"""Names of exchanges, queues and streams. Pure.
+
+| name | |
+|---|---|
+| `<d>` | topic exchange: everything that is published to the destination |
+| `<d>.log` | stream, bound to it with `#`: late groups, replay, the mirror |
+| `<d>.parts` | topic exchange bound to it with `#`; what none of its bindings takes goes on to `<d>.rest` |
+| `<d>.rest` | fanout exchange: bound to the partition 0 of every group |
+| `<d>.<g>.p<i>` | a group's quorum queue of one partition; a dot in `<g>` is `:`, so no two pairs share a name |
+| `<d>.<g>.n<i>` | what is known of that partition's deliveries: one message, the newest |
+"""
+
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+NAME_MAX: Final = 255
+"""Bytes of a name, and of a routing key."""
+TOKEN_MAX: Final = 200
+"""Bytes of a destination inside a routing key, beside nine digits and a partition."""
+RESERVED: Final = (".log", ".parts", ".rest")
+"""Endings that no destination may have: an exchange beside it is called so."""
+
+
+def log(destination: str) -> str:
+    """Return the stream of a destination."""
+    return fit(destination, ".log")
+
+
+def parts(destination: str) -> str:
+    """Return the exchange that knows partitions."""
+    return fit(destination, ".parts")
+
+
+def rest(destination: str) -> str:
+    """Return the exchange for routing keys that are no partition's."""
+    return fit(destination, ".rest")
+
+
+def queue(destination: str, group: str, partition: int) -> str:
+    """Return the queue of one partition of one group."""
+    return fit(_pair(destination, group), f".p{partition}")
+
+
+def note(destination: str, group: str, partition: int) -> str:
+    """Return the queue that holds what is known of that partition's deliveries."""
+    return fit(_pair(destination, group), f".n{partition}")
+
+
+def group(destination: str, group: str) -> str:
+    """Return the one name of a group: where its bridges meet, and what the book calls it."""
+    return fit(_pair(destination, group), "")
+
+
+def token(destination: str) -> str:
+    """Return the destination inside the routing key of a delayed message."""
+    return fit(destination, "", TOKEN_MAX)
+
+
+def routing_key(partition: int) -> str:
+    """Return what a message of that partition is published with."""
+    return f"p{partition}"
+
+
+def fit(name: str, suffix: str, most: int = NAME_MAX) -> str:
+    """Return both together, the name cut and hashed where they would be longer than AMQP's short strings."""
+    if len(name) + len(suffix) <= most:
+        return name + suffix
+    digest = blake2b(name.encode(), digest_size=8).hexdigest()
+    return f"{name[: most - len(suffix) - len(digest) - 1]}~{digest}{suffix}"
+
+
+def _pair(destination: str, group: str) -> str:
+    return f"{destination}.{group.replace('.', ':')}"
+
+
+class Own(NamedTuple):
+    """The bridge's own exchanges, queues and streams under one prefix."""
+
+    prefix: str
+
+    @property
+    def book(self) -> str:
+        """The stream of the catalogue of destinations and of the bridges' notes."""
+        return f"{self.prefix}book"
+
+    @property
+    def members(self) -> str:
+        """The direct exchange through which bridges of one group meet; a group's name is its routing key."""
+        return f"{self.prefix}members"
+
+    @property
+    def deliver(self) -> str:
+        """The exchange where a delayed message arrives when it is due."""
+        return f"{self.prefix}deliver"
+
+    @property
+    def lost(self) -> str:
+        """The exchange, and the queue on it, for due messages whose destination is gone."""
+        return f"{self.prefix}lost"
+
+    def level(self, digit: int) -> str:
+        """Return the exchange of one digit of a delay: `oms.d8` is the highest."""
+        return f"{self.prefix}d{digit}"
+
+    def rung(self, digit: int, value: int) -> str:
+        """Return the queue in which a message waits `value * 16**digit` ms."""
+        return f"{self.prefix}q{digit}.{value:x}"

@@ -1,0 +1,70 @@
+"""The URL of the RabbitMQ backend: `amqp://user:password@host:5672/vhost?partitions=8`, `amqps://` with TLS."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+
+class Security(NamedTuple):
+    """How the bridge shows who it is, and checks who the broker is."""
+
+    user: str = "guest"
+    password: str = "guest"  # noqa: S105 - RabbitMQ's own default, which it accepts from its own machine only
+    tls: bool = False
+    ca: Path | None = None
+    """PEM file of the authorities; None: those of this machine."""
+    certificate: Path | None = None
+    """PEM file of the bridge's own certificate, with `key`, where the broker asks for one."""
+    key: Path | None = None
+    external: bool = False
+    """Whether the certificate says who the bridge is (EXTERNAL), in place of a password."""
+
+    def __repr__(self) -> str:
+        """Without the password, wherever options are printed."""
+        return f"Security(tls={self.tls}, user={self.user})"
+
+
+class Existing(NamedTuple):
+    """What the operator says of one destination: names that exist already are used as they are, never changed."""
+
+    exchange: str | None = None
+    """Publish there in place of an exchange of the destination's name; groups are bound to it."""
+    routing_key: str | None = None
+    """What is published with, and what groups are bound with."""
+    queue: str | None = None
+    """Consume this queue as it is: every group of the destination shares it."""
+    log: bool | None = None
+    """Whether the destination keeps a log for groups that come late; None: as `Options.log` says."""
+
+
+class Options(NamedTuple):
+    """What a RabbitMQ backend is told. Times in milliseconds, sizes in bytes."""
+
+    servers: tuple[tuple[str, int], ...]
+    """Host and port of the nodes of one cluster: the first that answers is used."""
+    vhost: str = "/"
+    security: Security = Security()
+    partitions: int = 8
+    """Of a destination created from now on."""
+    create: bool = True
+    """Whether destinations are created on first use."""
+    log: bool = True
+    """Whether a new destination keeps a log, a stream, for groups that come late."""
+    log_bytes: int = 1 << 30
+    """How large that log grows before its oldest messages go."""
+    prefetch: int = 256
+    """Messages that are on their way to, or wait in, this bridge of one partition of one group."""
+    instance: str | None = None
+    """A name that stays the same over restarts of this bridge, and that no other bridge has."""
+    prefix: str = "oms."
+    """Of the names of the bridge's own exchanges, queues and streams: those that share it share those."""
+    heartbeat: int = 10_000
+    """Without a sign of life of the broker for so long (or up to twice as long), the connection is given up."""
+    destinations: Mapping[str, Existing] = {}
+    """What the file of `destinations=` says, by destination."""
+
+
+CONNECT_TIMEOUT: Final = 10_000
+"""Of a connection with everything that belongs to it: TCP, TLS, login."""
+REQUEST_TIMEOUT: Final = 10_000
+"""How long the broker may take to answer a declaration, or to confirm what the bridge writes for itself."""

@@ -1,0 +1,105 @@
+"""The RabbitMQ backend beside a native asynchronous program with pika, on a broker of this run's own."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.brokers.rabbitmq import own_rabbitmq
+
+from benchmarks import talk
+from benchmarks.lateness import lateness
+from benchmarks.launch import Process, bridge
+from benchmarks.load import Shot, fire, generator, sized, timed
+from benchmarks.measurement import Measurement, Round, Sample, Target
+from benchmarks.plan import Plan
+from benchmarks.rawh2 import pack
+from benchmarks.reader import acknowledge
+
+SERVER: Final = "granian"
+STREAMS: Final = 64
+NATIVE: Final = Path(__file__).with_name("native_amqp.py")
+SIZES: Final = {1: Target("ratio", "≥", 0.5), 100: Target("ratio", "≥", 0.7)}
+"""Messages of one request, and what the rate shall be of the native program's with as many in flight."""
+EFFORT: Final = {1: Target("figure", "≤", 0.15)}
+"""CPU seconds of the bridge for 1,000 messages."""
+READ: Final = Target("ratio", "≥", 0.6)
+LATE: Final = Target("figure", "≤", 100)
+EARLY: Final = Target("figure", "≥", 0)
+LONGER: Final = 3
+"""Times the length of other rounds: confirms come in larger lots once the broker is under load."""
+
+
+def measure(plan: Plan) -> Iterator[Measurement]:
+    """Yield the rows of RabbitMQ."""
+    with _broker() as url, bridge(SERVER, f"{url}?instance=bench") as figure:
+        for size, target in SIZES.items():
+            yield from _produced(plan, url, figure, size, target)
+        yield from _pushed(plan, url, figure)
+        yield from _delayed(plan, figure)
+
+
+@contextmanager
+def _broker() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as directory, own_rabbitmq(Path(directory) / "rabbitmq") as rabbit:
+        yield rabbit.url
+
+
+def _native(work: str, url: str, destination: str, number: int, at_once: int = 1) -> Sample:
+    command = [sys.executable, "-P", str(NATIVE), work, url, destination, str(number), str(at_once)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rate, cpu = map(float, said.split() or (0, 0))
+    return Sample(rate, cpu / (number or 1) * 1000)
+
+
+def _produced(plan: Plan, url: str, figure: Process, size: int, target: Target) -> Iterator[Measurement]:
+    destination = f"produced-{size}"
+    shot = talk.single(destination) if size == 1 else talk.batch(destination, size)
+    _join(figure, destination, "billing")
+    number = sized(figure, shot, STREAMS, plan.seconds * LONGER)
+    rounds = [
+        Round(
+            _native("produce", url, destination, number * size, STREAMS * size),
+            timed(figure, shot, number, STREAMS, each=size, produced=number * size),
+        )
+        for _ in range(plan.rounds)
+    ]
+    name = f"RabbitMQ, {'singles' if size == 1 else f'batches of {size}'}, {STREAMS} at once"
+    yield Measurement(name, "messages/s", "native program", rounds, target, generator())
+    effort = [Round(Sample(r.ceiling.cpu or 0), Sample(r.figure.cpu or 0)) for r in rounds]
+    yield Measurement(f"{name}: CPU", "s/1,000", "native program", effort, EFFORT.get(size), generator())
+
+
+def _pushed(plan: Plan, url: str, figure: Process) -> Iterator[Measurement]:
+    number = max(talk.BATCH, int(plan.seconds * 40_000) // talk.BATCH * talk.BATCH)
+    rounds = []
+    for turn in range(plan.rounds):
+        source = f"read-{turn}"
+        _join(figure, source, "billing")
+        _native("queues", url, source, 0)
+        talk.preload(figure.url, source, number + talk.BATCH)
+        rounds.append(Round(_native("consume", url, source, number), _push(figure, source, number)))
+    yield Measurement("RabbitMQ, push + ack", "messages/s", "native, an ack for each", rounds, READ, "own client")
+
+
+def _push(figure: Process, source: str, number: int) -> Sample:
+    path = talk.push_path(source, "billing", number, ack="true", credit=1000)
+    with figure.expecting(delivered=number, settled=number):
+        before = figure.cpu()
+        rate = acknowledge(figure.url, [pack(figure.url, "GET", path, [("accept", "multipart/mixed")])], number)
+        return Sample(rate, (figure.cpu() - before) / number * 1000)
+
+
+def _delayed(plan: Plan, figure: Process) -> Iterator[Measurement]:
+    late = [lateness(figure.url, f"delayed-{turn}") for turn in range(plan.rounds)]
+    for name, of, target in (("p99", lambda each: each.p99, LATE), ("least", lambda each: each.least, EARLY)):
+        rounds = [Round(Sample(100), Sample(of(each))) for each in late]
+        yield Measurement(f"RabbitMQ, lateness of a delay, {name}", "ms", "the target", rounds, target, "own client")
+
+
+def _join(figure: Process, destination: str, group: str) -> None:
+    """Have the group beforehand, as the native program has its queues when it is measured."""
+    fire(figure.url, Shot([talk.pull_path(destination, group, ack="false", waitmills=0)]), 1, 1)
