@@ -95,7 +95,7 @@ class Call:
         self._said = files.with_suffix(".said")
         self._given.write_bytes(given)
         self._printed.touch()
-        program = f"{runtime.java} {CLASSES[tool]} {shlex.join(arguments)}"
+        program = f"{runtime.call}{CLASSES[tool]} {shlex.join(arguments)}"
         streams = f"<{shlex.quote(str(self._given))} >{shlex.quote(str(self._printed))}"
         status = shlex.quote(str(self._status))
         # In the background, with a trap: a shell that waits for a program of its own would not hear a signal.

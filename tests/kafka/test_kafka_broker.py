@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.kafka import Kafka, logs_of_running
+from tests.brokers.broker import logs_of_running
+from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.kafka.clients import consume, copies, new_topic, produce
 
