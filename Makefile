@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
-# pytest's workers: two processes on two cores; the tests start their own servers on free ports
-JOBS   ?= 2
+# pytest's workers. Most of a test is waiting for brokers: two cores are idle half of the time with 2 workers
+JOBS   ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test lint format brokers bench soak check-constraints constraints clean

@@ -141,6 +141,20 @@ class Adapter(Protocol):
 
 
 @runtime_checkable
+class Deferring(Protocol):
+    """Optional power of a subscription: a delivery need not stay open while it waits for a long time."""
+
+    def defer(self, delivery: Delivery, until: int) -> asyncio.Future[None]:
+        """Put off what was fetched: it is settled, and comes again no earlier than `until`, ms since 1970.
+
+        It comes to this group alone, with the `attempts` it carries, behind others that came meanwhile. The future
+        is done when that is as durable as a message. It raises `BackendUnavailable`, a `Rejected`, or `OutcomeUnknown`:
+        the delivery is still open then, and with `OutcomeUnknown` may come again beside it.
+        """
+        ...
+
+
+@runtime_checkable
 class Partitioned(Protocol):
     """Optional power: destinations have partitions, and the engine chooses among them."""
 

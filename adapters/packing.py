@@ -43,6 +43,15 @@ def inflate(body: bytes) -> bytes | None:
     return b"".join(parts)
 
 
+def is_gzip(body: bytes) -> bool:
+    """Whether it is what somebody claims it to be, from beginning to end or as far as `INFLATED_MAX`."""
+    try:
+        inflate(body)
+    except NotGzip:
+        return False
+    return True
+
+
 def deflate(body: bytes) -> bytes:
     """Write gzip, the same bytes for the same body (no time stamp)."""
     return gzip.compress(body, compresslevel=_FAST, mtime=0)

@@ -1,4 +1,4 @@
-"""Reads the options of a backend's URL. No sentence repeats a value, nor a name: either may be a piece of a password."""
+"""Reads the options in a backend's URL. No sentence repeats a value or a name: either may be a piece of a password."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ class Grammar(NamedTuple):
             raise ValueError(f"{self.scheme}: {name}: {error}.") from None
 
 
-def number(least: int, most: int) -> Reader:
+def whole_number(least: int, most: int) -> Reader:
     """Return what reads a whole number."""
 
     def read(text: str) -> int:
@@ -84,28 +84,28 @@ def one_of(*words: str) -> Reader:
     return read
 
 
-def yes(text: str) -> bool:
+def switch(text: str) -> bool:
     """Read a switch."""
     if text in {"true", "false"}:
         return text == "true"
     raise ValueError("true or false is allowed")
 
 
-def name(text: str) -> str:
+def short_name(text: str) -> str:
     """Read a piece of the names of topics or queues."""
     if re.fullmatch(r"[A-Za-z0-9._-]{1,100}", text):
         return text
     raise ValueError("1 to 100 of A-Z a-z 0-9 . _ - are allowed, as in names of topics")
 
 
-def words(text: str) -> str:
+def printable(text: str) -> str:
     """Read free text."""
     if text and text.isprintable():
         return text
     raise ValueError("it is empty, or holds characters that cannot be printed")
 
 
-def file(text: str) -> Path:
+def readable(text: str) -> Path:
     """Read the path of a file that can be read."""
     try:
         path = Path(text)
@@ -116,10 +116,10 @@ def file(text: str) -> Path:
         raise ValueError(f"the file cannot be read ({reason})") from None
 
 
-def line(text: str) -> str:
+def password_in(text: str) -> str:
     """Read the path of a file with a password, and return the password."""
     try:
-        held = file(text).read_text("utf-8").strip()
+        held = readable(text).read_text("utf-8").strip()
     except UnicodeDecodeError:
         held = ""
     if not held or len(held.splitlines()) > 1:

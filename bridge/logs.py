@@ -11,6 +11,7 @@ _TRACE_MAX: Final = 8000
 _NUMBER_MAX: Final = 2**63
 _LEAST: Final = {
     "hpack": logging.INFO,  # at debug each header field it reads, the client's credentials among them
+    "pika": logging.CRITICAL,  # what it warns of, the adapter says in one line
     "kafka": logging.WARNING,  # at info every partition that it looks at
     "kafka.coordinator": logging.ERROR,  # warns of coordinators that are well
     "kafka.net.sasl": logging.ERROR,  # warns at each login without TLS; the bridge does so once

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests import launch
-from tests.brokers import kafka
-from tests.brokers.fixtures import kafka_at_hand, kafka_servers
+from tests.brokers import broker
+from tests.brokers.fixtures import kafka_at_hand, kafka_servers, rabbitmq_at_hand, rabbitmq_url
 
-__all__ = ["kafka_at_hand", "kafka_servers"]
+__all__ = ["kafka_at_hand", "kafka_servers", "rabbitmq_at_hand", "rabbitmq_url"]
 
 _BLACK_BOX = Path(__file__).parent / "conformance"
 """It is also used without this file, and so shows the logs itself."""
@@ -20,5 +20,5 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Show the logs."""
     report = yield
     if report.failed and _BLACK_BOX not in item.path.parents:
-        report.sections += [*launch.logs_of_running(), *kafka.logs_of_running()]
+        report.sections += [*launch.logs_of_running(), *broker.logs_of_running()]
     return report

@@ -15,11 +15,8 @@ deliveryCount is counted, never written. Any other header is a native producer's
 from collections.abc import Mapping
 from typing import Final
 
-from bridge.message import FIELDS, Message
-
-FIELD_PREFIX: Final = "oms_h_"
-PROPERTY_PREFIX: Final = "oms_p_"
-INTERNAL_PREFIX: Final = "oms_d_"
+from adapters.fields import FIELD_PREFIX, PLACES
+from bridge.message import FIELDS
 
 COMPRESSION: Final = "oms_h_compression"
 """The value is compressed so, as its producer says."""
@@ -40,9 +37,6 @@ _ELSEWHERE: Final = frozenset(
 """Fields that no header is written for, or not always."""
 _NOT_READ: Final = frozenset({"destination", "partition", "compression", "deliveryCount"})
 """Fields that the record itself, or the bridge, knows better: such a header is like any other of a native producer."""
-
-PLACES: Final[Mapping[str, int]] = {name: place for place, name in enumerate(Message._fields)}
-"""Where each attribute stands in a `Message`."""
 
 TEXTS: Final = (
     *(

@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
 from adapters.kafka.options import Client, Compression, Mechanism, Options, Security
-from adapters.url import Grammar, Reader, file, line, name, number, one_of, words, yes
+from adapters.url import Grammar, Reader, one_of, password_in, printable, readable, short_name, switch, whole_number
 
 _log = logging.getLogger(__name__)
 
@@ -29,30 +29,30 @@ def _endpoint(text: str) -> str:
 
 
 _SECURITY: Final[Mapping[str, Reader]] = {
-    "tls": yes,
-    "ca": file,
-    "certificate": file,
-    "key": file,
+    "tls": switch,
+    "ca": readable,
+    "certificate": readable,
+    "key": readable,
     "mechanism": one_of(*get_args(Mechanism)),
-    "user": words,
-    "password": words,
-    "password_file": line,
-    "token_file": file,
+    "user": printable,
+    "password": printable,
+    "password_file": password_in,
+    "token_file": readable,
     "token_url": _endpoint,
-    "scope": words,
+    "scope": printable,
 }
 _OTHERS: Final[Mapping[str, Reader]] = {
     "client": one_of(*get_args(Client)),
-    "partitions": number(1, 10_000),
-    "replication": number(1, 100),
-    "create": yes,
+    "partitions": whole_number(1, 10_000),
+    "replication": whole_number(1, 100),
+    "create": switch,
     "compression": one_of(*get_args(Compression)),
-    "lanes": yes,
-    "hold": number(0, 3_600_000),
-    "strict_delay": yes,
-    "instance": name,
-    "session": number(1_000, 1_800_000),
-    "prefix": name,
+    "lanes": switch,
+    "hold": whole_number(0, 3_600_000),
+    "strict_delay": switch,
+    "instance": short_name,
+    "session": whole_number(1_000, 1_800_000),
+    "prefix": short_name,
 }
 _READERS: Final = {**_SECURITY, **_OTHERS}
 _GRAMMAR: Final = Grammar(_SCHEME, _READERS)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -47,9 +47,9 @@ class RabbitMQAdapter:
         self._publisher = Publisher(options, self._publishing)
         self._book = Book(options, self._consuming, self._publisher)
         self._destinations = Destinations(options, self._consuming, self._book)
-        self._groups = Groups(options, self._consuming, self._publisher, self._book, self._destinations)
+        self._groups = Groups(self._publishing, self._consuming, self._publisher, self._book, self._destinations)
         self._delays = Delays(options, self._consuming, self._publisher, self._destinations)
-        self._inbox = Inbox(options, self._consuming, self._publisher)
+        self._inbox = Inbox(options, self._consuming, self._publishing, self._publisher)
         self._publisher.gone = self._destinations.forget
         self._subscriptions: list[RabbitMQSubscription] = []
 
@@ -71,7 +71,9 @@ class RabbitMQAdapter:
             return self._delays.publish(message, properties, body)
         exchange, key = self._destinations.route(message)
         return self._publisher.send(
-            Outgoing(exchange, key, properties, body), confirmed=message.qos != _AT_MOST_ONCE
+            Outgoing(exchange, key, properties, body),
+            confirmed=message.qos != _AT_MOST_ONCE,
+            stored=Stored(message.partition, None),
         )
 
     async def partitions(self, destination: str) -> int:
@@ -82,14 +84,14 @@ class RabbitMQAdapter:
         self, source: str, group: str, revoked: Revoked, *, latest: bool = False
     ) -> RabbitMQSubscription:
         """Consume the queues of the group."""
-        sources = partial(self._groups.sources, source, group, latest=latest)
-        partitions = await self._destinations.partitions(source)
-
-        def membership(changed: Callable[[frozenset[int]], None]) -> Membership:
-            return Membership(self._inbox, names.group(source, group), partitions, changed)
-
         subscription = RabbitMQSubscription(
-            source, sources, revoked, self._consuming, self._publisher, membership, self._options.prefetch
+            source,
+            partial(self._groups.sources, source, group, latest=latest),
+            revoked,
+            consuming=self._consuming,
+            publisher=self._publisher,
+            make_membership=partial(Membership, self._inbox, names.group(source, group)),
+            prefetch=self._options.prefetch,
         )
         await subscription.join()
         self._subscriptions = [other for other in self._subscriptions if not other.closed]
@@ -109,13 +111,21 @@ class RabbitMQAdapter:
         total: Counter[str] = Counter()
         for subscription in self._subscriptions:
             total.update(subscription.gauges())
+        total.update(self._delays.gauges())
         return total
 
     async def close(self) -> None:
         """Flush what was accepted, let go of every connection."""
         await self._inbox.close()
         await self._delays.close()
+        await self._groups.close()
+        await self._destinations.close()
         await self._book.close()
         await self._publisher.close()
         await self._consuming.close()
         await self._publishing.close()
+
+    def _gone(self, exchange: str) -> None:
+        """An exchange has turned out not to be there."""
+        self._destinations.forget(exchange)
+        self._delays.forget(exchange)

@@ -1,7 +1,6 @@
 """One channel of pika's as something to await."""
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -13,8 +12,6 @@ from adapters.rabbitmq.outcomes import of_channel
 from bridge.errors import BackendUnavailable, BridgeError
 
 _PATIENCE: Final = REQUEST_TIMEOUT / 1000
-
-Ended = Callable[[BaseException], None]
 
 
 class Channel:

@@ -5,19 +5,22 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pika
-from pika.adapters.asyncio_connection import AsyncioConnection
-from pika.adapters.utils.connection_workflow import AMQPConnectorException
+from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.channel import Channel
-from adapters.rabbitmq.options import CONNECT_TIMEOUT, REQUEST_TIMEOUT, Options
-from adapters.rabbitmq.outcomes import of_connection
+from adapters.rabbitmq.connection import Connection, connect
+from adapters.rabbitmq.options import REQUEST_TIMEOUT, Options
+from adapters.rabbitmq.outcomes import closing, of_connection
 from bridge.errors import BackendUnavailable
 
 _PAUSES: Final = (0.1, 5.0)
 """Seconds between attempts to come back: the first pause and the longest, each doubled from the one before."""
+_GOODBYE: Final = 3.0
+"""Seconds for an orderly end; a broker that has an alarm, or hangs, does not read that it is asked for."""
 _log = logging.getLogger("bridge.rabbitmq")
 
 Version = tuple[int, int, int]
@@ -33,11 +36,10 @@ class Link:
     def __init__(self, options: Options, purpose: str) -> None:
         self._options = options
         self._purpose = purpose
-        self._connection: AsyncioConnection | None = None
+        self._connection: Connection | None = None
         self._failure: BackendUnavailable = BackendUnavailable("RabbitMQ: there is no connection yet.")
         self._coming_back: asyncio.Task[None] | None = None
         self._closing = False
-        self._lost: asyncio.Future[None] | None = None
         self.came: list[Callable[[], None]] = []
         self.gone: list[Callable[[BackendUnavailable], None]] = []
         self.version: Version = (0, 0, 0)
@@ -48,7 +50,7 @@ class Link:
     @property
     def up(self) -> bool:
         """Whether there is a connection."""
-        return self._connection is not None
+        return self._connection is not None and self._connection.is_open
 
     @property
     def failure(self) -> BackendUnavailable:
@@ -58,26 +60,31 @@ class Link:
     async def start(self) -> None:
         """Connect for the first time. Raises `BackendUnavailable`; may be called again then."""
         if self._connection is None:
+            if self._coming_back is not None:
+                raise BackendUnavailable(self._failure.detail)
             await self._connect()
 
     async def channel(self) -> Channel:
         """Open a channel. Raises `BackendUnavailable`."""
         connection = self._connection
-        if connection is None:
+        if connection is None or not connection.is_open:
             raise BackendUnavailable(self._failure.detail)
-        opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        lost = self._lost
-        assert lost is not None
+        opened: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
         try:
-            connection.channel(on_open_callback=lambda raw: opened.done() or opened.set_result(Channel(raw)))
+            connection.channel(on_open_callback=partial(_opened, opened))
         except pika.exceptions.AMQPError as error:
             raise of_connection(error) from error
-        await asyncio.wait((opened, lost), timeout=REQUEST_TIMEOUT / 1000, return_when=asyncio.FIRST_COMPLETED)
-        if not opened.done():
-            opened.cancel()
-            raise BackendUnavailable(self._failure.detail if lost.done() else "RabbitMQ does not answer.")
-        channel: Channel = opened.result()
-        return channel
+        await asyncio.wait(
+            (opened, connection.lost), timeout=REQUEST_TIMEOUT / 1000, return_when=asyncio.FIRST_COMPLETED
+        )
+        if opened.done():
+            return opened.result()
+        opened.cancel()
+        raise BackendUnavailable(
+            self._failure.detail
+            if connection.lost.done()
+            else "RabbitMQ does not answer, or is closing the connection."
+        )
 
     async def close(self) -> None:
         """Close it, and let it not come back. Idempotent."""
@@ -85,42 +92,36 @@ class Link:
         if self._coming_back is not None:
             self._coming_back.cancel()
             await asyncio.wait((self._coming_back,))
-        connection, lost = self._connection, self._lost
-        if connection is not None and lost is not None:
-            if connection.is_open:
-                connection.close()
-            await asyncio.wait((lost,), timeout=REQUEST_TIMEOUT / 1000)
+        connection = self._connection
+        if connection is None:
+            return
+        if connection.is_open:
+            connection.close()
+        await asyncio.wait((connection.lost,), timeout=_GOODBYE)
+        if not connection.lost.done():
+            connection.abort()
+            await asyncio.wait((connection.lost,))
 
     async def _connect(self) -> None:
-        done: asyncio.Future[AsyncioConnection] = asyncio.get_running_loop().create_future()
-
-        def on_done(result: object) -> None:
-            if done.done():
-                if isinstance(result, AsyncioConnection):
-                    result.close()
-            elif isinstance(result, AsyncioConnection):
-                done.set_result(result)
+        """Try one server after the other. Raises `BackendUnavailable`: why the last one was not to be had."""
+        context = self._context() if self._options.security.tls else None
+        for host, port in self._options.servers:
+            try:
+                connection = await connect(self._parameters(host, port), context)
+            except (AMQPError, OSError, TimeoutError) as error:
+                self._failure = of_connection(error, f"{host}:{port}")
+                self._failure.__cause__ = error
             else:
-                done.set_exception(_innermost(result))
+                if self._closing:
+                    connection.abort()
+                    await asyncio.wait((connection.lost,))
+                    raise closing()
+                self._connected(connection)
+                return
+        raise BackendUnavailable(self._failure.detail) from self._failure.__cause__
 
-        try:
-            workflow = AsyncioConnection.create_connection(self._parameters(), on_done=on_done)
-        except OSError as error:  # a certificate that cannot be read
-            self._failure = of_connection(error)
-            raise self._failure from error
-        try:
-            connection = await done
-        except asyncio.CancelledError:
-            workflow.abort()
-            raise
-        except Exception as error:
-            self._failure = of_connection(error)
-            raise BackendUnavailable(self._failure.detail) from error
-        self._connected(connection)
-
-    def _connected(self, connection: AsyncioConnection) -> None:
+    def _connected(self, connection: Connection) -> None:
         self._connection = connection
-        self._lost = asyncio.get_running_loop().create_future()
         self.blocked = None
         self.version = read_version(str((connection.server_properties or {}).get("version", "")))
         connection.add_on_close_callback(self._on_close)
@@ -129,12 +130,10 @@ class Link:
         for listener in self.came:
             listener()
 
-    def _on_close(self, _connection: AsyncioConnection, reason: BaseException) -> None:
+    def _on_close(self, _connection: Connection, reason: BaseException) -> None:
         self._connection = None
         self.blocked = None
         self._failure = of_connection(reason)
-        if self._lost is not None:
-            self._lost.set_result(None)
         for listener in self.gone:
             listener(self._failure)
         if not self._closing:
@@ -154,35 +153,44 @@ class Link:
                 _log.warning("RabbitMQ is back.", extra={"connection": self._purpose})
                 return
 
-    def _on_blocked(self, _connection: AsyncioConnection, frame: Any) -> None:  # noqa: ANN401 - a frame of pika's
+    def _on_blocked(self, _connection: Connection, frame: Any) -> None:  # noqa: ANN401 - a frame of pika's
         self.blocked = str(frame.method.reason)
         _log.warning("RabbitMQ takes no messages: %s", self.blocked, extra={"connection": self._purpose})
 
-    def _on_unblocked(self, _connection: AsyncioConnection, _frame: object) -> None:
+    def _on_unblocked(self, _connection: Connection, _frame: object) -> None:
         self.blocked = None
         _log.warning("RabbitMQ takes messages again.", extra={"connection": self._purpose})
 
-    def _parameters(self) -> list[pika.ConnectionParameters]:
-        options, security = self._options, self._options.security
-        context = _context(options) if security.tls else None
-        return [
-            pika.ConnectionParameters(
-                host=host,
-                port=port,
-                virtual_host=options.vhost,
-                credentials=(
-                    pika.credentials.ExternalCredentials()
-                    if security.external
-                    else pika.PlainCredentials(security.user, security.password)
-                ),
-                heartbeat=options.heartbeat // 1000,
-                ssl_options=None if context is None else pika.SSLOptions(context, host),
-                socket_timeout=CONNECT_TIMEOUT / 1000,
-                stack_timeout=CONNECT_TIMEOUT / 1000,
-                client_properties={"connection_name": f"openmessaging-bridge {self._purpose}"},
+    def _parameters(self, host: str, port: int) -> pika.ConnectionParameters:
+        security = self._options.security
+        return pika.ConnectionParameters(
+            host=host,
+            port=port,
+            virtual_host=self._options.vhost,
+            credentials=(
+                pika.credentials.ExternalCredentials()
+                if security.external
+                else pika.PlainCredentials(security.user, security.password)
+            ),
+            heartbeat=max(1, self._options.heartbeat // 1000),
+            client_properties={"connection_name": f"openmessaging-bridge {self._purpose}"},
+        )
+
+    def _context(self) -> ssl.SSLContext:
+        """Read the files anew each time: certificates are renewed while the bridge runs."""
+        security = self._options.security
+        try:
+            context = ssl.create_default_context(cafile=security.ca)
+            if security.certificate is not None:
+                context.load_cert_chain(security.certificate, security.key)
+        except OSError as error:
+            reason = (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or str(error)
+            self._failure = BackendUnavailable(
+                f"RabbitMQ: a file of ca=, certificate= or key= is of no use ({reason})."
             )
-            for host, port in options.servers
-        ]
+            raise BackendUnavailable(self._failure.detail) from error
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        return context
 
 
 def read_version(text: str) -> Version:
@@ -192,20 +200,8 @@ def read_version(text: str) -> Version:
     return major, minor, patch
 
 
-def _context(options: Options) -> ssl.SSLContext:
-    security = options.security
-    context = ssl.create_default_context(cafile=security.ca)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if security.certificate is not None:
-        context.load_cert_chain(security.certificate, security.key)
-    return context
-
-
-def _innermost(error: Any) -> BaseException:  # noqa: ANN401 - pika's exceptions within exceptions
-    """Return what pika has wrapped: the workflow's last failure, and of that the phase's."""
-    while isinstance(error, AMQPConnectorException):
-        inner = getattr(error, "exception", None) or (getattr(error, "exceptions", None) or (None,))[-1]
-        if inner is None:
-            break
-        error = inner
-    return error if isinstance(error, BaseException) else RuntimeError(str(error))
+def _opened(opened: "asyncio.Future[Channel]", raw: Any) -> None:  # noqa: ANN401 - a channel of pika's
+    if opened.done():  # nobody waits for it any more
+        raw.close()
+    else:
+        opened.set_result(Channel(raw))

@@ -8,6 +8,8 @@
 | `<d>.rest` | fanout exchange: bound to the partition 0 of every group |
 | `<d>.<g>.p<i>` | a group's quorum queue of one partition; a dot in `<g>` is `:`, so no two pairs share a name |
 | `<d>.<g>.n<i>` | what is known of that partition's deliveries: one message, the newest |
+| `<d>.<g>.h<i>` | what the log held of that partition when the group came late; gone once it is read |
+| `<d>.<g>.setup` | exclusive: there while a bridge sets the group up |
 """
 
 from hashlib import blake2b
@@ -44,6 +46,16 @@ def queue(destination: str, group: str, partition: int) -> str:
 def note(destination: str, group: str, partition: int) -> str:
     """Return the queue that holds what is known of that partition's deliveries."""
     return fit(_pair(destination, group), f".n{partition}")
+
+
+def history(destination: str, group: str, partition: int) -> str:
+    """Return the queue with what the log held of that partition when the group came late."""
+    return fit(_pair(destination, group), f".h{partition}")
+
+
+def setup(destination: str, group: str) -> str:
+    """Return the queue that only the bridge has which sets the group up."""
+    return fit(_pair(destination, group), ".setup")
 
 
 def group(destination: str, group: str) -> str:
@@ -105,3 +117,8 @@ class Own(NamedTuple):
     def rung(self, digit: int, value: int) -> str:
         """Return the queue in which a message waits `value * 16**digit` ms."""
         return f"{self.prefix}q{digit}.{value:x}"
+
+    def turn(self, exchange: str, routing_key: str) -> str:
+        """Return the queue from which due messages go on to an exchange that existed already."""
+        digest = blake2b(f"{exchange}\0{routing_key}".encode(), digest_size=8).hexdigest()
+        return f"{self.prefix}turn.{digest}"

@@ -59,7 +59,7 @@ class Options(NamedTuple):
     prefix: str = "oms."
     """Of the names of the bridge's own exchanges, queues and streams: those that share it share those."""
     heartbeat: int = 10_000
-    """Without a sign of life of the broker for so long (or up to twice as long), the connection is given up."""
+    """Without a sign of life of the broker for so long and 5 s more, or up to twice that, a connection is given up."""
     destinations: Mapping[str, Existing] = {}
     """What the file of `destinations=` says, by destination."""
 

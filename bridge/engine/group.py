@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Final
 
-from adapters.base import Delivery, Outcome, Subscription
+from adapters.base import Deferring, Delivery, Outcome, Subscription
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
 from bridge.engine.feed import Feed
@@ -22,6 +22,8 @@ from bridge.errors import BridgeError, LeaseEnded, OutcomeUnknown
 
 _RETRY_BURY: Final = 5_000
 """Milliseconds before a dead letter that could not be written is tried again."""
+_LONG: Final = 30_000
+"""Milliseconds beyond which a message that was given back does not wait in the window, if the backend lets it wait."""
 _WALL_CHECK: Final = 10_000
 """Milliseconds after which the wall clock is looked at again: it may have been set."""
 _REFILLS: Final = 8
@@ -51,6 +53,7 @@ class Group:
         self.consumers = 0
         """Standing consumers: streams and callbacks."""
         self._subscription = subscription
+        self._defer = subscription.defer if isinstance(subscription, Deferring) else None
         self._clock = clock
         self._policy = policy
         self._counters = counters
@@ -63,14 +66,14 @@ class Group:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._handed_out: list[Delivery] = []
-        self._burials: set[asyncio.Task[None]] = set()
+        self._departures: set[asyncio.Task[None]] = set()
         self._closed = False
         self._feed.fill()
 
     @property
     def idle(self) -> bool:
-        """Whether nobody consumes, waits, holds a lease, is being buried, or sits out the pause after a nack."""
-        busy = self.consumers or self._waiters or self.window.leases or self._burials or self.window.paused
+        """Whether nobody consumes, waits, holds a lease, is leaving, or sits out the pause after a nack."""
+        busy = self.consumers or self._waiters or self.window.leases or self._departures or self.window.paused
         return not busy
 
     async def lease(self, want: Want) -> Entry | None:
@@ -132,8 +135,16 @@ class Group:
             raise
 
     def release(self, entry: Entry, delay: int) -> None:
-        """Give a leased entry back, to be delivered again after `delay` ms."""
-        self.window.release(entry, self._clock.mono(), delay)
+        """Give a leased entry back, to be delivered again after `delay` ms.
+
+        For a long time it goes to the backend, if that can keep it; one with a key stays: the next ones wait for it.
+        """
+        if self._defer is not None and delay > _LONG and entry.lane is None:
+            self.window.send_off(entry)
+            future = self._defer(entry.delivery._replace(attempts=entry.attempts), self._clock.wall() + delay)
+            self._depart(self._put_off_for_long(entry, self._clock.mono() + delay, future))
+        else:
+            self.window.release(entry, self._clock.mono(), delay)
         self._counters.nacked += 1
         self._moved()
 
@@ -188,8 +199,8 @@ class Group:
         if self._timer is not None:
             self._timer.cancel()
         self._feed.close()
-        while self._burials:
-            await asyncio.wait(self._burials)
+        while self._departures:
+            await asyncio.wait(self._departures)
         self._tell_handed_out()
         back = self.window.surrender()
         try:
@@ -294,9 +305,12 @@ class Group:
             self._subscription.settle(window.expired, Outcome.SETTLED).add_done_callback(_retrieve)
             window.expired = []
         while window.dead:
-            task = self._loop.create_task(self._bury_one(window.bury()))
-            self._burials.add(task)
-            task.add_done_callback(self._burials.discard)
+            self._depart(self._bury_one(window.bury()))
+
+    def _depart(self, leaving: Coroutine[object, object, None]) -> None:
+        task = self._loop.create_task(leaving)
+        self._departures.add(task)
+        task.add_done_callback(self._departures.discard)
 
     async def _bury_one(self, entry: Entry) -> None:
         """The original is settled only after the dead-letter write is confirmed; until then its key waits."""
@@ -305,12 +319,23 @@ class Group:
             await self._confirmed(self._subscription.settle([entry.delivery], Outcome.SETTLED))
         except BridgeError:
             self._counters.dead_letter_failures += 1
-            self.window.not_buried(entry, self._clock.mono() + _RETRY_BURY)
+            self.window.stays(entry, self._clock.mono() + _RETRY_BURY)
             self._arm()
             return
         self._counters.dead_letters += 1
-        self.window.buried(entry)
+        self.window.left(entry)
         self._moved()
+
+    async def _put_off_for_long(self, entry: Entry, until: int, future: asyncio.Future[None]) -> None:
+        """Where the backend fails to keep it, the window does; then it may come twice."""
+        try:
+            await self._confirmed(future)
+        except BridgeError:
+            self.window.stays(entry, until)
+            self._arm()
+        else:
+            self.window.left(entry)
+            self._moved()
 
     def _arm(self) -> None:
         """Set the one timer to the next moment at which the window changes by itself."""

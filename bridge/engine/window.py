@@ -2,7 +2,7 @@
 
 A pure state machine. Times come in: `mono` for leases and pauses, `wall` for due and expiry times, both in ms.
 An entry is in exactly one place: waiting to be due, queued behind its key, ready, leased, held back after a nack,
-or on its way to the dead-letter destination.
+or leaving: on its way to the dead-letter destination, or back to the backend for a long time.
 """
 
 from collections import deque
@@ -90,7 +90,7 @@ class Window:
         self._ready: list[tuple[int, int, Entry]] = []
         self._lanes: dict[Lane, deque[Entry] | None] = {}
         self._paused: dict[int, Entry] = {}
-        self._burying: set[Entry] = set()
+        self._leaving: set[Entry] = set()
         self._timers: list[tuple[int, int]] = []
         self._fates = bytearray()
         self._fates_from = 0
@@ -183,21 +183,26 @@ class Window:
         self._start(entry, self._paused, until, _ENDED)
 
     def bury(self) -> Entry:
-        """Take one that was delivered too often; its key waits until `buried` or `not_buried` is called."""
+        """Take one that was delivered too often; its key waits until `left` or `stays` is called."""
         entry = self.dead.pop()
-        self._burying.add(entry)
+        self._leaving.add(entry)
         return entry
 
-    def buried(self, entry: Entry) -> None:
-        """Forget an entry whose dead letter is written, unless its partition has gone meanwhile."""
-        if entry in self._burying:
-            self._burying.remove(entry)
+    def send_off(self, entry: Entry) -> None:
+        """End a lease as not acknowledged; where the entry goes from here, `left` or `stays` tells."""
+        self._end_lease(entry)
+        self._leaving.add(entry)
+
+    def left(self, entry: Entry) -> None:
+        """Forget an entry that is where it was to go, unless its partition has gone meanwhile."""
+        if entry in self._leaving:
+            self._leaving.remove(entry)
             self.close(entry)
 
-    def not_buried(self, entry: Entry, until: int) -> None:
-        """Keep an entry back until its dead letter is tried again, unless its partition has gone meanwhile."""
-        if entry in self._burying:
-            self._burying.remove(entry)
+    def stays(self, entry: Entry, until: int) -> None:
+        """Keep an entry back that could not leave until then (mono), unless its partition has gone meanwhile."""
+        if entry in self._leaving:
+            self._leaving.remove(entry)
             self.hold(entry, until)
 
     def close(self, entry: Entry) -> None:
@@ -272,10 +277,10 @@ class Window:
             gone += self._lanes.pop(lane) or ()
         for number in [n for n, e in self._paused.items() if e.delivery.partition in partitions]:
             gone.append(self._paused.pop(number))
-        for entries in (self.dead, self._burying):
+        for entries in (self.dead, self._leaving):
             gone += [e for e in entries if e.delivery.partition in partitions]
         self.dead[:] = [e for e in self.dead if e.delivery.partition not in partitions]
-        self._burying.difference_update(gone)
+        self._leaving.difference_update(gone)
         leased = [e for e in self.leases.values() if e.delivery.partition in partitions]
         for entry in leased:
             self._end_lease(entry)

@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.brokers.jars import Missing
+from tests.brokers.cache import Missing
 from tests.brokers.provide import advice, kafka_runtime
 
 try:

@@ -43,6 +43,12 @@ class Container:
         """Whether it still runs."""
         return self.pid != 0
 
+    def beside(self, script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        """Run another script in the same place, in a folder, and wait for its end."""
+        name = self._container.get_wrapped_container().id
+        command = ["docker", "exec", "--workdir", str(folder), name, "sh", "-c", script]
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
     def send(self, number: int) -> None:
         """Send a signal and do not wait."""
         if self.alive:

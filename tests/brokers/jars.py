@@ -1,35 +1,19 @@
 """Kafka's jars and an archive of their loaded classes, in a cache outside the repository; filled once per machine."""
 
-import fcntl
 import hashlib
-import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.brokers.cache import CACHE, Missing
+
 _POM: Final = Path(__file__).with_name("pom.xml")
 _TEXT: Final = _POM.read_text("utf-8")
-_CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openmessaging-bridge"
 VERSION: Final = "".join(re.findall(r"<kafka\.version>(.+)</kafka\.version>", _TEXT))
-HOME: Final = _CACHE / f"kafka-{VERSION}-{hashlib.sha256(_TEXT.encode()).hexdigest()[:8]}"
+HOME: Final = CACHE / f"kafka-{VERSION}-{hashlib.sha256(_TEXT.encode()).hexdigest()[:8]}"
 """Named after all of pom.xml: another jar beside the same Kafka makes another folder."""
-
-
-class Missing(Exception):
-    """No broker can be had here; the sentence says what lacks."""
-
-
-@contextmanager
-def filling() -> Iterator[None]:
-    """Let one process at a time fill the cache; the others wait, and then find it full."""
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    with (_CACHE / "kafka.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def classpath() -> str:
@@ -51,7 +35,7 @@ def _fetch() -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise Missing("Maven, which fetches Kafka's jars, is not installed")
-    partial = _CACHE / "kafka.partial"
+    partial = CACHE / "kafka.partial"
     shutil.rmtree(partial, ignore_errors=True)
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
     command = [maven, "--batch-mode", "--quiet", "--file", str(_POM), *goal]

@@ -1,35 +1,25 @@
-"""One node of a Kafka: a broker and a controller in one process, with its data and its log."""
+"""One node of a broker: a process with its data and its log."""
 
-import shlex
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.brokers.runtime import Run, Runtime
+from tests.brokers.runtime import Run
 
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
-_READY: Final = b"Kafka Server started"  # logged once the controller has let the broker serve
 
 
 class Node:
     """Stopped, killed and started again by itself; its data stays."""
 
-    def __init__(
-        self, runtime: Runtime, data: Path, cluster: str, properties: Mapping[str, str], credentials: list[str]
-    ) -> None:
-        """Write its configuration beside `data`, the folder that it will make for its data."""
-        file = data.with_suffix(".properties")
-        settings = {**properties, "log.dirs": str(data)}
-        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), "utf-8")
-        arguments = shlex.join(["format", f"--cluster-id={cluster}", f"--config={file}", *credentials])
-        self._script = (
-            f"[ -e {shlex.quote(str(data))}/meta.properties ] || {runtime.java} kafka.tools.StorageTool {arguments}"
-            f" && exec {runtime.java} kafka.Kafka {shlex.quote(str(file))}"
-        )
-        self._runtime = runtime
+    def __init__(self, run: Callable[[str, Path], Run], script: str, data: Path, ready: bytes) -> None:
+        """`script` starts it; it keeps all in `data` and its log beside that, in which `ready` says that it serves."""
+        self._launch = run
+        self._script = script
+        self._ready = ready
         self._run: Run | None = None
         self._seen = 0
         self.data = data
@@ -48,7 +38,7 @@ class Node:
         return self.log_file.read_text("utf-8", "backslashreplace")
 
     def start(self) -> None:
-        """Start it and wait until it serves. In a cluster that needs a majority of the nodes: `Kafka.start`."""
+        """Start it and wait until it serves. In a cluster that needs a majority of the nodes: `Broker.start`."""
         self.launch()
         self.wait_until_ready()
 
@@ -71,7 +61,7 @@ class Node:
         """Start it and do not wait."""
         assert self._run is None, "this node is running"
         self._seen = self.log_file.stat().st_size
-        self._run = self._runtime.run(self._script, self.log_file)
+        self._run = self._launch(self._script, self.log_file)
 
     def wait_until_ready(self) -> None:
         """Wait until it serves; AssertionError with its log if it ends or that takes too long."""
@@ -80,10 +70,17 @@ class Node:
         while time.monotonic() < deadline and self._run.alive:
             with self.log_file.open("rb") as log:
                 log.seek(self._seen)
-                if _READY in log.read():
+                if self._ready in log.read():
                     return
             time.sleep(0.05)
         raise AssertionError(f"{self.data} did not become ready.\n{self.log}")
+
+    def beside(self, script: str) -> str:
+        """Return what a shell script prints where this node runs; AssertionError with what it said if it fails."""
+        assert self._run is not None, "this node is not running"
+        done = self._run.beside(script, self.data.parent)
+        assert not done.returncode, f"{script}\n{done.stdout}{done.stderr}"
+        return done.stdout
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal and do not wait, or do nothing if it is not running."""

@@ -32,6 +32,13 @@ class Process:
         """Whether it still runs."""
         return self._guard.poll() is None
 
+    def beside(self, script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        """Run another script in the same place, in a folder, and wait for its end."""
+        command = ["sh", "-c", script]
+        return subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+
     def send(self, number: int) -> None:
         """Send a signal and do not wait."""
         with contextlib.suppress(ProcessLookupError):  # it has just ended by itself

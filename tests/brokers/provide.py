@@ -1,24 +1,30 @@
-"""Finds a broker for a test: one that is given, else Docker, else processes of this machine's Java."""
+"""Finds a broker for a test: one that is given, else Docker, else processes of this machine."""
 
 import functools
 import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Never
 
 import pytest
 
-from tests.brokers import jars
+from tests.brokers import jars, packages
+from tests.brokers.cache import Missing, filling
 from tests.brokers.container import Container, image_at_hand
-from tests.brokers.jars import Missing
 from tests.brokers.kafka import Kafka
 from tests.brokers.process import Process
+from tests.brokers.rabbitmq import RabbitMQ
 from tests.brokers.runtime import Runtime
 from tests.brokers.security import Security
 
 _IMAGE: Final = f"apache/kafka:{jars.VERSION}"
+_RABBITMQ_IMAGE: Final = "rabbitmq:4.0"
+_PACKAGED: Final = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+"""Of Debian and its like. What their PATH leads to wants to be root, and to become another user."""
+_NONE: Final[Mapping[str, str]] = {}
 _LOGGING: Final = Path(__file__).with_name("log4j2.xml")
 _OPTIONS: Final = f"-Xms384m -Xmx384m -XX:+UseSerialGC -Dlog4j2.configurationFile={shlex.quote(str(_LOGGING))}"
 # Without the second compiler a start takes 1.4 s of the processor instead of 1.9. Figures of throughput need it.
@@ -41,9 +47,22 @@ def own_kafka(directory: Path, *, nodes: int = 1, security: Security | None = No
     try:
         return Kafka(kafka_runtime(), directory, nodes=nodes, security=security)
     except Missing as missing:
-        if os.environ.get("CI") == "true":
-            pytest.fail(advice(missing))
-        pytest.skip(advice(missing))
+        _without(advice(missing))
+
+
+def given_rabbitmq() -> str | None:
+    """Return the URL of a virtual host of a RabbitMQ that runs already: OMS_TEST_RABBITMQ=amqp://…"""
+    return os.environ.get("OMS_TEST_RABBITMQ") or None
+
+
+def own_rabbitmq(directory: Path, *, settings: Mapping[str, str] = _NONE, external: bool = False) -> RabbitMQ:
+    """Return a RabbitMQ, not started, that the test may stop and kill; otherwise like `own_kafka`."""
+    if given_rabbitmq():
+        pytest.skip("needs a RabbitMQ of its own, to stop, kill or configure: unset OMS_TEST_RABBITMQ")
+    try:
+        return RabbitMQ(rabbitmq_runtime(), directory, settings=settings, external=external)
+    except Missing as missing:
+        _without(rabbitmq_advice(missing))
 
 
 def advice(missing: Missing) -> str:
@@ -52,6 +71,29 @@ def advice(missing: Missing) -> str:
         f"No Kafka: {missing}. Install Java 17 and Maven (apt-get install openjdk-17-jre-headless maven), "
         f"or start Docker and pull {_IMAGE}, or name a running broker: OMS_TEST_KAFKA=host:port"
     )
+
+
+def rabbitmq_advice(missing: Missing) -> str:
+    """Return what to do about it."""
+    return (
+        f"No RabbitMQ: {missing}. Install it (apt-get install rabbitmq-server), or start Docker and pull "
+        f"{_RABBITMQ_IMAGE}, or name a running one: OMS_TEST_RABBITMQ=amqp://user:password@host:port/vhost"
+    )
+
+
+@functools.cache
+def rabbitmq_runtime() -> Runtime:
+    """Return how RabbitMQ runs on this machine; Missing if it cannot. Fills the cache of packages if need be."""
+    release = os.environ.get("OMS_TEST_RABBITMQ_RELEASE") or None
+    if release is None:
+        if image_at_hand(_RABBITMQ_IMAGE):
+            return Runtime("", lambda script, output: Container(_RABBITMQ_IMAGE, script, output))
+        for server in _PACKAGED, shutil.which("rabbitmq-server"):
+            if server and Path(server).exists():
+                return Runtime(f"{shlex.quote(str(Path(server).parent))}/", Process)
+    with filling():
+        root = shlex.quote(str(packages.unpacked(release)))
+    return Runtime(f'PATH={root}/usr/lib/erlang/bin:"$PATH" {root}/usr/lib/rabbitmq/bin/', Process)
 
 
 @functools.cache
@@ -63,22 +105,28 @@ def kafka_runtime(*, lasting: bool = False) -> Runtime:
     options = _OPTIONS if lasting else _OPTIONS + _QUICK
     if image_at_hand(_IMAGE):
         in_image = f"java {options} -cp '/opt/kafka/libs/*'"
-        return Runtime(in_image, lambda script, output: Container(_IMAGE, script, output, _LOGGING))
+        return Runtime(f"{in_image} ", lambda script, output: Container(_IMAGE, script, output, _LOGGING))
     program = shutil.which("java")
     if program is None:
         raise Missing("there is neither Docker with Kafka's image nor Java")
-    with jars.filling():
+    with filling():
         java = f"{shlex.quote(program)} {options} -cp {shlex.quote(jars.classpath())}"
         classes = jars.archive(program)
         if not classes.exists():
             _archive_classes(java, classes)
-    return Runtime(f"{java} -XX:SharedArchiveFile={shlex.quote(str(classes))}", Process)
+    return Runtime(f"{java} -XX:SharedArchiveFile={shlex.quote(str(classes))} ", Process)
 
 
 def _archive_classes(java: str, archive: Path) -> None:
     """Run a broker once and let Java keep the classes that it loaded: a start then takes half the processor time."""
     partial = archive.with_suffix(".partial")
-    recording = Runtime(f"{java} -XX:ArchiveClassesAtExit={shlex.quote(str(partial))}", Process)
+    recording = Runtime(f"{java} -XX:ArchiveClassesAtExit={shlex.quote(str(partial))} ", Process)
     with tempfile.TemporaryDirectory() as directory, Kafka(recording, Path(directory) / "kafka") as kafka:
         kafka.stop()
     partial.rename(archive)
+
+
+def _without(advice: str) -> Never:
+    if os.environ.get("CI") == "true":
+        pytest.fail(advice)
+    pytest.skip(advice)

@@ -1,5 +1,6 @@
 """What a broker needs of the place where it runs."""
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ class Run(Protocol):
     def alive(self) -> bool:
         """Whether it still runs."""
 
+    def beside(self, script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        """Run another script in the same place, in a folder, and wait for its end."""
+
     def send(self, number: int) -> None:
         """Send a signal and do not wait."""
 
@@ -26,7 +30,8 @@ class Run(Protocol):
 
 @dataclass(frozen=True)
 class Runtime:
-    """How a shell script calls Kafka's classes, and what runs such a script with its output in a file."""
+    """How a shell script calls what the broker is made of, and what runs such a script with its output in a file."""
 
-    java: str
+    call: str
+    """What stands before the name: of one of Kafka's classes, or of one of RabbitMQ's programs."""
     run: Callable[[str, Path], Run]

@@ -36,7 +36,7 @@ class Security:
     """Whether a client of SSL must show a certificate, signed by the authority; it has no name for all that."""
 
     def properties(self, certificate: Path, authority: Path) -> dict[str, str]:
-        """Return the broker's settings; the paths are those that `certify` wrote."""
+        """Return the broker's settings; the paths are those that `Authority` wrote."""
         plain = "".join(f' user_{name}="{password}"' for name, password in self.users.items())
         modules = "org.apache.kafka.common.security"
         settings = {
@@ -69,18 +69,21 @@ class Security:
         ]
 
 
-def certify(certificate: Path, authority: Path) -> None:
-    """Write a private key with a certificate for 127.0.0.1 and localhost, and the authority that signed it, as PEM.
+class Authority:
+    """A certificate authority of one broker."""
 
-    It is the brokers' certificate; a client may show the same.
-    """
-    signer = trustme.CA()
-    leaf = signer.issue_cert("127.0.0.1", "localhost")
-    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
-    # Kafka reads PKCS #8 only; trustme writes the traditional form.
-    encoded = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    certificate.write_bytes(encoded + b"".join(each.bytes() for each in leaf.cert_chain_pems))
-    signer.cert_pem.write_to_path(str(authority))
+    def __init__(self, file: Path) -> None:
+        """Write its own certificate, as PEM."""
+        self._signer = trustme.CA()
+        self._signer.cert_pem.write_to_path(str(file))
+
+    def certify(self, certificate: Path, user: str | None = None) -> None:
+        """Write a private key with a certificate for 127.0.0.1 and localhost, and for a user's name, as PEM."""
+        leaf = self._signer.issue_cert("127.0.0.1", "localhost", common_name=user)
+        key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+        # Kafka reads PKCS #8 only; trustme writes the traditional form.
+        encoded = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        certificate.write_bytes(encoded + b"".join(each.bytes() for each in leaf.cert_chain_pems))
 
 
 def token(user: str, seconds: float = 600) -> str:

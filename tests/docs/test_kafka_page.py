@@ -6,32 +6,24 @@ from typing import Final
 
 import pytest
 
+from adapters.fields import FIELD_PREFIX, PROPERTY_PREFIX
+from adapters.foreign import KEY_MAX, LEFT_OUT, ROOM
 from adapters.kafka import marks
 from adapters.kafka.adapter import KafkaAdapter
 from adapters.kafka.delay.schedule import LEVELS
-from adapters.foreign import KEY_MAX, LEFT_OUT, ROOM
-from adapters.kafka.headers import FIELD_PREFIX, NUMBERS, PROPERTY_PREFIX, TEXTS
+from adapters.kafka.headers import NUMBERS, TEXTS
 from adapters.kafka.names import HIGH, LANES, LOW, Own
 from adapters.kafka.options import UNSENT_TIMEOUT, Options, Security
 from adapters.kafka.progress import SPAN_MAX
 from adapters.kafka.url import _READERS, parse
 from bridge.message import FIELDS
 from bridge.settings.model import Settings
+from tests.docs.page import Page
 
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text("utf-8")
+_PAGE: Final = Page("kafka.md")
+PAGE: Final = _PAGE.text
 DEFAULTS: Final = Options._field_defaults | Security._field_defaults
-
-
-def section(title: str) -> str:
-    return re.split(r"^##+ ", PAGE.partition(f"\n## {title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
-
-
-def table(title: str) -> list[list[str]]:
-    """Return the cells of the rows of the first table in a section, the two of its head excepted."""
-    rows = [line[2:-2].split(" | ") for line in section(title).splitlines() if line.startswith("| ")]
-    return rows[1:]
-
-
+section, table = _PAGE.section, _PAGE.table
 OPTIONS: Final = {row[0].strip("`"): row for row in table("Options")}
 SECURITY: Final = [name for row in table("Security") for name in re.findall(r"`(\w+)`", row[0])]
 

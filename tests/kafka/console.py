@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from adapters.kafka.record import Record
-from tests.brokers.jars import Missing
+from tests.brokers.cache import Missing
 from tests.brokers.provide import advice, kafka_runtime
 from tests.brokers.runtime import Run, Runtime
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from adapters.fields import DELAY_MAX
 from adapters.foreign import KEY_MAX, ROOM
-from adapters.kafka.mapping import DELAY_MAX, from_record, to_record
-from adapters.packing import INFLATED_MAX
+from adapters.kafka.mapping import from_record, to_record
 from adapters.kafka.record import Headers, Outgoing, Record
+from adapters.packing import INFLATED_MAX
 from bridge.message import FIELDS, LONG_MAX, Field, Message
 from bridge.wire import headers as wire
 from bridge.wire.compression import inflate

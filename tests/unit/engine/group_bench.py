@@ -19,10 +19,16 @@ class Bench:
     """A group with its subscription, clock, counters and graveyard at hand."""
 
     def __init__(
-        self, clock: LoopClock, *backlog: Delivery, limit: int | None = None, failures: int = 0, **policy: object
+        self,
+        clock: LoopClock,
+        *backlog: Delivery,
+        limit: int | None = None,
+        failures: int = 0,
+        subscription: type[FakeSubscription] = FakeSubscription,
+        **policy: object,
     ) -> None:
         self.clock = clock
-        self.subscription = FakeSubscription(*backlog)
+        self.subscription = subscription(*backlog)
         self.subscription.fetch_failures = [BackendUnavailable("gone") for _ in range(failures)]
         self.counters = Counters()
         self.buried: list[int] = []

@@ -47,8 +47,8 @@ class Record:
     settling: bool = False
     entry: Entry | None = None
     keeper: Life | None = None
-    revoked_burial: bool = False
-    """Whether it was revoked while its dead letter was being written."""
+    revoked_leaving: bool = False
+    """Whether it was revoked while it was leaving."""
 
     @property
     def priority(self) -> int:
@@ -218,6 +218,14 @@ class WindowMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(not r.settling for r in self.leased()))
     @rule(data=st.data())
+    def send_off(self, data: st.DataObject) -> None:
+        record = data.draw(st.sampled_from([r for r in self.leased() if not r.settling]))
+        assert record.entry is not None
+        self.window.send_off(record.entry)
+        record.place = "leaving"
+
+    @precondition(lambda self: any(not r.settling for r in self.leased()))
+    @rule(data=st.data())
     def undo(self, data: st.DataObject) -> None:
         record = data.draw(st.sampled_from([r for r in self.leased() if not r.settling]))
         assert record.entry is not None
@@ -265,20 +273,20 @@ class WindowMachine(RuleBasedStateMachine):
     def bury(self) -> None:
         entry = self.window.bury()
         (record,) = [r for r in self.dead() if r.delivery is entry.delivery]
-        record.place, record.entry = "burying", entry
+        record.place, record.entry = "leaving", entry
 
-    @precondition(lambda self: any(r.place == "burying" or r.revoked_burial for r in self.records))
-    @rule(data=st.data(), written=st.booleans())
-    def end_a_burial(self, data: st.DataObject, written: bool) -> None:
-        record = data.draw(st.sampled_from([r for r in self.records if r.place == "burying" or r.revoked_burial]))
+    @precondition(lambda self: any(r.place == "leaving" or r.revoked_leaving for r in self.records))
+    @rule(data=st.data(), gone=st.booleans())
+    def end_a_departure(self, data: st.DataObject, gone: bool) -> None:
+        record = data.draw(st.sampled_from([r for r in self.records if r.place == "leaving" or r.revoked_leaving]))
         assert record.entry is not None
-        if written:
-            self.window.buried(record.entry)
+        if gone:
+            self.window.left(record.entry)
         else:
-            self.window.not_buried(record.entry, self.mono + 5000)
-        if record.revoked_burial:
-            record.revoked_burial = False
-        elif written:
+            self.window.stays(record.entry, self.mono + 5000)
+        if record.revoked_leaving:
+            record.revoked_leaving = False
+        elif gone:
             record.place = "gone"
         else:
             record.place, record.deadline, record.settling = "paused", self.mono + 5000, False
@@ -298,7 +306,7 @@ class WindowMachine(RuleBasedStateMachine):
                     self.cut_short.append(record.number)
                 if record.keeper is not None:
                     assert record.number in record.keeper.held
-            record.revoked_burial = record.place == "burying"
+            record.revoked_leaving = record.place == "leaving"
             record.place = "gone"
         assert self.window.revoke(partitions) == expected
 
@@ -309,7 +317,7 @@ class WindowMachine(RuleBasedStateMachine):
         assert self.window.acknowledged(number) is (number not in self.acknowledged)
         self.acknowledged.add(number)
 
-    @precondition(lambda self: self.records and not self.open("burying"))
+    @precondition(lambda self: self.records and not self.open("leaving"))
     @rule()
     def surrender(self) -> None:
         expected = [
@@ -343,7 +351,7 @@ class WindowMachine(RuleBasedStateMachine):
             "leased": list(window.leases.values()),
             "paused": list(window._paused.values()),
             "dead": window.dead,
-            "burying": list(window._burying),
+            "leaving": list(window._leaving),
         }
         expected = {
             "delayed": self.open("delayed"),
@@ -352,7 +360,7 @@ class WindowMachine(RuleBasedStateMachine):
             "leased": self.open("leased"),
             "paused": self.open("paused"),
             "dead": self.dead(),
-            "burying": self.open("burying"),
+            "leaving": self.open("leaving"),
         }
         for place, entries in places.items():
             there = sorted((e.delivery.position, e.attempts) for e in entries)
@@ -522,7 +530,7 @@ def test_after_max_deliveries_a_message_is_dead_and_its_key_waits() -> None:
     window.release(entry, 0, 0)
     assert window.dead == [entry]
     assert window.lease(0, START, 10) is None
-    window.buried(window.bury())
+    window.left(window.bury())
     follower = window.lease(0, START, 10)
     assert follower is not None
     assert follower.delivery.position == 2
@@ -701,9 +709,9 @@ def test_the_end_of_a_revoked_burial_does_not_touch_the_same_message_that_came_b
     assert (window.size, window.bytes) == (0, 0)
     window.offer([twins[0]._replace(attempts=1), twins[1]], START)
     if written:
-        window.buried(entry)
+        window.left(entry)
     else:
-        window.not_buried(entry, 10)
+        window.stays(entry, 10)
     assert (window.size, window.ready, window.paused) == (2, 1, 0)
     again = window.lease(0, START, 10)
     assert again is not None

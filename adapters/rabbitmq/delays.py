@@ -1,0 +1,223 @@
+"""What waits: messages that are not due yet, and messages that a group gave back for long."""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from pika import BasicProperties
+
+from adapters.base import Delivery, Stored
+from adapters.clock import wall
+from adapters.fields import INTERNAL_PREFIX
+from adapters.rabbitmq import ladder
+from adapters.rabbitmq.destinations import Destinations
+from adapters.rabbitmq.headers import ATTEMPTS
+from adapters.rabbitmq.ladder import Rung
+from adapters.rabbitmq.link import Link
+from adapters.rabbitmq.mapping import to_properties
+from adapters.rabbitmq.names import Own
+from adapters.rabbitmq.options import Options
+from adapters.rabbitmq.outcomes import is_gone, is_unroutable
+from adapters.rabbitmq.pace import Pace
+from adapters.rabbitmq.publisher import Publisher
+from adapters.rabbitmq.record import Outgoing, Source
+from adapters.rabbitmq.scaffold import Exit, Scaffold
+from bridge.errors import BridgeError, DestinationUnknown
+from bridge.message import Message
+
+_GROUP: Final = f"{INTERNAL_PREFIX}group"
+"""Header of a message that a group put off, for people: which one."""
+_AT_MOST_ONCE: Final = 1
+_ROUNDS: Final = 3
+"""How often rungs are made for a delay that shortens meanwhile; then it waits as long as it did before."""
+_LOOK: Final = 60.0
+"""Seconds between two looks at the lost."""
+_log = logging.getLogger("bridge.rabbitmq")
+
+
+class _Waiting(NamedTuple):
+    """A message on its way to the ladder."""
+
+    destination: str | None
+    """Where it goes when it is due; None: to one queue of a group."""
+    exit_: Exit
+    tail: str
+    due: int
+    properties: BasicProperties
+    body: bytes
+    confirmed: bool = True
+
+
+class Delays:
+    """Sends messages to the ladder: to the rung of the highest digit of what is left until they are due.
+
+    What needs a rung or an exit that is not there yet waits in a line until it is, and what comes behind it waits, too,
+    so that all keep their order.
+    """
+
+    def __init__(self, options: Options, consuming: Link, publisher: Publisher, destinations: Destinations) -> None:
+        self._own = Own(options.prefix)
+        self._publisher = publisher
+        self._destinations = destinations
+        self._scaffold = Scaffold(self._own, consuming)
+        self._pace = Pace()
+        self._exits: dict[str, Exit] = {}
+        """Of destinations."""
+        self._line: deque[tuple[_Waiting, asyncio.Future[Stored]]] = deque()
+        self._working: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._lost = 0
+
+    def publish(self, message: Message, properties: BasicProperties, body: bytes) -> asyncio.Future[Stored]:
+        """Store a message that goes to its destination when it is due. The future raises as `Adapter.publish` says."""
+        exit_, tail = self._way(message)
+        confirmed = message.qos != _AT_MOST_ONCE
+        return self._send(_Waiting(message.destination, exit_, tail, message.due, properties, body, confirmed))
+
+    def defer(self, delivery: Delivery, source: Source, group: str, until: int) -> asyncio.Future[Stored]:
+        """Store a delivery once more, for this queue of this group alone, where it comes no earlier than `until`.
+
+        Times in ms since 1970. When the future is done, the original can be acknowledged. It raises as
+        `Adapter.publish` says; the original is to be kept then.
+        """
+        message = delivery.message
+        if message.store_timestamp is None:  # of a native producer who did not say when
+            message = message._replace(store_timestamp=wall())
+        properties, body = to_properties(message)
+        properties.expiration = None  # it would end the wait on the ladder
+        properties.headers.update({ATTEMPTS: delivery.attempts, _GROUP: group})
+        if source.shared:  # not ours to bind anything to
+            exit_, tail = self._turn("", source.queue)
+        else:
+            tail = ladder.to_queue(source.queue)
+            exit_ = Exit(tail, (ladder.exit_to_queue(self._own, source.queue),))
+        return self._send(_Waiting(None, exit_, tail, until, properties, body))
+
+    def forget(self, exchange: str) -> None:
+        """Declare what leads to it once more on the next use: an exchange has turned out not to be there."""
+        self._scaffold.forget(self._exits.get(exchange))
+
+    def gauges(self) -> Mapping[str, int]:
+        """What waits until it can be sent to the ladder, and what came down and found nobody, at the last look."""
+        return {"delays_queued": len(self._line), "delays_lost": self._lost}
+
+    async def close(self) -> None:
+        """Send what was accepted, stop looking. Idempotent."""
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+            await asyncio.wait((looking,))
+        if self._working is not None:
+            await asyncio.wait((self._working,))
+        await self._scaffold.close()
+
+    def _way(self, message: Message) -> tuple[Exit, str]:
+        """Return what leads to a message's destination, and the end of its routing key."""
+        destination = message.destination
+        if self._destinations.existing(destination) is not None:
+            return self._turn(*self._destinations.route(message))
+        exit_ = self._exits.get(destination)
+        if exit_ is None:
+            exit_ = Exit(destination, (ladder.exit_to_exchange(self._own, destination),))
+            self._exits[destination] = exit_
+        return exit_, ladder.to_destination(destination, message.partition or 0)
+
+    def _turn(self, exchange: str, routing_key: str) -> tuple[Exit, str]:
+        turn = ladder.turn(self._own, exchange, routing_key)
+        tail = ladder.to_queue(turn.name)
+        return Exit(tail, (turn, ladder.exit_to_queue(self._own, turn.name))), tail
+
+    def _send(self, waiting: _Waiting) -> asyncio.Future[Stored]:
+        if not self._line:
+            wait = self._wait(waiting)
+            rungs = ladder.rungs(wait)
+            if self._scaffold.stands(rungs, waiting.exit_):
+                return self._go(waiting, wait, rungs[0])
+        answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        self._line.append((waiting, answer))
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+        return answer
+
+    def _wait(self, waiting: _Waiting) -> int:
+        return min(self._pace.wait(waiting.tail, waiting.due, wall()), ladder.LONGEST)
+
+    def _go(self, waiting: _Waiting, wait: int, first: Rung) -> asyncio.Future[Stored]:
+        outgoing = Outgoing(
+            self._own.level(first.digit), ladder.routing_key(wait, waiting.tail), waiting.properties, waiting.body
+        )
+        sent = self._publisher.send(outgoing, confirmed=waiting.confirmed)
+        sent.add_done_callback(self._sent)
+        return sent
+
+    def _sent(self, sent: asyncio.Future[Stored]) -> None:
+        """Look whether the rung is gone, or its exchange: it was not stored then, and everything is made anew."""
+        if not sent.cancelled() and (is_unroutable(error := sent.exception()) or is_gone(error)):
+            self._scaffold.forget()
+
+    async def _work(self) -> None:
+        """Serve the line until it is empty."""
+        try:
+            while self._line:
+                waiting, answer = self._line[0]
+                try:
+                    sent = await self._prepare(waiting)
+                except BridgeError as error:
+                    if not answer.done():
+                        answer.set_exception(error)
+                else:
+                    sent.add_done_callback(partial(_hand_on, answer))
+                self._line.popleft()
+        finally:
+            self._working = None
+
+    async def _prepare(self, waiting: _Waiting) -> asyncio.Future[Stored]:
+        """Make what is missing, then send. The second round finds everything there, unless all of it took very long."""
+        for _ in range(_ROUNDS):
+            wait = self._wait(waiting)
+            rungs = ladder.rungs(wait)
+            if self._scaffold.stands(rungs, waiting.exit_):
+                break
+            await self._build(waiting, rungs)
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look_for_ever())
+        return self._go(waiting, wait, rungs[0])
+
+    async def _build(self, waiting: _Waiting, rungs: Sequence[Rung]) -> None:
+        try:
+            await self._scaffold.build(rungs, waiting.exit_)
+        except DestinationUnknown:  # what is known is not true any more
+            self._scaffold.forget()
+            if waiting.destination is not None:
+                self._destinations.forget(waiting.exit_.name)
+                await self._destinations.partitions(waiting.destination)
+            await self._scaffold.build(rungs, waiting.exit_)
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK)
+            await self._look()
+
+    async def _look(self) -> None:
+        """Count the lost, and tell when they have become more."""
+        with contextlib.suppress(BridgeError):
+            lost = await self._scaffold.lost()
+            if lost is not None:
+                if lost > self._lost:
+                    _log.warning("%d delayed messages found no queue when they were due: %s", lost, self._own.lost)
+                self._lost = lost
+
+
+def _hand_on(answer: asyncio.Future[Stored], sent: asyncio.Future[Stored]) -> None:
+    if answer.done():
+        return
+    if sent.cancelled():
+        answer.cancel()
+    elif (error := sent.exception()) is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(sent.result())

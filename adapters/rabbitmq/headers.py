@@ -1,0 +1,86 @@
+"""The one table of headers and properties: what each field is called in RabbitMQ, and where it stands in `Message`.
+
+| in RabbitMQ | in the message |
+|---|---|
+| header `oms_h_<field>` | a header field, as text or as a number |
+| header `oms_p_<name>` | a property, as text |
+| headers `traceparent`, `tracestate` | the same |
+| property `message_id`, `correlation_id`, `content_type` | the same; beyond 255 bytes header `oms_h_…` |
+| property `priority` | priority - 1 (4 if there is none), for the broker; the header says what it was |
+| property `timestamp` | bornTimestamp in seconds; the header has the milliseconds |
+| property `expiration` | how long it lives yet, unless it is delayed; the header says when it ends |
+| property `delivery_mode` | 1 for durability 0 or qos 1, else 2 |
+| property `content_encoding` | compression, if it is gzip |
+| the routing key | partition |
+| the exchange | destination; the caller says which |
+| header `oms_d_<name>` | nothing: the bridge's own, never seen by a client |
+
+deliveryCount is counted, never written. Any other header is a native producer's, and becomes a property; so do its
+`reply_to`, `type`, `app_id`, `user_id`, `cluster_id`, a `priority` above 9, another `content_encoding` and the routing
+key, as `amqp_reply_to` and so on. What the broker notes in a message (`x-death`, `x-delivery-count`, …) is left out.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from adapters.fields import FIELD_PREFIX, INTERNAL_PREFIX, PLACES
+from bridge.message import FIELDS
+
+MESSAGE_ID: Final = f"{FIELD_PREFIX}messageId"
+CORRELATION_ID: Final = f"{FIELD_PREFIX}correlationId"
+CONTENT_TYPE: Final = f"{FIELD_PREFIX}contentType"
+"""No field of the specification: only where the property of that name has no room for it."""
+STORED: Final = f"{FIELD_PREFIX}storeTimestamp"
+"""What every message of the bridge has."""
+COMPRESSION: Final = f"{FIELD_PREFIX}compression"
+
+MARKER: Final = f"{INTERNAL_PREFIX}marker"
+"""No message: the bridge found a place again by it."""
+ATTEMPTS: Final = f"{INTERNAL_PREFIX}attempts"
+"""How often a message had been delivered when its group put it off."""
+ROUTING_KEY: Final = f"{INTERNAL_PREFIX}routing_key"
+"""What a native producer published with, in a copy that lies in a queue under its name."""
+
+NATIVE_PREFIX: Final = "amqp_"
+NATIVE: Final = ("reply_to", "type", "app_id", "user_id", "cluster_id")
+"""Properties that no field of the specification stands for."""
+
+DELIVERY_COUNT: Final = "x-delivery-count"
+ACQUIRED_COUNT: Final = "x-acquired-count"
+BROKERS: Final = frozenset(
+    {
+        *("x-death", DELIVERY_COUNT, ACQUIRED_COUNT, "x-stream-offset"),
+        *(f"x-{which}-death-{what}" for which in ("first", "last") for what in ("exchange", "queue", "reason")),
+    }
+)
+"""What brokers themselves write into a message."""
+
+_TRACE: Final = ("traceparent", "tracestate")
+_ELSEWHERE: Final = frozenset(
+    {"destination", "partition", "compression", "deliveryCount", "messageId", "correlationId"}
+)
+"""Fields that no header is written for, or not always."""
+_NOT_READ: Final = frozenset({"destination", "partition", "compression", "deliveryCount"})
+"""Fields that the bridge, or where a message lies, knows better: such a header is like any other of a producer."""
+
+TEXTS: Final = (
+    *(
+        (f"{FIELD_PREFIX}{f.name}", PLACES[f.attribute])
+        for f in FIELDS
+        if f.maximum is None and f.name not in _ELSEWHERE
+    ),
+    *((name, PLACES[name]) for name in _TRACE),
+)
+"""What is written as text: the header's name, the field's place."""
+NUMBERS: Final = tuple(
+    (f"{FIELD_PREFIX}{f.name}", PLACES[f.attribute])
+    for f in FIELDS
+    if f.maximum is not None and f.name not in _ELSEWHERE
+)
+"""What is written as a number."""
+READ: Final[Mapping[str, tuple[int, int | None]]] = {
+    **{f"{FIELD_PREFIX}{f.name}": (PLACES[f.attribute], f.maximum) for f in FIELDS if f.name not in _NOT_READ},
+    **{name: (PLACES[name], None) for name in _TRACE},
+    CONTENT_TYPE: (PLACES["content_type"], None),
+}
+"""What is read: place and largest number of each header; None: it is text."""

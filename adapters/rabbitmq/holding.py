@@ -1,0 +1,300 @@
+"""The partitions of one group that this bridge holds: it comes by them, mends them, and lets go of them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from itertools import count
+from typing import Final, NamedTuple, Protocol
+from uuid import uuid4
+
+from adapters.rabbitmq.acks import Waiter
+from adapters.rabbitmq.headers import ACQUIRED_COUNT, DELIVERY_COUNT
+from adapters.rabbitmq.held import Held
+from adapters.rabbitmq.link import Link
+from adapters.rabbitmq.marks import Note
+from adapters.rabbitmq.notes import Keeper, Notes, note_of
+from adapters.rabbitmq.partition import Partition, Told
+from adapters.rabbitmq.record import Source
+from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
+
+_RETRY: Final = 1.0
+"""Seconds after which a partition is tried again that could not be had."""
+_FILL: Final = 0.5
+"""Seconds for which joining waits for messages that lie in a queue: another bridge may not have let go of it yet."""
+_ACQUIRED: Final = (4, 3, 0)
+"""Since when quorum queues count in another header what they hand out."""
+_log = logging.getLogger("bridge.rabbitmq")
+
+Changed = Callable[[frozenset[int]], None]
+
+
+class Sharing(Protocol):
+    """The part of this bridge in a group that several bridges serve."""
+
+    async def join(self) -> frozenset[int]:
+        """Return the first share."""
+
+    async def leave(self) -> None:
+        """Leave the group."""
+
+
+class Ways(NamedTuple):
+    """How a group comes by what it needs."""
+
+    make_sources: Callable[[], Awaitable[Sequence[Source]]]
+    """Declares what is missing of the group; returns its queues."""
+    make_membership: Callable[[Sequence[str], Changed], Sharing]
+    """Given the queues."""
+    consuming: Link
+    notes: Notes
+    prefetch: int
+    refresh: float
+    """Seconds: what is delivered and not acknowledged for so long, or up to twice as long, comes on a new channel."""
+
+
+class Holder(Told, Protocol):
+    """Whoever fetches from what is held."""
+
+    def revoked(self, partitions: Sequence[Partition]) -> None:
+        """These go: nothing more is fetched from them, and they know what was handed out."""
+
+    def failed(self, error: BridgeError) -> None:
+        """Some of the share cannot be consumed at the moment."""
+
+
+class Holding:
+    """Holds what the membership says."""
+
+    def __init__(self, destination: str, ways: Ways, holder: Holder) -> None:
+        self.held: dict[int, Partition] = {}
+        self.trouble: BridgeError | None = None
+        """Why some of the share cannot be consumed at the moment."""
+        self._destination = destination
+        self._ways = ways
+        self._link = ways.consuming
+        self._holder = holder
+        self._loop = asyncio.get_running_loop()
+        self._token = uuid4().hex
+        self._positions = count(1)
+        self._sources: dict[int, Source] = {}
+        self._membership: Sharing | None = None
+        """None: all partitions are this bridge's, as far as the bridge knows."""
+        self._share: frozenset[int] = frozenset()
+        self._remembered: dict[int, Note] = {}
+        """Of partitions that were held when the connection was lost."""
+        self._again = False
+        self._moving: asyncio.Task[None] | None = None
+        self._mending: dict[Partition, asyncio.Task[None]] = {}
+        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+        self._closed = False
+
+    async def join(self) -> None:
+        """Hold the first share. Raises `BackendUnavailable`, `DestinationUnknown` or `Refused`; `close` it then."""
+        self._link.gone.append(self._lost)
+        self._link.came.append(self._move)
+        sources = await self._ways.make_sources()
+        self._know(sources)
+        if any(source.shared for source in sources):
+            self._share = frozenset(self._sources)
+        else:
+            self._membership = self._ways.make_membership([source.queue for source in sources], self._changed)
+            self._share = await self._membership.join()
+        error = await self._acquire(self._share)
+        if error is not None:
+            raise error
+        await asyncio.gather(*(partition.filled(_FILL) for partition in self.held.values()))
+        self._later(self._ways.refresh, self._grow_old)
+
+    async def close(self) -> None:
+        """Leave the group, and give back what is held."""
+        self._closed = True
+        if self._lost in self._link.gone:
+            self._link.gone.remove(self._lost)
+            self._link.came.remove(self._move)
+        for timer in self._timers.values():
+            timer.cancel()
+        tasks = [*self._mending.values(), *([] if self._moving is None else [self._moving])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._membership is not None:
+            await self._membership.leave()  # first: the others stand ready then
+        await self._close(list(self.held.values()))
+
+    def broken(self, partition: Partition, error: BridgeError) -> None:
+        """The broker has ended a consumer."""
+        _log.warning("%s", error)
+        self._mend(partition)
+
+    def _mend(self, partition: Partition) -> None:
+        """Consume on another channel."""
+        if partition in self._mending or self._closed or self.held.get(partition.held.partition) is not partition:
+            return
+        if partition.has_history:  # what comes from two queues is not matched
+            self._begin_anew(partition)
+        else:
+            self._mending[partition] = self._loop.create_task(self._reopen(partition))
+
+    # What the membership and the link tell:
+
+    def _changed(self, share: frozenset[int]) -> None:
+        self._share = share
+        self._move()
+
+    def _lost(self, failure: BackendUnavailable) -> None:
+        """The connection is lost, and all that was delivered on it with it."""
+        if self._membership is not None:
+            self._share = frozenset()  # the membership tells what it is when it is in the group again
+        for partition in self._let_go(list(self.held.values())):
+            self._remember(partition)
+        self._fail(failure)
+
+    # Moving:
+
+    def _move(self) -> None:
+        """Let go of what is no longer in the share, and consume what is new in it."""
+        self._again = True
+        if self._moving is None and not self._closed:
+            self._moving = self._loop.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        try:
+            while self._again and self._link.up:
+                self._again = False
+                gone = [partition for number, partition in self.held.items() if number not in self._share]
+                if gone:
+                    self._holder.revoked(gone)
+                    await self._close(gone)
+                error = await self._acquire(self._share - self.held.keys())
+                if error is not None:
+                    self._fail(error)
+                    self._later(_RETRY, self._move)
+        finally:
+            self._moving = None
+
+    async def _acquire(self, numbers: Collection[int]) -> BridgeError | None:
+        """Consume these; returns why some cannot be had."""
+        errors = await self._open_all(numbers)
+        if any(isinstance(error, DestinationUnknown) for error in errors):
+            try:
+                self._know(await self._ways.make_sources())
+            except BridgeError as error:
+                return error
+            errors = await self._open_all(set(numbers) - self.held.keys())
+        if not errors and not self._mending:
+            self.trouble = None
+        return errors[-1] if errors else None
+
+    async def _open_all(self, numbers: Collection[int]) -> list[BridgeError]:
+        opened = await asyncio.gather(*(self._open(number) for number in sorted(numbers)))
+        return [error for error in opened if error is not None]
+
+    async def _open(self, number: int) -> BridgeError | None:
+        source = self._sources.get(number)
+        if source is None:
+            return DestinationUnknown(f"{self._destination}: there is no partition {number} any more.")
+        partition = self.held[number] = self._make(source)
+        try:
+            await partition.open()
+        except BridgeError as error:
+            if self.held.get(number) is partition:
+                self._drop(partition)
+            return error
+        return None
+
+    def _make(self, source: Source) -> Partition:
+        number = source.partition
+        counter = None if source.shared else DELIVERY_COUNT if self._link.version < _ACQUIRED else ACQUIRED_COUNT
+        held = Held[Waiter](number, self._destination, self._positions, counter)
+        keeper = None
+        if not source.shared:
+            keeper = Keeper(self._ways.notes, note_of(source.queue, number), self._token, held)
+        partition = Partition(source, held, self._link, self._ways.prefetch, keeper=keeper, told=self._holder)
+        partition.remembered = self._remembered.pop(number, None)
+        return partition
+
+    def _know(self, sources: Sequence[Source]) -> None:
+        self._sources = {source.partition: source for source in sources}
+
+    # Letting go:
+
+    async def _close(self, partitions: Collection[Partition]) -> None:
+        """Give back what these hold; they are held until that is done, for acknowledgements that are under way."""
+        await asyncio.gather(*(partition.close() for partition in partitions))
+        for partition in partitions:
+            if self.held.get(partition.held.partition) is partition:
+                self._drop(partition)
+
+    def _let_go(self, partitions: list[Partition]) -> list[Partition]:
+        """Let go at once; what was not settled comes again to whoever is next."""
+        if partitions:
+            self._holder.revoked(partitions)
+        for partition in partitions:
+            partition.lost()
+            self._drop(partition)
+        return partitions
+
+    def _remember(self, partition: Partition) -> None:
+        if not partition.source.shared:
+            self._remembered[partition.held.partition] = Note(self._token, dict(partition.held.attempts))
+
+    def _drop(self, partition: Partition) -> None:
+        del self.held[partition.held.partition]
+        mending = self._mending.pop(partition, None)
+        if mending is not None and mending is not asyncio.current_task():
+            mending.cancel()
+        sent, unsent = partition.held.waiters()
+        for waiter in sent:
+            waiter.fail(OutcomeUnknown("The partition went while the acknowledgement was on its way."))
+        for waiter in unsent:
+            waiter.fail(gone())
+
+    # Mending:
+
+    async def _reopen(self, partition: Partition) -> None:
+        while True:
+            try:
+                await partition.reopen()
+            except DestinationUnknown as error:
+                self._begin_anew(partition)
+                self._fail(error)
+                return
+            except BridgeError as error:
+                self._fail(error)
+                await asyncio.sleep(_RETRY)
+            else:
+                del self._mending[partition]
+                self._move()  # which notes that the trouble is over, if it is
+                return
+
+    def _begin_anew(self, partition: Partition) -> None:
+        """Hold a partition anew, with nothing known of it but how often what was not settled was handed out."""
+        self._let_go([partition])
+        self._remember(partition)
+        self._move()
+
+    def _grow_old(self) -> None:
+        """Mend what holds something that was here already the last time."""
+        for partition in list(self.held.values()):
+            oldest = partition.held.oldest
+            if oldest and oldest <= partition.seen:
+                self._mend(partition)
+            partition.seen = partition.held.newest
+        self._later(self._ways.refresh, self._grow_old)
+
+    def _fail(self, error: BridgeError) -> None:
+        if not self._closed:
+            self.trouble = error
+            _log.warning("%s: %s", self._destination, error)
+            self._holder.failed(error)
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        if call in self._timers:
+            self._timers[call].cancel()
+        if not self._closed:
+            self._timers[call] = self._loop.call_later(seconds, call)
+
+
+def gone() -> BackendUnavailable:
+    """Return what becomes of acknowledgements for a partition that is not held any more."""
+    return BackendUnavailable("The partition is not this bridge's any more; the message is delivered again.")

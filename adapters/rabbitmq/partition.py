@@ -1,0 +1,248 @@
+"""One partition while this bridge holds it: its consumer, its acknowledgements, its note, and its history if it has one.
+
+A history is a queue that is read before the partition's own one, on the same channel: see `history`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from adapters.rabbitmq.acks import Acks, Waiter
+from adapters.rabbitmq.consumer import Consumer
+from adapters.rabbitmq.held import Held
+from adapters.rabbitmq.history import Sieve, Verdict
+from adapters.rabbitmq.link import Link
+from adapters.rabbitmq.mapping import is_marker
+from adapters.rabbitmq.marks import Note
+from adapters.rabbitmq.notes import Keeper
+from adapters.rabbitmq.record import Arrival, Source
+from bridge.errors import BridgeError, DestinationUnknown, OutcomeUnknown
+
+_RETRY: Final = 1.0
+"""Seconds after which a note that could not be read is asked for again."""
+_log = logging.getLogger("bridge.rabbitmq")
+
+
+class Told(Protocol):
+    """Whoever holds partitions."""
+
+    def arrived(self, partition: "Partition") -> None:
+        """Something can be fetched."""
+
+    def broken(self, partition: "Partition", error: BridgeError) -> None:
+        """The broker has ended the consumer."""
+
+
+class Partition:
+    """Moves between a queue and a `Held`."""
+
+    def __init__(  # noqa: PLR0913 - what a partition is made of, in one place (holding.py)
+        self,
+        source: Source,
+        held: Held[Waiter],
+        link: Link,
+        prefetch: int,
+        *,
+        keeper: Keeper | None,
+        told: Told,
+    ) -> None:
+        """Without a `keeper` there is no note: the queue is not the bridge's own."""
+        self.source = source
+        self.held = held
+        self.acks = Acks(held, self._forgotten)
+        self.seen = 0
+        """The newest tag when somebody last looked how old the oldest one is."""
+        self.remembered: Note | None = None
+        """What this bridge itself knows, from when it last held the partition and lost the connection."""
+        self._link = link
+        self._prefetch = prefetch
+        self._keeper = keeper
+        self._told = told
+        self._loop = asyncio.get_running_loop()
+        self._consumer: Consumer | None = None
+        self._missing = 0
+        """Messages that lay in the queue and have not come yet."""
+        self._filled: asyncio.Future[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._sieve: Sieve | None = None
+        self._passing: asyncio.Task[None] | None = None
+        """From the history to the own queue, or from both to the own queue alone."""
+        self._settled = asyncio.Event()
+        """Whether the broker has forgotten something."""
+        self._record = self._marker = 0
+        """Tags of what ends the history, and what ends the time in which both are read."""
+        if keeper is None:
+            held.known(None)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the history is still there."""
+        return self._sieve is not None
+
+    async def open(self) -> None:
+        """Consume. Raises `DestinationUnknown` if the queue is gone, `Refused` or `BackendUnavailable`."""
+        if self.source.history is not None:
+            await self._open_history(self.source.history)
+        if self._sieve is None:
+            await self._consume(self.source.queue)
+
+    async def filled(self, patience: float) -> None:
+        """Wait until what lay in the queue has come, or somebody else seems to have it."""
+        if self._missing > 0:
+            self._filled = self._loop.create_future()
+            await asyncio.wait((self._filled,), timeout=patience)
+            self._filled = None
+        if self._reading is not None:
+            await asyncio.wait((self._reading,), timeout=patience)
+
+    def changed(self) -> None:
+        """Write down soon how often messages were handed out."""
+        if self._keeper is not None:
+            self._keeper.changed()
+
+    async def reopen(self) -> None:
+        """Consume on another channel: what was handed out stays so. Raises as `open` does."""
+        if self._consumer is not None and self._consumer.open:
+            await self.acks.quiet()
+        await self._let_go()
+        for waiter in self.held.reopened():
+            waiter.fail(OutcomeUnknown("RabbitMQ closed the channel while the acknowledgement was on its way."))
+        await self._consume(self.source.queue)
+
+    async def close(self) -> None:
+        """Let go: write down what is known, and give back what is not settled."""
+        await self.acks.quiet()
+        if self._keeper is not None:
+            await self._keeper.finish()
+        await self._let_go()
+
+    def lost(self) -> None:
+        """Let go: the connection is lost, or the queue is gone."""
+        self._stop()
+        if self._keeper is not None:
+            self._keeper.stop()
+
+    async def _consume(self, queue: str) -> None:
+        consumer = Consumer(await self._link.channel(), self._prefetch, self._over, shared=self.source.shared)
+        self._consumer = consumer
+        self.seen = 0
+        self._missing = self._prefetch  # until the count is known
+        try:
+            ready = await consumer.consume(queue, self._arrived)
+        except BaseException:
+            self._consumer = None
+            await consumer.close()
+            raise
+        self._missing += min(ready, self._prefetch) - self._prefetch
+        self.acks.begin(consumer)
+
+    async def _let_go(self) -> None:
+        consumer = self._consumer
+        self._stop()
+        if consumer is not None:
+            await consumer.close()
+
+    def _stop(self) -> None:
+        self._consumer = None
+        self.acks.begin(None)
+        for task in (self._reading, self._passing):
+            if task is not None:
+                task.cancel()
+        self._reading = self._passing = None
+
+    def _arrived(self, arrival: Arrival) -> None:
+        self._missing -= 1
+        if not self._missing and self._filled is not None and not self._filled.done():
+            self._filled.set_result(None)
+        held = self.held
+        if self._sieve is not None:
+            self._judge(self._sieve, arrival)
+        elif is_marker(arrival.properties):
+            held.dropped(arrival.tag)
+        else:
+            held.arrived(arrival)
+        if held.forgotten:
+            forgotten, held.forgotten = held.forgotten, []
+            for waiter in forgotten:
+                waiter.done()
+        if held.to_ack:
+            self.acks.settled()
+        if held.unread:
+            if self._reading is None and self._keeper is not None:
+                self._reading = self._loop.create_task(self._read(self._keeper))
+        elif held.waiting:
+            self._told.arrived(self)
+
+    async def _read(self, keeper: Keeper) -> None:
+        """Read what whoever held the partition before has written down; without an answer nothing is handed out."""
+        while True:
+            try:
+                note = await keeper.read()
+            except BridgeError as error:
+                _log.warning("%s: how often messages were delivered cannot be read: %s", self.source.queue, error)
+                await asyncio.sleep(_RETRY)
+            else:
+                break
+        mine = self.remembered
+        if mine is not None and (note is None or note.by == mine.by):
+            note = mine  # it was this bridge, and it knew more when it had to leave than it had written down
+        self.held.known(None if note is None else note.attempts)
+        self._reading = None
+        self._told.arrived(self)
+
+    def _over(self, error: BridgeError) -> None:
+        self._told.broken(self, error)
+
+    def _forgotten(self) -> None:
+        self._settled.set()
+
+    # The history:
+
+    async def _open_history(self, queue: str) -> None:
+        self._sieve, self.held.sieving = Sieve(), True
+        try:
+            await self._consume(queue)
+        except DestinationUnknown:
+            self._sieve, self.held.sieving = None, False  # somebody has read it all
+        except BaseException:
+            self._sieve = None
+            raise
+
+    def _judge(self, sieve: Sieve, arrival: Arrival) -> None:
+        verdict = sieve.arrived(arrival)
+        if verdict is Verdict.KEEP:
+            self.held.arrived(arrival, early=not self._record)
+        elif verdict is Verdict.DROP:
+            self.held.dropped(arrival.tag)
+        elif verdict is Verdict.NEXT:
+            self.held.kept(arrival.tag)
+            self._record = arrival.tag
+            self._passing = self._loop.create_task(self._pass(self._both))
+        else:
+            self.held.kept(arrival.tag)
+            self._marker = arrival.tag
+            self._passing = self._loop.create_task(self._pass(self._own))
+
+    async def _pass(self, step: Callable[[Consumer, str], Awaitable[None]]) -> None:
+        consumer, history = self._consumer, self.source.history
+        if consumer is not None and history is not None:
+            try:
+                await step(consumer, history)
+            except BridgeError as error:
+                self._told.broken(self, error)
+
+    async def _both(self, consumer: Consumer, _history: str) -> None:
+        """Read the own queue, too: what it has in common with the history is dropped."""
+        await consumer.consume(self.source.queue, self._arrived)
+
+    async def _own(self, consumer: Consumer, history: str) -> None:
+        """Read the own queue alone, once everything of the history is settled."""
+        while self.held.early:
+            self._settled.clear()
+            await self._settled.wait()
+        await consumer.delete(history)
+        self._sieve, self.held.sieving = None, False
+        self.held.dropped(self._record)
+        self.held.dropped(self._marker)
+        self.acks.settled()

@@ -1,0 +1,188 @@
+"""One group's view of one destination, on the partitions that are this bridge's share for a while."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from adapters.base import Delivery, Outcome, Revoked
+from adapters.rabbitmq.acks import Waiter
+from adapters.rabbitmq.holding import Changed, Holding, Sharing, Ways, gone
+from adapters.rabbitmq.link import Link
+from adapters.rabbitmq.notes import Notes
+from adapters.rabbitmq.partition import Partition
+from adapters.rabbitmq.publisher import Publisher
+from adapters.rabbitmq.record import Source
+from bridge.errors import BackendUnavailable, BridgeError
+
+REFRESH: Final = 300.0
+"""Seconds: what is delivered and not acknowledged for so long, or up to twice as long, comes on a new channel. RabbitMQ
+closes channels after half an hour (`consumer_timeout`)."""
+
+
+class RabbitMQSubscription:
+    """Fetches from the queues of its partitions, and acknowledges what the engine settles."""
+
+    def __init__(  # noqa: PLR0913 - the collaborators, in one place (adapter.py)
+        self,
+        destination: str,
+        make_sources: Callable[[], Awaitable[Sequence[Source]]],
+        revoked: Revoked,
+        *,
+        consuming: Link,
+        publisher: Publisher,
+        make_membership: Callable[[Sequence[str], Changed], Sharing],
+        prefetch: int,
+        refresh: float = REFRESH,
+    ) -> None:
+        """`make_sources` declares what is missing of the group; `make_membership` is given the queues."""
+        self.closed = False
+        notes = Notes(consuming, publisher)
+        self._holding = Holding(
+            destination, Ways(make_sources, make_membership, consuming, notes, prefetch, refresh), self
+        )
+        self._revoked = revoked
+        self._loop = asyncio.get_running_loop()
+        self._turns: dict[Partition, None] = {}
+        """Partitions with something to fetch, in the order in which they are served."""
+        self._pending: asyncio.Future[list[Delivery]] | None = None
+        self._want = (1, 0)
+        self._answering = False
+
+    async def join(self) -> None:
+        """Consume this bridge's share; what lies in its queues has come when this returns.
+
+        Raises `BackendUnavailable`, `DestinationUnknown` or `Refused`; nothing is left to close then.
+        """
+        try:
+            await self._holding.join()
+        except BaseException:
+            await self.close()
+            raise
+
+    def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
+        """Return what is at hand, else a future that waits and raises `BackendUnavailable` in trouble, once closed."""
+        future: asyncio.Future[list[Delivery]] = self._loop.create_future()
+        trouble = self._holding.trouble
+        if self.closed:
+            future.set_exception(_closed())
+        elif found := self._take(limit, max_bytes):
+            future.set_result(found)
+        elif trouble is not None:
+            future.set_exception(BackendUnavailable(trouble.detail))
+        else:
+            self._pending, self._want = future, (limit, max_bytes)
+        return future
+
+    def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
+        """Record the outcome: what is settled the broker has written down, and forgotten, when the future is done.
+
+        The future raises `BackendUnavailable` where the partition is not this bridge's any more, and `OutcomeUnknown`
+        where it went, or the channel was closed, while the acknowledgement was on its way.
+        """
+        future: asyncio.Future[None] = self._loop.create_future()
+        if outcome is Outcome.SETTLED:
+            self._settle(deliveries, future)
+            return future
+        for delivery in deliveries:
+            partition = self._holding.held.get(delivery.partition)
+            if partition is not None and partition.held.attempt(delivery.position, delivery.attempts):
+                partition.changed()
+        future.set_result(None)
+        return future
+
+    def gauges(self) -> Mapping[str, int]:
+        """What is held here now."""
+        held = [partition.held for partition in self._holding.held.values()]
+        return {
+            "held_partitions": len(held),
+            "buffered_records": sum(each.waiting for each in held),
+            "buffered_bytes": sum(each.bytes for each in held),
+        }
+
+    async def close(self) -> None:
+        """Leave the group, and give back what is not settled, with a note of how often it was handed out."""
+        if not self.closed:
+            self.closed = True
+            self.failed(_closed())
+            await self._holding.close()
+
+    # What those who hold partitions tell:
+
+    def arrived(self, partition: Partition) -> None:
+        """Something can be fetched, perhaps with more that comes in this turn of the loop."""
+        self._turns[partition] = None
+        if self._pending is not None and not self._answering:
+            self._answering = True
+            self._loop.call_soon(self._answer)
+
+    def broken(self, partition: Partition, error: BridgeError) -> None:
+        """The broker has ended a consumer: because it was slow, or because its queue is gone."""
+        self._holding.broken(partition, error)
+
+    def revoked(self, partitions: Sequence[Partition]) -> None:
+        """Have the engine let go; what it says of attempts is what whoever comes next has to know."""
+        held = {partition.held.partition: partition.held for partition in partitions}
+        for partition in partitions:
+            self._turns.pop(partition, None)
+        for delivery in self._revoked(list(held)):
+            held[delivery.partition].attempt(delivery.position, delivery.attempts)
+
+    def failed(self, error: BridgeError) -> None:
+        """Tell whoever waits; the engine asks again."""
+        pending, self._pending = self._pending, None
+        if pending is not None and not pending.done():
+            pending.set_exception(BackendUnavailable(error.detail))
+            pending.exception()  # whether somebody waits for it or not
+
+    def _settle(self, deliveries: Sequence[Delivery], future: asyncio.Future[None]) -> None:
+        waiter = Waiter(future)
+        lost = self.closed
+        touched: set[Partition] = set()
+        for delivery in deliveries:
+            partition = self._holding.held.get(delivery.partition)
+            waits = None if partition is None else partition.held.settle(delivery.position, waiter)
+            if waits is None or partition is None:
+                lost = True
+            elif waits:
+                waiter.left += 1
+                touched.add(partition)
+        if lost:
+            waiter.fail(gone())
+        elif not waiter.left:
+            future.set_result(None)
+        for partition in touched:
+            partition.acks.settled()
+
+    def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
+        found: list[Delivery] = []
+        turns = self._turns
+        while turns and len(found) < limit:
+            partition = next(iter(turns))
+            size = partition.held.peeked
+            if size is None:
+                del turns[partition]
+                continue
+            if found and size > max_bytes:
+                break
+            del turns[partition]
+            turns[partition] = None  # behind the others
+            delivery = partition.held.take()
+            max_bytes -= len(delivery.message.body)
+            found.append(delivery)
+        return found
+
+    def _answer(self) -> None:
+        self._answering = False
+        pending = self._pending
+        if pending is None:
+            return
+        if pending.done():
+            self._pending = None
+        elif found := self._take(*self._want):
+            self._pending = None
+            pending.set_result(found)
+
+
+def _closed() -> BackendUnavailable:
+    return BackendUnavailable("The subscription is closed.")

@@ -1,0 +1,109 @@
+"""First messages to exchanges, each on a channel where no other message is.
+
+Whether an exchange is there, and whether the bridge may write to it, is told by closing the channel. So only what is
+known to work goes over the channel that all share.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from pika.exceptions import ChannelClosedByBroker
+
+from adapters.rabbitmq.confirms import Confirms
+from adapters.rabbitmq.outcomes import again, closing, is_of_exchange, of_publish
+from adapters.rabbitmq.sent import Sent
+from bridge.errors import BridgeError
+
+_AT_ONCE: Final = 100
+"""Channels at a time; a broker allows 2,047 of them on a connection unless it is told otherwise."""
+
+
+class Trials:
+    """Tries exchanges; what is published to one in the meantime waits, so that its order stays."""
+
+    def __init__(self, new: Callable[[], Awaitable[Confirms]], passed: Callable[[str, deque[Sent]], None]) -> None:
+        self._new = new
+        self._passed = passed
+        """Told an exchange that has taken a message, and what waits for it, to be sent on at once."""
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._waiting: dict[str, deque[Sent]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle: Confirms | None = None
+
+    def send(self, sent: Sent) -> None:
+        """Send the first message to its exchange, or keep it until the first has its outcome."""
+        waiting = self._waiting.get(sent.outgoing.exchange)
+        if waiting is not None:
+            waiting.append(sent)
+            return
+        self._waiting[sent.outgoing.exchange] = deque()
+        task = asyncio.get_running_loop().create_task(self._try(sent))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def settled(self) -> None:
+        """Wait until what is being tried has its outcome."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Let go of the channels."""
+        for task in self._tasks:
+            task.cancel()
+        await self.settled()
+        if self._idle is not None:
+            self._idle.close()
+
+    async def _try(self, first: Sent) -> None:
+        error: BridgeError | None = None
+        passed = False
+        try:
+            async with self._slots:
+                channel = await self._channel()
+                passed = await self._passes(channel, first)
+                error = _same_for_others(channel.ended, first.what)
+        except BridgeError as failed:
+            error = failed
+        except asyncio.CancelledError:
+            error = closing()
+        if error is not None and not first.written:
+            first.fail(again(error))
+        waiting = self._waiting.pop(first.outgoing.exchange)
+        if passed:
+            self._passed(first.outgoing.exchange, waiting)
+            return
+        for sent in waiting:
+            if error is None:  # the fault was the first message's own
+                self.send(sent)
+            else:
+                sent.fail(again(error))
+
+    async def _passes(self, channel: Confirms, first: Sent) -> bool:
+        """Send it, wait for its outcome, and return whether its exchange takes messages."""
+        channel.send(first)
+        if not channel.unconfirmed:
+            passed = False
+        else:
+            await channel.settled()
+            passed = channel.open
+        if channel.open:
+            if self._idle is None:
+                self._idle = channel
+            else:
+                channel.close()
+        return passed
+
+    async def _channel(self) -> Confirms:
+        channel, self._idle = self._idle, None
+        if channel is None or not channel.open:
+            channel = await self._new()
+        return channel
+
+
+def _same_for_others(ended: BaseException | None, what: str) -> BridgeError | None:
+    """Why no other message can be sent either after the channel ended over one."""
+    if ended is None or (isinstance(ended, ChannelClosedByBroker) and not is_of_exchange(ended)):
+        return None
+    return of_publish(ended, what)

@@ -1,0 +1,248 @@
+"""The consuming side of a bridge without its engine: over real links, on queues of the test's own."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+from adapters.base import Delivery, Outcome
+from adapters.rabbitmq import names, topology
+from adapters.rabbitmq.channel import Channel
+from adapters.rabbitmq.link import Link
+from adapters.rabbitmq.mapping import to_properties
+from adapters.rabbitmq.properties import Properties
+from adapters.rabbitmq.publisher import Publisher
+from adapters.rabbitmq.record import Outgoing, Source
+from adapters.rabbitmq.subscription import REFRESH, RabbitMQSubscription
+from adapters.rabbitmq.url import parse
+from bridge.message import Message
+
+GUARD = 60.0
+GROUP = "app"
+
+
+class Shares:
+    """A membership that is told by the test who has what."""
+
+    def __init__(self, share: Collection[int] | None = None) -> None:
+        self.share = share
+        self.changed: Callable[[frozenset[int]], None] = lambda _share: None
+        self.left = False
+
+    def make(self, queues: Sequence[str], changed: Callable[[frozenset[int]], None]) -> "Shares":
+        self.changed = changed
+        if self.share is None:
+            self.share = range(len(queues))
+        return self
+
+    async def join(self) -> frozenset[int]:
+        return self.now
+
+    async def leave(self) -> None:
+        self.left = True
+
+    @property
+    def now(self) -> frozenset[int]:
+        return frozenset(self.share or ())
+
+    def move(self, share: Collection[int]) -> None:
+        self.share = share
+        self.changed(self.now)
+
+
+class Bridge:
+    """One subscription, and what an engine knows of it."""
+
+    def __init__(self, pool: "Pool", link: Link, publishing: Link, shares: Shares, **options: Any) -> None:  # noqa: ANN401
+        self.link, self.publishing = link, publishing
+        self.shares = shares
+        self.open: dict[tuple[int, int], Delivery] = {}
+        """Fetched and not settled, with what they count."""
+        self.revoked: list[list[int]] = []
+        self.publisher = Publisher(pool.options, publishing)
+        link.came.append(lambda: shares.now and shares.changed(shares.now))  # as the real one does
+        self.subscription = RabbitMQSubscription(
+            pool.destination,
+            pool.make_sources,
+            self._revoked,
+            consuming=link,
+            publisher=self.publisher,
+            make_membership=shares.make,
+            **{"prefetch": 256, "refresh": REFRESH, **options},
+        )
+
+    async def fetch(self, limit: int = 100, max_bytes: int = 1 << 20) -> list[Delivery]:
+        """Fetch once, and wait for it."""
+        async with asyncio.timeout(GUARD):
+            found = await self.subscription.fetch(limit, max_bytes)
+        self.open.update({(each.partition, each.position): each for each in found})
+        return found
+
+    async def take(self, wanted: int, limit: int = 100) -> list[Delivery]:
+        """Fetch until there are so many."""
+        found: list[Delivery] = []
+        while len(found) < wanted:
+            found += await self.fetch(min(limit, wanted - len(found)))
+        return found
+
+    async def settle(self, deliveries: Iterable[Delivery]) -> None:
+        deliveries = list(deliveries)
+        async with asyncio.timeout(GUARD):
+            await self.subscription.settle(deliveries, Outcome.SETTLED)
+        for each in deliveries:
+            self.open.pop((each.partition, each.position), None)
+
+    async def lease(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Hand out: each counts one more."""
+        leased = [each._replace(attempts=each.attempts + 1) for each in deliveries]
+        await self.subscription.settle(leased, Outcome.LEASED)
+        self.open.update({(each.partition, each.position): each for each in leased})
+        return leased
+
+    async def stop(self) -> None:
+        """End as the engine does: what is leased is given back and does not count."""
+        back = [each._replace(attempts=max(each.attempts - 1, 0)) for each in self.open.values()]
+        await self.subscription.settle(back, Outcome.RELEASED)
+        await self.subscription.close()
+
+    def nothing_comes(self) -> bool:
+        """Whether nothing can be fetched now."""
+        future = self.subscription.fetch(1, 1)
+        return not future.done() and future.cancel()
+
+    def cut(self) -> None:
+        """End the connections as a network does that fails, or as one's own death does."""
+        for link in (self.link, self.publishing):
+            connection = link._connection
+            assert connection is not None
+            connection.abort()
+
+    async def die(self) -> None:
+        """End without a farewell."""
+        self.link._closing = self.publishing._closing = True
+        self.cut()
+        await until(lambda: not self.link.up and not self.publishing.up)
+
+    def _revoked(self, partitions: Collection[int]) -> list[Delivery]:
+        self.revoked.append(sorted(partitions))
+        gone = [each for each in self.open.values() if each.partition in partitions]
+        for each in gone:
+            del self.open[each.partition, each.position]
+        return [each._replace(attempts=max(each.attempts - 1, 0)) for each in gone]
+
+
+class Pool:
+    """The queues of one group."""
+
+    def __init__(self, url: str, partitions: int, stack: AsyncExitStack, **arguments: object) -> None:
+        self.options = parse(url)
+        self.destination = f"t{uuid4().hex[:12]}"
+        self.partitions = partitions
+        self.link = Link(self.options, "test")
+        self.publisher = Publisher(self.options, self.link)
+        self.shared = False
+        self.made = 0
+        self._stack = stack
+        self._arguments = arguments
+        self._channel: Channel | None = None
+
+    @property
+    def sources(self) -> list[Source]:
+        return [Source(i, self.queue(i), shared=self.shared) for i in range(self.partitions)]
+
+    def queue(self, partition: int = 0) -> str:
+        return names.queue(self.destination, GROUP, partition)
+
+    def note(self, partition: int = 0) -> str:
+        return names.note(self.destination, GROUP, partition)
+
+    async def make_sources(self) -> list[Source]:
+        """Declare what is missing."""
+        self.made += 1
+        for source in self.sources:
+            arguments = dict(topology.partition_queue(source.queue).arguments)
+            if self.shared:
+                arguments["arguments"] = {"x-queue-type": "classic"}
+            await self.ask("queue_declare", **arguments)
+        return self.sources
+
+    async def bridge(self, share: Collection[int] | None = None, **options: Any) -> Bridge:  # noqa: ANN401
+        """Start one more bridge; by default it holds everything."""
+        link, publishing = Link(self.options, "consuming"), Link(self.options, "publishing")
+        bridge = Bridge(self, link, publishing, Shares(share), **options)
+        self._stack.push_async_callback(link.close)
+        self._stack.push_async_callback(publishing.close)
+        self._stack.push_async_callback(bridge.publisher.close)
+        self._stack.push_async_callback(bridge.subscription.close)
+        await link.start()
+        await publishing.start()
+        await bridge.publisher.start()
+        async with asyncio.timeout(GUARD):
+            await bridge.subscription.join()
+        return bridge
+
+    async def write(self, bodies: Iterable[str], partition: int = 0, **properties: object) -> None:
+        """Publish messages, each with its body for its id, straight into a queue."""
+        sent = []
+        for body in bodies:
+            now = time.time_ns() // 1_000_000
+            message = Message(
+                self.destination, body.encode(), message_id=body, born_timestamp=now, store_timestamp=now
+            )._replace(**properties)  # type: ignore[arg-type]
+            sent.append(self.publisher.send(Outgoing("", self.queue(partition), *to_properties(message))))
+        await asyncio.gather(*sent)
+
+    async def write_native(self, body: bytes, properties: Properties, partition: int = 0) -> None:
+        await self.publisher.send(Outgoing("", self.queue(partition), properties, body))
+
+    async def ask(self, method: str, **arguments: object) -> Any:  # noqa: ANN401
+        """Do what an operator, or another program, may do."""
+        if self._channel is None or not self._channel.open:
+            self._channel = await self.link.channel()
+        return await self._channel.ask("test", method, **arguments)
+
+    async def left(self, partition: int = 0) -> int:
+        """How many messages lie in a queue and are with nobody."""
+        answer = await self.ask("queue_declare", queue=self.queue(partition), passive=True)
+        return int(answer.message_count)
+
+    async def counted(self, count: int, partition: int = 0) -> None:
+        """Wait until so many lie there."""
+        begun = time.monotonic()
+        while (there := await self.left(partition)) != count:
+            assert time.monotonic() < begun + GUARD, f"{there} of {count}"
+            await asyncio.sleep(0.02)
+
+    async def tidy(self) -> None:
+        for partition in range(self.partitions):
+            await self.ask("queue_delete", queue=self.queue(partition))
+            await self.ask("queue_delete", queue=self.note(partition))
+        await self.publisher.close()
+        await self.link.close()
+
+
+@asynccontextmanager
+async def pool(url: str, partitions: int = 1) -> AsyncIterator[Pool]:
+    async with AsyncExitStack() as stack:
+        found = Pool(url, partitions, stack)
+        await found.link.start()
+        await found.publisher.start()
+        stack.push_async_callback(found.tidy)
+        await found.make_sources()
+        found.made = 0
+        yield found
+
+
+async def until(condition: Callable[[], object], state: Callable[[], object] = str) -> None:
+    """Wait for something. A guard, no measure."""
+    begun = time.monotonic()
+    while not condition():
+        assert time.monotonic() < begun + GUARD, state()
+        await asyncio.sleep(0.01)
+
+
+def bodies(deliveries: Iterable[Delivery], partition: int | None = None) -> list[str]:
+    """Return what was delivered, of one partition or of all."""
+    return [each.message.body.decode() for each in deliveries if partition in {None, each.partition}]

@@ -1,0 +1,181 @@
+"""The part of a bridge that knows destinations and groups, without its engine: over real links, to a real broker."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from uuid import uuid4
+
+from adapters.clock import wall
+from adapters.rabbitmq.book import Book
+from adapters.rabbitmq.channel import Channel
+from adapters.rabbitmq.destinations import Destinations
+from adapters.rabbitmq.groups import Groups
+from adapters.rabbitmq.history import Sieve, Verdict
+from adapters.rabbitmq.link import Link
+from adapters.rabbitmq.mapping import to_properties
+from adapters.rabbitmq.options import Options
+from adapters.rabbitmq.publisher import Publisher
+from adapters.rabbitmq.record import Arrival, Outgoing, Source
+from bridge.message import Message
+
+GUARD: Final = 60.0
+LAST: Final = b"last"
+"""The body that ends what is read of a partition."""
+
+
+class Rooms:
+    """What an adapter makes of them."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.publishing, self.consuming = Link(options, "publishing"), Link(options, "consuming")
+        self.publisher = Publisher(options, self.publishing)
+        self.book = Book(options, self.consuming, self.publisher)
+        self.destinations = Destinations(options, self.consuming, self.book)
+        self.groups = Groups(self.publishing, self.consuming, self.publisher, self.book, self.destinations)
+        self.publisher.gone = self.destinations.forget
+        self._channel: Channel | None = None
+
+    async def start(self) -> None:
+        for each in (self.publishing, self.consuming, self.publisher, self.book):
+            await each.start()
+
+    async def close(self) -> None:
+        for each in (self.groups, self.destinations, self.book, self.publisher, self.consuming, self.publishing):
+            await each.close()  # type: ignore[attr-defined] # they have it all
+
+    async def send(self, destination: str, bodies: Sequence[bytes], partition: int | None = None) -> None:
+        """Store messages as the engine does, over the partitions by their order unless one is named."""
+        partitions = await self.destinations.partitions(destination)
+        await asyncio.gather(
+            *(
+                self.publish(message(destination, body, at % partitions if partition is None else partition))
+                for at, body in enumerate(bodies)
+            )
+        )
+
+    def publish(self, message: Message) -> Awaitable[object]:
+        properties, body = to_properties(message)
+        return self.publisher.send(Outgoing(*self.destinations.route(message), properties, body))
+
+    async def sources(self, destination: str, group: str = "app", *, latest: bool = False) -> Sequence[Source]:
+        return await self.groups.sources(destination, group, latest=latest)
+
+    async def read(self, sources: Sequence[Source]) -> list[list[bytes]]:
+        """Consume each partition up to a message that is sent for that; returns what came before it."""
+        destination = sources[0].queue.split(".")[0]
+        for source in sources:
+            await self.publish(message(destination, LAST, source.partition))
+        async with asyncio.timeout(GUARD):
+            return await asyncio.gather(*(Holder(self, source).run() for source in sources))
+
+    async def ask(self, method: str, **arguments: object) -> Any:  # noqa: ANN401 - the method's answer
+        """Do what an operator, or another program, may do."""
+        if self._channel is None or not self._channel.open:
+            self._channel = await self.consuming.channel()
+        return await self._channel.ask("test", method, **arguments)
+
+    async def there(self, queues: Collection[str]) -> set[str]:
+        """Return those queues that are there."""
+        found = set()
+        for queue in queues:
+            channel = await self.consuming.channel()
+            try:
+                await channel.ask(queue, "queue_declare", queue=queue, passive=True)
+                found.add(queue)
+            except Exception:  # noqa: BLE001, S110 - it is not
+                pass
+            finally:
+                await channel.close()
+        return found
+
+
+class Holder:
+    """Consumes one partition, as whoever holds it does, and acknowledges everything at once."""
+
+    def __init__(self, rooms: Rooms, source: Source) -> None:
+        self.came: list[bytes] = []
+        self._rooms = rooms
+        self._source = source
+        self._sieve = Sieve()
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._channels: list[Channel] = []
+        self._doing: list[asyncio.Future[None]] = []
+        self._enough: int | None = None
+
+    async def run(self, enough: int | None = None) -> list[bytes]:
+        """Read up to the last message, or until so many have come; then die."""
+        self._enough = enough
+        await self._consume(self._source.history or self._source.queue)
+        await self._done
+        await asyncio.gather(*self._doing)
+        for channel in self._channels:
+            await channel.close()
+        return self.came
+
+    async def _consume(self, queue: str) -> None:
+        channel = await self._rooms.consuming.channel()
+        self._channels.append(channel)
+
+        def arrived(raw: Any, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401 - pika's
+            if self._done.done():
+                return
+            verdict = self._sieve.arrived(
+                Arrival(method.delivery_tag, method.redelivered, method.routing_key, properties, body)
+            )
+            if verdict is Verdict.NEXT:
+                self._do(self._consume(self._source.queue))
+            elif verdict is Verdict.END:
+                self._do(self._end(raw, method.delivery_tag))
+            else:
+                raw.basic_ack(method.delivery_tag)
+                if verdict is Verdict.KEEP:
+                    self._keep(body)
+
+        await channel.ask(queue, "basic_qos", prefetch_count=50)
+        await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=arrived)
+
+    def _keep(self, body: bytes) -> None:
+        if body == LAST:
+            self._done.set_result(None)
+            return
+        self.came.append(body)
+        if len(self.came) == self._enough:
+            self._done.set_result(None)
+
+    async def _end(self, raw: Any, tag: int) -> None:  # noqa: ANN401 - pika's channel
+        await self._rooms.ask("queue_delete", queue=self._source.history)
+        raw.basic_ack(tag)
+
+    def _do(self, doing: Coroutine[Any, Any, None]) -> None:
+        self._doing.append(asyncio.ensure_future(doing))
+
+
+def message(destination: str, body: bytes, partition: int = 0, **fields: object) -> Message:
+    """Return a message as the engine hands it to an adapter."""
+    now = wall()
+    whole = Message(
+        destination, body, message_id=uuid4().hex, born_timestamp=now, store_timestamp=now, partition=partition
+    )
+    return whole._replace(**fields)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def rooms(options: Options) -> AsyncIterator[Rooms]:
+    """Start them, and close them in the end."""
+    found = Rooms(options)
+    try:
+        await found.start()
+        yield found
+    finally:
+        await found.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for something. A guard, no measure."""
+    begun = time.monotonic()
+    while not condition():
+        assert time.monotonic() < begun + GUARD
+        await asyncio.sleep(0.01)

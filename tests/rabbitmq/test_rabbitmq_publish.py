@@ -1,0 +1,319 @@
+"""What becomes of a message: stored, not stored, or unknown; and one mistake touches no other message."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from pika import BasicProperties
+
+from adapters.base import Stored
+from adapters.rabbitmq.outcomes import is_gone, is_unroutable
+from adapters.rabbitmq.record import Outgoing
+from bridge.errors import (
+    BackendFull,
+    BackendUnavailable,
+    BodyTooLarge,
+    HeaderInvalid,
+    HeadersTooLarge,
+    NotStored,
+    OutcomeUnknown,
+    Refused,
+)
+from tests.brokers.provide import own_rabbitmq
+from tests.brokers.rabbitmq import RabbitMQ
+from tests.rabbitmq.linked import Desk, desk, outcomes, until
+
+FRAME = 131_072
+LIMIT = 1 << 20
+PASSWORD = "narrow"  # noqa: S105 - of a broker that ends with the tests
+STORED = Stored(None, None)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+    """One to stop, and that takes no large messages."""
+    settings = {"max_message_size": str(LIMIT)}
+    with own_rabbitmq(tmp_path_factory.mktemp("publish") / "rabbit", settings=settings) as rabbit:
+        yield rabbit
+
+
+def gone(result: Stored | BaseException) -> bool:
+    return isinstance(result, NotStored) and is_gone(result)
+
+
+async def proven(to: Desk, exchange: str) -> None:
+    """Let the publisher know the exchange, so that it uses the channel that all share."""
+    await to.send(exchange)
+    await until(lambda: exchange in to.publisher._proven)
+
+
+async def test_stored_in_order_whatever_their_size(rabbitmq_url: str) -> None:
+    async with desk(rabbitmq_url) as to:
+        exchange = await to.exchange()
+        queue = await to.queue(exchange)
+        sizes = [0, 1, FRAME - 9, FRAME - 8, FRAME - 7, 2 * FRAME, 1_000_000, *range(100)]
+        bodies = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
+        sent = [to.send(exchange, body) for body in bodies]
+        assert await outcomes(sent) == [STORED] * len(bodies)
+        assert await to.take(queue, len(bodies)) == bodies
+
+
+async def test_whoever_waits_is_told_what_was_asked_for(rabbitmq_url: str) -> None:
+    async with desk(rabbitmq_url) as to:
+        queue = await to.queue()
+        outgoing = Outgoing("", queue, BasicProperties(), b"")
+        assert await to.publisher.send(outgoing, stored=Stored(3, None)) == Stored(3, None)
+
+
+async def test_many_at_once_over_many_exchanges(rabbitmq_url: str) -> None:
+    async with desk(rabbitmq_url) as to:
+        exchanges = [await to.exchange() for _ in range(20)]
+        queues = [await to.queue(exchange) for exchange in exchanges]
+        sent = [to.send(exchange, b"%d" % number) for number in range(100) for exchange in exchanges]
+        assert set(await outcomes(sent)) == {STORED}
+        for queue in queues:
+            assert await to.take(queue, 100) == [b"%d" % number for number in range(100)]
+
+
+async def test_what_no_queue_takes_is_not_stored(rabbitmq_url: str) -> None:
+    async with desk(rabbitmq_url) as to:
+        exchange = await to.exchange()
+        queue = await to.queue(exchange, "in")
+        for _ in range(2):  # first on a channel of its own, then on the one that all share
+            keys = ["out", "in", "out", "out", "in"]
+            results = await outcomes([to.send(exchange, routing_key=key) for key in keys])
+            assert [is_unroutable(result) for result in results if isinstance(result, NotStored)] == [True] * 3
+            assert [keys[at] for at, result in enumerate(results) if result == STORED] == ["in", "in"]
+        assert await to.held(queue) == 4
+        assert await to.send(exchange, routing_key="out", mandatory=False) == STORED
+
+
+async def test_a_missing_exchange_touches_no_other_message(rabbitmq_url: str) -> None:
+    told: list[str] = []
+    async with desk(rabbitmq_url) as to:
+        to.publisher.gone = told.append
+        exchange = await to.exchange()
+        queue = await to.queue(exchange)
+        missing = f"none-{uuid4().hex}"
+        sent = [to.send(missing if number % 3 == 0 else exchange) for number in range(300)]
+        results = await outcomes(sent)
+        assert all(gone(result) for result in results[::3])
+        assert {result for at, result in enumerate(results) if at % 3} == {STORED}
+        assert await to.held(queue) == 200
+        assert set(told) == {missing}
+
+
+async def test_an_exchange_deleted_under_load(rabbitmq_url: str) -> None:
+    """Whatever is said to be stored is, whatever is said not to be stored is not, and it goes on by itself."""
+    told: list[str] = []
+    async with desk(rabbitmq_url) as to:
+        to.publisher.gone = told.append
+        exchange, other = await to.exchange(), await to.exchange()
+        queue, other_queue = await to.queue(exchange), await to.queue(other)
+        await proven(to, exchange)
+        await proven(to, other)
+        sent: list[asyncio.Future[Stored]] = []
+
+        async def load() -> None:
+            while not told:
+                sent.extend((to.send(exchange, b"%d" % len(sent)), to.send(other, b"%d" % (len(sent) + 1))))
+                await asyncio.sleep(0)
+
+        loading = asyncio.ensure_future(load())
+        await until(lambda: len(sent) > 200)
+        await to.beside.ask(exchange, "exchange_delete", exchange=exchange)
+        await loading
+        results = await outcomes(sent)
+        assert sum(gone(result) for result in results) >= 1
+        assert told[0] == exchange
+
+        stored = {int(body) for body in await to.take(queue, await to.held(queue)) if body != b"x"}
+        stored |= {int(body) for body in await to.take(other_queue, await to.held(other_queue)) if body != b"x"}
+        for number, result in enumerate(results):
+            if result == STORED:
+                assert number in stored
+            elif isinstance(result, NotStored):
+                assert number not in stored
+            else:
+                assert isinstance(result, OutcomeUnknown)
+        assert await to.send(other) == STORED
+        assert gone((await outcomes([to.send(exchange)]))[0])
+        await to.beside.ask(exchange, "exchange_declare", exchange=exchange, exchange_type="topic")
+        await to.beside.ask(queue, "queue_bind", queue=queue, exchange=exchange, routing_key="#")
+        assert await to.send(exchange) == STORED
+
+
+async def test_what_came_after_the_mistake_is_certainly_not_stored(rabbitmq_url: str) -> None:
+    async with desk(rabbitmq_url) as to:
+        exchange = await to.exchange()
+        queue = await to.queue()
+        await to.queue(exchange)
+        await proven(to, exchange)
+        await to.send("", routing_key=queue)
+        await to.beside.ask(exchange, "exchange_delete", exchange=exchange)
+        sent = [to.send("", b"before", routing_key=queue), to.send(exchange), to.send("", b"after", routing_key=queue)]
+        before, at, after = await outcomes(sent)
+        assert isinstance(before, OutcomeUnknown) or before == STORED
+        assert gone(at)
+        assert isinstance(after, NotStored)
+        assert await to.take(queue, 2) == [b"x", b"before"]
+        assert await to.held(queue) == 0
+
+
+async def test_messages_wait_in_order_while_the_channel_is_opened_again(rabbitmq_url: str) -> None:
+    async with desk(rabbitmq_url) as to:
+        exchange, doomed = await to.exchange(), await to.exchange()
+        queue = await to.queue(exchange)
+        await to.queue(doomed)
+        await proven(to, exchange)
+        await proven(to, doomed)
+        await to.beside.ask(doomed, "exchange_delete", exchange=doomed)
+        closing = to.send(doomed)
+        await asyncio.wait((closing,))
+        sent = [to.send(exchange, b"%d" % number) for number in range(50)]  # the channel has just closed
+        assert to.publisher._main is None
+        assert set(await outcomes(sent)) == {STORED}
+        assert await to.take(queue, 51) == [b"x", *(b"%d" % number for number in range(50))]
+
+
+@pytest.mark.parametrize(
+    ("properties", "error"),
+    [
+        (BasicProperties(headers={"h": "x" * FRAME}), HeadersTooLarge),
+        (BasicProperties(headers={"h": 1.5}), HeaderInvalid),
+        (BasicProperties(message_id="x" * 256), HeaderInvalid),
+    ],
+)
+async def test_what_would_end_the_connection_is_not_written(
+    rabbitmq_url: str, properties: BasicProperties, error: type[Exception]
+) -> None:
+    async with desk(rabbitmq_url) as to:
+        exchange = await to.exchange()
+        queue = await to.queue(exchange)
+        for _ in range(2):
+            wrong = to.publisher.send(Outgoing(exchange, "p0", properties, b"wrong"))
+            results = await outcomes([wrong, to.send(exchange), to.send(exchange)])
+            assert isinstance(results[0], error)
+            assert results[1:] == [STORED] * 2
+        assert await to.take(queue, 4) == [b"x"] * 4
+
+
+async def test_a_queue_that_is_full(rabbitmq_url: str) -> None:
+    """Through an exchange others may have stored it; the default exchange leads to one queue."""
+    async with desk(rabbitmq_url) as to:
+        exchange = await to.exchange()
+        queue = await to.queue(exchange, **{"x-max-length": 1, "x-overflow": "reject-publish"})
+        results = await outcomes([to.send(exchange) for _ in range(5)])
+        assert results[0] == STORED
+        assert isinstance(results[-1], OutcomeUnknown)
+        direct = await outcomes([to.send("", routing_key=queue) for _ in range(5)])
+        assert all(isinstance(result, BackendFull) for result in direct)
+
+
+async def test_what_nobody_wants_confirmed_is_done_at_once(rabbitmq_url: str) -> None:
+    async with desk(rabbitmq_url) as to:
+        exchange = await to.exchange()
+        queue = await to.queue(exchange)
+        await proven(to, exchange)
+        sent = [to.send(exchange, b"%d" % number, confirmed=False) for number in range(3000)]
+        assert all(future.done() for future in sent[:1000])
+        assert not sent[-1].done()  # memory is bounded: from some number on it is waited for
+        await outcomes(sent)
+        assert await to.take(queue, 3001) == [b"x", *(b"%d" % number for number in range(3000))]
+        missing = to.send(f"none-{uuid4().hex}", confirmed=False)
+        await asyncio.wait((missing,))
+        assert is_gone(missing.exception())
+
+
+async def test_closing_waits_for_what_was_accepted(rabbitmq_url: str) -> None:
+    async with desk(rabbitmq_url) as to:
+        exchange = await to.exchange()
+        queue = await to.queue(exchange)
+        sent = [to.send(exchange) for _ in range(500)]
+        await to.publisher.close()
+        assert set(await outcomes(sent)) == {STORED}
+        assert await to.held(queue) == 500
+        assert isinstance((await outcomes([to.send(exchange)]))[0], BackendUnavailable)
+
+
+async def test_no_permission_on_one_exchange(broker: RabbitMQ) -> None:
+    broker.ctl("add_user", "narrow", PASSWORD)
+    broker.ctl("set_permissions", "narrow", ".*", "x-.*", ".*")
+    async with desk(broker.url_of(user="narrow", password=PASSWORD), broker.url) as to:
+        exchange = await to.exchange()
+        queue = await to.queue(exchange)
+        forbidden = f"forbidden-{uuid4().hex}"
+        await to.beside.ask(forbidden, "exchange_declare", exchange=forbidden, exchange_type="fanout")
+        sent = [to.send(forbidden if number % 3 == 0 else exchange) for number in range(300)]
+        results = await outcomes(sent)
+        assert all(isinstance(result, Refused) and forbidden in result.detail for result in results[::3])
+        assert {result for at, result in enumerate(results) if at % 3} == {STORED}
+        assert await to.held(queue) == 200
+        broker.ctl("set_permissions", "narrow", ".*", ".*", ".*")
+        to_forbidden = await to.queue(forbidden)
+        assert await to.send(forbidden) == STORED
+        assert await to.held(to_forbidden) == 1
+
+
+async def test_a_message_larger_than_the_broker_takes(broker: RabbitMQ) -> None:
+    async with desk(broker.url) as to:
+        exchange = await to.exchange()
+        queue = await to.queue(exchange)
+        assert await to.send(exchange, b"x" * LIMIT) == STORED
+        sizes = [LIMIT + 1, LIMIT]
+        for _ in range(3):
+            large, fits = await outcomes([to.send(exchange, b"x" * size) for size in sizes])
+            assert isinstance(large, BodyTooLarge)
+            assert fits == STORED or isinstance(fits, NotStored)
+        assert await to.send(exchange) == STORED
+        assert await to.held(queue) >= 2
+
+
+async def test_an_alarm(broker: RabbitMQ) -> None:
+    """What comes after `connection.blocked` is refused at once; what was under way is stored when the alarm ends."""
+    async with desk(broker.url) as to:
+        exchange = await to.exchange()
+        queue = await to.queue(exchange)
+        await proven(to, exchange)
+        broker.ctl("set_vm_memory_high_watermark", "0.0000001")
+        try:
+            under_way = to.send(exchange, b"under way")
+            await until(lambda: to.link.blocked is not None)
+            refused = to.send(exchange, b"refused")
+            assert refused.done()
+            error = refused.exception()
+            assert isinstance(error, BackendUnavailable)
+            assert "memory" in error.detail
+            assert error.retry_after
+            assert not under_way.done()
+        finally:
+            broker.ctl("set_vm_memory_high_watermark", "0.4")
+        assert await under_way == STORED
+        await until(lambda: to.link.blocked is None)
+        assert await to.send(exchange, b"again") == STORED
+        assert await to.take(queue, 3) == [b"x", b"under way", b"again"]
+
+
+async def test_a_connection_that_is_lost(broker: RabbitMQ) -> None:
+    async with desk(broker.url) as to:
+        kept = f"x-{uuid4().hex}"
+        await to.beside.ask(kept, "exchange_declare", exchange=kept, exchange_type="topic", durable=True)
+        queue = await to.queue(kept, **{"x-queue-type": "quorum"})
+        await proven(to, kept)
+        sent = [to.send(kept, b"%d" % number) for number in range(2000)]
+        waiting = to.send(f"new-{uuid4().hex}")
+        await until(lambda: any(future.done() for future in sent))
+        broker.kill()
+        results = await outcomes([*sent, waiting])
+        assert all(result == STORED or isinstance(result, OutcomeUnknown) for result in results[:-1])
+        assert isinstance(results[-1], OutcomeUnknown | NotStored)
+        refused = to.send(kept)
+        assert isinstance(refused.exception(), BackendUnavailable)
+        broker.start()
+        await until(lambda: to.link.up and to.beside_link.up)
+        stored = to.send(kept, b"after")
+        assert await stored == STORED
+        there = {int(body) for body in await to.take(queue, await to.held(queue)) if re.fullmatch(rb"\d+", body)}
+        assert {number for number, result in enumerate(results[:-1]) if result == STORED} <= there

@@ -1,0 +1,170 @@
+"""The part of a bridge that delays messages, without its engine: over real links, to a real broker."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from adapters.clock import wall
+from adapters.rabbitmq.book import Book
+from adapters.rabbitmq.channel import Channel
+from adapters.rabbitmq.delays import Delays
+from adapters.rabbitmq.destinations import Destinations
+from adapters.rabbitmq.link import Link
+from adapters.rabbitmq.mapping import to_properties
+from adapters.rabbitmq.names import Own
+from adapters.rabbitmq.options import Existing
+from adapters.rabbitmq.properties import Properties
+from adapters.rabbitmq.publisher import Publisher
+from adapters.rabbitmq.record import Outgoing
+from adapters.rabbitmq.url import parse
+from bridge.errors import BackendUnavailable
+from bridge.message import Message
+
+GUARD: Final = 60.0
+
+
+class Came(NamedTuple):
+    """A message as a native consumer got it, and when, ms since 1970."""
+
+    body: bytes
+    at: int
+    key: str
+    properties: Properties
+
+    @property
+    def due(self) -> int:
+        headers = self.properties.headers
+        return int(headers["oms_h_bornTimestamp"]) + int(headers.get("oms_h_delayTime", 0))
+
+
+class Waiting:
+    """What an adapter makes of its rooms for delays."""
+
+    def __init__(self, url: str, prefix: str, existing: Mapping[str, Existing]) -> None:
+        self.options = parse(f"{url}?prefix={prefix}&partitions=2")._replace(destinations=existing)
+        self.own = Own(prefix)
+        self.orders = f"orders-{prefix[:-1]}"
+        """A destination that no other test has."""
+        self.publishing, self.consuming = Link(self.options, "publishing"), Link(self.options, "consuming")
+        self.publisher = Publisher(self.options, self.publishing)
+        self.book = Book(self.options, self.consuming, self.publisher)
+        self.destinations = Destinations(self.options, self.consuming, self.book)
+        self.delays = Delays(self.options, self.consuming, self.publisher, self.destinations)
+        self.publisher.gone = self._gone
+        self._native: Channel | None = None
+
+    async def start(self) -> None:
+        for each in (self.publishing, self.consuming, self.publisher, self.book):
+            await each.start()
+
+    async def close(self) -> None:
+        for each in (self.delays, self.book, self.destinations, self.publisher, self.consuming, self.publishing):
+            await each.close()
+
+    async def send(self, destination: str, body: bytes = b"body", delay: int = 0, **fields: object) -> Message:
+        """Store a message, as the engine does; returns it as it was completed."""
+        await self.destinations.partitions(destination)
+        message = completed(destination, body, delay, **fields)
+        await self.publish(message)
+        return message
+
+    async def publish(self, message: Message) -> None:
+        properties, body = to_properties(message)
+        if message.delay_time:
+            await self.delays.publish(message, properties, body)
+        else:
+            await self.publisher.send(Outgoing(*self.destinations.route(message), properties, body))
+
+    async def queue(self, exchange: str, key: str = "#", **arguments: object) -> str:
+        """Make a queue of somebody else's, and bind it."""
+        name = f"{self.own.prefix}native.{uuid4().hex[:8]}"
+        await self.ask("queue_declare", queue=name, durable=True, arguments={"x-queue-type": "quorum", **arguments})
+        await self.ask("queue_bind", queue=name, exchange=exchange, routing_key=key)
+        return name
+
+    async def group(self, destination: str, group: str = "app", partition: int = 0) -> str:
+        """Make a queue as a group has it."""
+        name = f"{destination}.{group}.p{partition}"
+        await self.ask("queue_declare", queue=name, durable=True, arguments={"x-queue-type": "quorum"})
+        await self.ask("queue_bind", queue=name, exchange=destination, routing_key=f"#.p{partition}")
+        return name
+
+    async def consume(self, queue: str, prefetch: int = 0) -> list[Came]:
+        """Consume a queue as any program does; returns what is filled as messages come."""
+        came: list[Came] = []
+        channel = await self.consuming.channel()
+
+        def arrived(raw: Any, method: Any, properties: Properties, body: bytes) -> None:  # noqa: ANN401 - pika's
+            came.append(Came(body, wall(), method.routing_key, properties))
+            raw.basic_ack(method.delivery_tag)
+
+        await channel.ask(queue, "basic_qos", prefetch_count=prefetch)
+        await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=arrived)
+        return came
+
+    async def ask(self, method: str, **arguments: object) -> object:
+        """Do what an operator, or another program, may do."""
+        if self._native is None or not self._native.open:
+            self._native = await self.consuming.channel()
+        return await self._native.ask("test", method, **arguments)
+
+    async def count(self, queue: str) -> int:
+        """How many messages lie in a queue and are with nobody."""
+        answer = await self.ask("queue_declare", queue=queue, passive=True)
+        return int(answer.message_count)  # type: ignore[attr-defined]
+
+    def _gone(self, exchange: str) -> None:
+        self.destinations.forget(exchange)
+        self.delays.forget(exchange)
+
+
+def completed(destination: str, body: bytes = b"body", delay: int = 0, **fields: object) -> Message:
+    """Return a message as the engine hands it to an adapter."""
+    now = wall()
+    message = Message(
+        destination, body, message_id=uuid4().hex, born_timestamp=now, store_timestamp=now, delay_time=delay or None
+    )
+    return message._replace(**fields)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def waiting(url: str, prefix: str | None = None, existing: Mapping[str, Existing] = {}) -> AsyncIterator[Waiting]:
+    """Start it, and close it in the end; `prefix` to share one."""
+    found = Waiting(url, prefix or f"t{uuid4().hex[:8]}.", existing)
+    try:
+        await _started(found)
+        yield found
+    finally:
+        await found.close()
+
+
+async def _started(found: Waiting) -> None:
+    """Start it as the engine does: a broker that has just come back does not answer for all its queues at once."""
+    begun = time.monotonic()
+    while True:
+        try:
+            await found.start()
+        except BackendUnavailable:
+            assert time.monotonic() < begun + GUARD
+            await asyncio.sleep(0.1)
+        else:
+            break
+
+
+async def until(condition: Callable[[], object], state: Callable[[], object] = str) -> None:
+    """Wait for something. A guard, no measure: whatever is waited for comes in a second or two."""
+    begun = time.monotonic()
+    while not condition():
+        assert time.monotonic() < begun + GUARD, state()
+        await asyncio.sleep(0.02)
+
+
+async def counted(found: Waiting, queue: str, count: int) -> None:
+    """Wait until so many messages lie in a queue."""
+    begun = time.monotonic()
+    while (there := await found.count(queue)) != count:
+        assert time.monotonic() < begun + GUARD, f"{there} of {count}"
+        await asyncio.sleep(0.05)

@@ -1,0 +1,183 @@
+"""The ladder of delays, walked on a model of exchanges and queues that knows what RabbitMQ's manual says of topics."""
+
+import itertools
+from typing import Final, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.rabbitmq import ladder
+from adapters.rabbitmq.ladder import ALL, Binding, Declaration, Exchange, Queue
+from adapters.rabbitmq.names import NAME_MAX, Own
+from bridge.engine.names import NAME_MAX as DESTINATION_MAX
+
+OWN: Final = Own("oms.")
+ALIKE: Final = ("orders", "orders.eu", "a", "a.p3", "p3", "a.p3.p3")
+_CHARACTERS: Final = "ABab01.-_"
+NAMES: Final = st.text(_CHARACTERS, min_size=1, max_size=12).filter(lambda name: name not in {".", ".."})
+
+
+class End(NamedTuple):
+    """Where a message has come to an end, and how long it waited on its way."""
+
+    name: str
+    waited: int
+
+
+class Model:
+    """What is declared, and where a message goes from there."""
+
+    def __init__(self, *declarations: Declaration) -> None:
+        self.exchanges = {each.name: each for each in declarations if isinstance(each, Exchange)}
+        self.queues = {each.name: each for each in declarations if isinstance(each, Queue)}
+        self.bindings: dict[str, list[Binding]] = {}
+        for each in declarations:
+            if isinstance(each, Binding):
+                self.bindings.setdefault(each.source, []).append(each)
+
+    def walk(self, exchange: str, key: str, waited: int = 0) -> list[End]:
+        """Every end that a message comes to: exchanges and queues out of which nothing leads."""
+        if exchange not in self.exchanges:
+            return [End(exchange, waited)]
+        taken = [each for each in self.bindings.get(exchange, ()) if matches(each.key, key)]
+        if not taken:
+            alternate = self.exchanges[exchange].arguments.get("alternate-exchange")
+            return [] if alternate is None else self.walk(str(alternate), key, waited)
+        found: list[End] = []
+        for each in taken:
+            if each.to_exchange:
+                found += self.walk(each.target, key, waited)
+            elif (queue := self.queues.get(each.target)) is not None and "x-message-ttl" in queue.arguments:
+                ttl = int(queue.arguments["x-message-ttl"])
+                found += self.walk(str(queue.arguments["x-dead-letter-exchange"]), key, waited + ttl)
+            else:
+                found.append(End(each.target, waited))
+        return found
+
+
+def matches(pattern: str, key: str) -> bool:
+    """Whether a topic exchange takes the key: `*` is one word, `#` any number of them."""
+    return _words_match(pattern.split("."), key.split("."))
+
+
+def _words_match(pattern: list[str], words: list[str]) -> bool:
+    if not pattern:
+        return not words
+    first, rest = pattern[0], pattern[1:]
+    if first == "#":
+        return any(_words_match(rest, words[skipped:]) for skipped in range(len(words) + 1))
+    return bool(words) and first in {"*", words[0]} and _words_match(rest, words[1:])
+
+
+def declared(*more: Declaration) -> Model:
+    rungs = (each for place in ALL for each in ladder.rung(OWN, place))
+    return Model(*ladder.base(OWN), *rungs, *more)
+
+
+WHOLE: Final = declared(ladder.exit_to_exchange(OWN, "orders"))
+
+
+def sent(model: Model, delay: int, tail: str) -> list[End]:
+    first = ladder.rungs(delay)[0]
+    return model.walk(OWN.level(first.digit), ladder.routing_key(delay, tail))
+
+
+def test_the_model_knows_topics() -> None:
+    assert matches("a.*.#", "a.b")
+    assert matches("a.*.#", "a.b.c.d")
+    assert not matches("a.*.#", "a")
+    assert matches("*.", "a.")
+    assert matches("#", "")
+    assert not matches("a.*", "a.b.c")
+
+
+@given(st.integers(1, ladder.LONGEST))
+def test_a_delay_waits_exactly_so_long(delay: int) -> None:
+    assert sent(WHOLE, delay, ladder.to_destination("orders", 3)) == [End("orders", delay)]
+
+
+@pytest.mark.parametrize("delay", [1, 15, 16, 17, 255, 256, 0x1000, 0x10001, 366 * 24 * 3_600_000, ladder.LONGEST])
+def test_so_do_the_ends_of_the_range(delay: int) -> None:
+    assert sent(WHOLE, delay, ladder.to_destination("orders", 0)) == [End("orders", delay)]
+
+
+@given(st.integers(1, ladder.LONGEST))
+def test_only_rungs_of_digits_that_are_not_zero_are_needed(delay: int) -> None:
+    places = ladder.rungs(delay)
+    assert sum(place.wait for place in places) == delay
+    assert all(place in ALL for place in places)
+    assert [place.digit for place in places] == sorted({place.digit for place in places}, reverse=True)
+    needed = Model(*ladder.base(OWN), *(each for place in places for each in ladder.rung(OWN, place)))
+    assert sent(needed, delay, "orders.p0") == [End(OWN.lost, delay)]
+
+
+def test_there_are_nine_exchanges_and_135_queues() -> None:
+    assert set(WHOLE.exchanges) == {OWN.deliver, OWN.lost, *(f"oms.d{digit}" for digit in range(9))}
+    assert len(WHOLE.queues) == 135 + 1
+    assert "oms.q8.f" in WHOLE.queues
+
+
+def test_every_rung_hands_on_at_least_once() -> None:
+    """
+    > all three or it silently degrades to at-most-once
+    """
+    for name, queue in WHOLE.queues.items():
+        if name != OWN.lost:
+            assert queue.arguments["x-queue-type"] == "quorum"
+            assert queue.arguments["x-dead-letter-strategy"] == "at-least-once"
+            assert queue.arguments["x-overflow"] == "reject-publish"
+
+
+def test_the_longest_wait_is_one_that_rabbitmq_takes() -> None:
+    """
+    > `x-message-ttl`/`x-expires` accept up to 315 360 000 000 ms (10 y)
+    """
+    assert max(place.wait for place in ALL) < 315_360_000_000
+
+
+@given(st.lists(NAMES, min_size=2, max_size=6, unique=True), st.integers(0, 12), st.integers(1, ladder.LONGEST))
+def test_destinations_never_catch_what_is_for_each_other(found: list[str], partition: int, delay: int) -> None:
+    model = declared(*(ladder.exit_to_exchange(OWN, name) for name in found))
+    for name in found:
+        assert sent(model, delay, ladder.to_destination(name, partition)) == [End(name, delay)]
+
+
+@pytest.mark.parametrize("pair", list(itertools.permutations(ALIKE, 2)))
+def test_neither_do_those_that_look_like_each_other(pair: tuple[str, str]) -> None:
+    model = declared(*(ladder.exit_to_exchange(OWN, name) for name in pair))
+    for name in pair:
+        assert sent(model, 5000, ladder.to_destination(name, 3)) == [End(name, 5000)]
+
+
+@given(NAMES, NAMES, st.integers(0, 12))
+def test_what_is_for_one_queue_reaches_only_that(destination: str, group: str, partition: int) -> None:
+    queue = f"{destination}.{group.replace('.', ':')}.p{partition}"
+    others = (destination, f"{destination}.{group}", f"{destination}.{group}.p{partition}")
+    model = declared(ladder.exit_to_queue(OWN, queue), *(ladder.exit_to_exchange(OWN, name) for name in {*others}))
+    assert sent(model, 77, ladder.to_queue(queue)) == [End(queue, 77)]
+    for name in others:
+        assert sent(model, 77, ladder.to_destination(name, partition)) == [End(name, 77)]
+
+
+def test_what_nobody_takes_is_not_stuck() -> None:
+    assert sent(declared(), 300, ladder.to_destination("gone", 0)) == [End(OWN.lost, 300)]
+    assert sent(declared(), 300, ladder.to_queue("gone.app.p0")) == [End(OWN.lost, 300)]
+
+
+def test_what_is_not_delayed_is_not_lost_but_returned() -> None:
+    """A destination's last exchange may name `lost` as its alternate: only the delayed must not block anything."""
+    assert WHOLE.walk(OWN.lost, "p0") == []
+    assert WHOLE.walk(OWN.lost, "invoice.created.eu") == []
+
+
+@given(st.text(_CHARACTERS, min_size=150, max_size=DESTINATION_MAX), st.integers(0, 9999))
+def test_long_names_fit_and_stay_apart(name: str, partition: int) -> None:
+    """A topic exchange has no longer routing keys than 255 bytes."""
+    other = name[:-1] + ("A" if name[-1] != "A" else "B")
+    model = declared(*(ladder.exit_to_exchange(OWN, each) for each in (name, other)))
+    for each in (name, other):
+        tail = ladder.to_destination(each, partition)
+        assert len(ladder.routing_key(ladder.LONGEST, tail)) <= NAME_MAX
+        assert sent(model, 16, tail) == [End(each, 16)]
+    assert len(ladder.routing_key(1, ladder.to_queue(f"{name}.p0"))) <= NAME_MAX
