@@ -7,16 +7,20 @@ ARGS   ?=
 JOBS   ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint format brokers bench soak check-constraints constraints clean
+.PHONY: help serve test test-rabbitmq lint format brokers bench soak check-constraints constraints clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 serve: $(VENV)/.serve ## Serve the in-memory backend on 127.0.0.1:8080 (ARGS="--server granian ..." for more)
 	$(BIN)/oms-bridge serve $(ARGS)
 
 test: $(VENV)/.test lint ## Everything CI runs: lint, types, all tests (ARGS="-k name" for some)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+test-rabbitmq: $(VENV)/.test ## What concerns RabbitMQ, against 4.0 or that of another Debian (RELEASE=sid)
+	OMS_TEST_RABBITMQ_RELEASE=$(RELEASE) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -k rabbitmq \
+		tests/rabbitmq tests/conformance $(ARGS)
 
 lint: $(VENV)/.test ## ruff and mypy, strict, over everything
 	$(BIN)/ruff check .
@@ -27,7 +31,7 @@ format: $(VENV)/.test ## Format and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-brokers: $(VENV)/.test ## Fetch what the tests' own Kafka needs (the first test that wants it does the same)
+brokers: $(VENV)/.test ## Fetch what the tests' own brokers need (the first test that wants one does the same)
 	$(BIN)/python -m tests.brokers
 
 bench: $(VENV)/.test ## Measure, each figure beside its ceiling; writes benchmarks/results/

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.brokers.rabbitmq import own_rabbitmq
-
 from benchmarks import talk
 from benchmarks.lateness import lateness
 from benchmarks.launch import Process, bridge
@@ -18,6 +16,7 @@ from benchmarks.measurement import Measurement, Round, Sample, Target
 from benchmarks.plan import Plan
 from benchmarks.rawh2 import pack
 from benchmarks.reader import acknowledge
+from tests.brokers.provide import own_rabbitmq
 
 SERVER: Final = "granian"
 STREAMS: Final = 64

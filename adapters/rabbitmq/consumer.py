@@ -1,31 +1,31 @@
 """The channel of a held partition: what is delivered on it, what is acknowledged, and proof that the broker has heard.
 
-An acknowledgement has no answer. What came after it on the same channel has: on 3.10.8, with a quorum queue,
+An acknowledgement has no answer. What came after it on the same channel has. On 3.10.8, with a quorum queue, and with
+the writer of the broker's log suspended in the third column:
 
-| answer of | after 1 ack | after 24 | what it proves |
-|---|---|---|---|
-| `basic.qos` | 0.15 ms | 0.5 ms | the bridge may die; a broker that was killed at once had lost 7 of 24 |
-| passive `queue.declare` | 0.17 ms | 0.5 ms | the queue's leader has it in memory |
-| `basic.consume`, `basic.cancel` | 0.6 ms | 1.4 ms | it is written: both go through the queue's log behind it |
+| answer of | after 1 ack, after 24 | comes while nothing is written |
+|---|---|---|
+| `basic.qos` | 0.15 ms, 0.5 ms | yes: the bridge may die then, the broker may not (one kill undid 7 of 24) |
+| passive `queue.declare` | 0.17 ms, 0.5 ms | yes (one kill undid 1 of 24) |
+| `basic.consume`, `basic.cancel` | 0.6 ms, 1.4 ms | no: both go through the queue's log, behind the acknowledgements |
 
 So a second consumer comes and goes in turn. With single active consumer it is never given anything.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, Final
 
 from pika.exceptions import ChannelClosed
 
 from adapters.rabbitmq.channel import Channel
 from adapters.rabbitmq.held import Ack
-from adapters.rabbitmq.outcomes import of_channel
 from adapters.rabbitmq.record import Arrival
 from bridge.errors import BackendUnavailable, BridgeError
 
 FRAMES: Final = 24
 """Acknowledgements between two proofs: a channel that has 32 of them unanswered by a quorum queue keeps the next ones
 back, and the proof would overtake those (`quorum_commands_soft_limit`)."""
-_PROOF: Final = "proof"
 
 Arrived = Callable[[Arrival], None]
 Over = Callable[[BridgeError], None]
@@ -44,15 +44,17 @@ class Consumer:
         """What is consumed, by consumer tag."""
         self._queue = ""
         """The last of them."""
-        self._toggled = False
+        self._proofs = count()
+        self._proof: str | None = None
+        """Tag of the second consumer while it is there; each has its own, as pika knows the last a moment longer."""
         self._closing = False
         channel.ended.add_done_callback(lambda ended: self._ended(ended.result()))
         channel.raw.add_on_cancel_callback(lambda frame: self._cancelled(str(frame.method.consumer_tag)))
 
     @property
     def open(self) -> bool:
-        """Whether anything can be sent on it."""
-        return self._channel.open
+        """Whether anything comes on it, or can be acknowledged."""
+        return self._channel.open and not self._closing
 
     async def consume(self, queue: str, arrived: Arrived) -> int:
         """Begin; returns how many messages were ready in the queue.
@@ -66,8 +68,8 @@ class Consumer:
             arrived(Arrival(method.delivery_tag, method.redelivered, method.routing_key, properties, body))
 
         tag = f"partition {len(self._queues)}"
-        self._queues[tag] = self._queue = queue
         await self._channel.ask(queue, "basic_consume", queue=queue, on_message_callback=deliver, consumer_tag=tag)
+        self._queues[tag] = self._queue = queue
         return int(declared.message_count)
 
     async def delete(self, queue: str) -> None:
@@ -83,11 +85,12 @@ class Consumer:
             raw.basic_ack(ack.tag, ack.multiple)
         if self._shared:
             raw.basic_qos(prefetch_count=self._prefetch, callback=lambda _frame: proven())
-        elif self._toggled:
-            raw.basic_cancel(_PROOF, callback=lambda _frame: proven())
+        elif self._proof is not None:
+            proof, self._proof = self._proof, None
+            raw.basic_cancel(proof, callback=lambda _frame: proven())
         else:
-            raw.basic_consume(self._queue, _never, consumer_tag=_PROOF, callback=lambda _frame: proven())
-        self._toggled = not self._toggled
+            proof = self._proof = f"proof {next(self._proofs)}"
+            raw.basic_consume(self._queue, _never, consumer_tag=proof, callback=lambda _frame: proven())
 
     async def close(self) -> None:
         """Close the channel: what was not acknowledged goes back to its place in the queue."""
@@ -95,13 +98,14 @@ class Consumer:
         await self._channel.close()
 
     def _ended(self, reason: BaseException) -> None:
-        if not self._closing and isinstance(reason, ChannelClosed):
+        # whoever waits in `consume` is told by what that raises: told twice, the partition would be held twice
+        if not self._closing and self._queues and isinstance(reason, ChannelClosed):
             self._closing = True
-            self._over(of_channel(reason, self._queue))
+            self._over(BackendUnavailable(f"{self._queue}: RabbitMQ closed the channel ({reason})."))
 
     def _cancelled(self, tag: str) -> None:
-        if tag == _PROOF:
-            self._toggled = False
+        if tag == self._proof:
+            self._proof = None
         elif tag in self._queues and not self._closing:
             self._closing = True
             self._over(BackendUnavailable(f"{self._queues[tag]}: RabbitMQ has cancelled the consumer."))

@@ -68,6 +68,11 @@ class Held(Generic[W]):
         return len(self._waiting)
 
     @property
+    def noted(self) -> bool:
+        """Whether it is known what whoever held the partition before has written down."""
+        return self._noted is not None
+
+    @property
     def unacknowledged(self) -> int:
         """Messages that would come again if the partition were let go of now."""
         return len(self._tags)
@@ -140,6 +145,8 @@ class Held(Generic[W]):
         item.position = next(self._positions)
         self._out[item.position] = item
         attempts = self._attempts_of(arrival, item.identity) if item.attempts is None else item.attempts
+        if attempts:
+            self.attempts[item.identity] = attempts
         return Delivery(message, self.partition, item.position, attempts)
 
     def attempt(self, position: int, attempts: int) -> bool:
@@ -202,15 +209,21 @@ class Held(Generic[W]):
             item.identity = message_id(arrival)
             if item.attempts is None and self._noted is not None:
                 item.attempts = self._attempts_of(arrival, item.identity)
-        left = self._expected.clear()
-        before = [*self._sent, *self._tags.values()]
+        before = [*self._expected.clear(), *self._sent, *self._tags.values()]
         for item in before:
             item.tag = 0
         self._expected = Expected(before)
         self._tags, self._to_ack, self._sent = {}, {}, []
         self._waiting.clear()
         self.bytes = 0
-        return unsure + self._forget(left)
+        return unsure
+
+    def note(self) -> dict[str, int]:
+        """Return what whoever holds the partition next has to know."""
+        if self._noted is False:  # the broker's counts go on, and its next ones would count what was never handed out
+            known = {message_id(arrival): arrival for _, arrival in self._waiting if arrival.redelivered}
+            return {identity: self._attempts_of(known[identity], identity) for identity in known} | self.attempts
+        return dict(self.attempts)
 
     def waiters(self) -> tuple[list[W], list[W]]:
         """Return who waits for an acknowledgement that was sent, and for one that was not."""

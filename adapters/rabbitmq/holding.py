@@ -113,10 +113,9 @@ class Holding:
             self._link.came.remove(self._move)
         for timer in self._timers.values():
             timer.cancel()
-        tasks = [*self._mending.values(), *([] if self._moving is None else [self._moving])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._moving is not None:
+            self._moving.cancel()
+            await asyncio.wait((self._moving,))
         if self._membership is not None:
             await self._membership.leave()  # first: the others stand ready then
         await self._close(list(self.held.values()))
@@ -128,12 +127,10 @@ class Holding:
 
     def _mend(self, partition: Partition) -> None:
         """Consume on another channel."""
-        if partition in self._mending or self._closed or self.held.get(partition.held.partition) is not partition:
-            return
-        if partition.has_history:  # what comes from two queues is not matched
-            self._begin_anew(partition)
-        else:
-            self._mending[partition] = self._loop.create_task(self._reopen(partition))
+        held = self.held.get(partition.held.partition) is partition
+        if held and not partition.leaving and partition not in self._mending and not self._closed:
+            again = self._begin_anew if partition.has_history else self._reopen  # of two queues nothing is matched
+            self._mending[partition] = self._loop.create_task(again(partition))
 
     # What the membership and the link tell:
 
@@ -145,8 +142,13 @@ class Holding:
         """The connection is lost, and all that was delivered on it with it."""
         if self._membership is not None:
             self._share = frozenset()  # the membership tells what it is when it is in the group again
-        for partition in self._let_go(list(self.held.values())):
+        partitions = list(self.held.values())
+        if partitions:
+            self._holder.revoked(partitions)
+        for partition in partitions:
+            partition.lost()
             self._remember(partition)
+            self._drop(partition)
         self._fail(failure)
 
     # Moving:
@@ -220,26 +222,30 @@ class Holding:
 
     async def _close(self, partitions: Collection[Partition]) -> None:
         """Give back what these hold; they are held until that is done, for acknowledgements that are under way."""
+        await self._end_mending(partitions)
         await asyncio.gather(*(partition.close() for partition in partitions))
         for partition in partitions:
             if self.held.get(partition.held.partition) is partition:
                 self._drop(partition)
 
-    def _let_go(self, partitions: list[Partition]) -> list[Partition]:
-        """Let go at once; what was not settled comes again to whoever is next."""
-        if partitions:
-            self._holder.revoked(partitions)
-        for partition in partitions:
-            partition.lost()
-            self._drop(partition)
-        return partitions
+    async def _end_mending(self, partitions: Collection[Partition]) -> None:
+        tasks = [task for partition in partitions if (task := self._mending.pop(partition, None)) is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _remember(self, partition: Partition) -> None:
-        if not partition.source.shared:
-            self._remembered[partition.held.partition] = Note(self._token, dict(partition.held.attempts))
+        """Keep what is known of attempts for the next time this bridge holds the partition."""
+        held = partition.held
+        note = Note(self._token, held.note()) if held.noted else partition.remembered
+        if note is not None and not partition.source.shared:
+            self._remembered[held.partition] = note
 
     def _drop(self, partition: Partition) -> None:
-        del self.held[partition.held.partition]
+        number = partition.held.partition
+        del self.held[number]
+        if partition.source.history is None and number in self._sources:
+            self._sources[number] = self._sources[number]._replace(history=None)
         mending = self._mending.pop(partition, None)
         if mending is not None and mending is not asyncio.current_task():
             mending.cancel()
@@ -256,21 +262,23 @@ class Holding:
             try:
                 await partition.reopen()
             except DestinationUnknown as error:
-                self._begin_anew(partition)
                 self._fail(error)
+                await self._begin_anew(partition)
                 return
             except BridgeError as error:
                 self._fail(error)
                 await asyncio.sleep(_RETRY)
             else:
-                del self._mending[partition]
+                self._mending.pop(partition, None)
                 self._move()  # which notes that the trouble is over, if it is
                 return
 
-    def _begin_anew(self, partition: Partition) -> None:
+    async def _begin_anew(self, partition: Partition) -> None:
         """Hold a partition anew, with nothing known of it but how often what was not settled was handed out."""
-        self._let_go([partition])
+        self._holder.revoked([partition])
+        await partition.abandon()
         self._remember(partition)
+        self._drop(partition)
         self._move()
 
     def _grow_old(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import re
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -194,10 +195,9 @@ class Link:
 
 
 def read_version(text: str) -> Version:
-    """Return the three numbers of `3.10.8` or `4.1.0-rc.1`; what is no number counts as 0."""
-    numbers = [int(digits) if digits.isdigit() else 0 for digits in text.partition("-")[0].split(".")]
-    major, minor, patch = (*numbers, 0, 0, 0)[:3]
-    return major, minor, patch
+    """Return the three numbers of `3.10.8` or `4.1.0-rc.1`; what is missing counts as 0."""
+    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return (0, 0, 0) if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
 
 
 def _opened(opened: "asyncio.Future[Channel]", raw: Any) -> None:  # noqa: ANN401 - a channel of pika's

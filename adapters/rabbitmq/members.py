@@ -11,6 +11,8 @@ from bridge.errors import BackendUnavailable
 
 _ANSWERS: Final = 2.0
 """Seconds that those who hold something have to say so before this bridge takes a share: they may hang."""
+_LOOK: Final = 0.3
+"""Seconds after which it looks once more who holds something."""
 _SETTLE: Final = 0.05
 """Seconds in which those answer who hold nothing yet: bridges that have come at the same time."""
 _FAREWELL: Final = 1.0
@@ -138,10 +140,9 @@ class Membership:
         inbox.greet(self)
         self._asked = await inbox.consumed(self._queues)
         if not self._asked <= self._told:
-            self._answered.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_ANSWERS):
-                    await self._answered.wait()
+                    await self._hear()
             await asyncio.sleep(_SETTLE)
         if self._roster is not roster:
             raise BackendUnavailable(inbox.consuming.failure.detail)
@@ -149,3 +150,14 @@ class Membership:
             inbox.changed(self)
         self._kept = frozenset()
         self._settled = True
+
+    async def _hear(self) -> None:
+        """Wait until all that is consumed is somebody's who has said so."""
+        while not self._asked <= self._told:
+            self._answered.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK):
+                    await self._answered.wait()
+                    return
+            # those of a bridge that has just died, or of this one before its connection was lost, end by themselves
+            self._asked = await self._inbox.consumed(self._queues)

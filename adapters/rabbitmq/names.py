@@ -17,6 +17,10 @@ from typing import Final, NamedTuple
 
 NAME_MAX: Final = 255
 """Bytes of a name, and of a routing key."""
+STREAM_MAX: Final = 160
+"""Bytes of a stream's name. RabbitMQ makes a folder for it, called so with the virtual host before and 20 digits after
+it, and a file system has room for 255. 3.10.8 takes a longer name, fails to make the folder again and again, and then
+makes no stream for anybody else either: one client with a long name would have stopped the broker."""
 TOKEN_MAX: Final = 200
 """Bytes of a destination inside a routing key, beside nine digits and a partition."""
 RESERVED: Final = (".log", ".parts", ".rest")
@@ -25,7 +29,7 @@ RESERVED: Final = (".log", ".parts", ".rest")
 
 def log(destination: str) -> str:
     """Return the stream of a destination."""
-    return fit(destination, ".log")
+    return fit(destination, ".log", STREAM_MAX)
 
 
 def parts(destination: str) -> str:

@@ -1,6 +1,7 @@
 """What native producers say in other places than headers, and copies of what they wrote. Pure."""
 
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, Final
 
 from pika import BasicProperties
@@ -53,8 +54,8 @@ def hash_of(slots: BasicProperties, body: bytes) -> str:
     """Return an id for a message without one, the same wherever and whenever it is read."""
     digest = blake2b(digest_size=16)
     parts = [body, *(bytes_of(value) for value in (slots.correlation_id, slots.timestamp, slots.type, slots.reply_to))]
-    for name, value in (slots.headers or {}).items():
-        # a stream (3.10.8) keeps no lists and no tables: what was read from one would have another id
+    for name, value in sorted((slots.headers or {}).items(), key=itemgetter(0)):
+        # a stream (3.10.8) keeps no lists and no tables, and no order: what was read from one would have another id
         if name not in BROKERS and not name.startswith(INTERNAL_PREFIX) and not isinstance(value, list | dict):
             parts += (bytes_of(name), bytes_of(value))
     for part in parts:
@@ -74,10 +75,9 @@ def copied(arrival: Arrival) -> Properties:
         for name, value in (slots.headers or {}).items()
         if name not in BROKERS
     }
-    if (
-        stored := number_of(headers.get(STORED))
-    ) is not None and stored <= LONG_MAX:  # ours: a header says when it ends
-        copy.expiration = None
+    stored = number_of(headers.get(STORED))
+    if stored is not None and stored <= LONG_MAX:
+        copy.expiration = None  # ours: a header says when it ends
         return copy
     if slots.user_id is not None:
         headers[f"{PROPERTY_PREFIX}{NATIVE_PREFIX}user_id"] = text_of(slots.user_id)

@@ -96,12 +96,16 @@ class Keeper:
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._not_before = 0.0
+        self._dirty = False
+        """Whether something was handed out while the note was being written."""
         self._written: dict[str, int] | None = None
         """What the note surely says; None: nobody knows."""
 
     def changed(self) -> None:
         """Write it soon; nobody waits."""
-        if self._timer is None and self._writing is None:
+        if self._writing is not None:
+            self._dirty = True
+        elif self._timer is None:
             self._timer = self._loop.call_at(max(self._loop.time() + _SOON, self._not_before), self._begin)
 
     async def read(self) -> Note | None:
@@ -114,7 +118,7 @@ class Keeper:
         if writing is not None:
             await asyncio.wait((writing,))
         # also where nothing was handed out: without a note the broker's count would be taken for it
-        if self._held.unacknowledged and self._written != self._held.attempts:
+        if self._held.noted and self._held.unacknowledged and self._written != self._held.note():
             await self._write()
 
     def stop(self) -> asyncio.Task[None] | None:
@@ -131,8 +135,8 @@ class Keeper:
             self._writing = self._loop.create_task(self._write())
 
     async def _write(self) -> None:
-        attempts = dict(self._held.attempts)
-        self._written = None
+        attempts = self._held.note()
+        self._written, self._dirty = None, False
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._notes.write(self._queue, Note(self._by, attempts))
@@ -142,7 +146,7 @@ class Keeper:
             self._written = attempts
         self._writing = None
         self._not_before = self._loop.time() + _GAP
-        if self._held.attempts != attempts:
+        if self._dirty:
             self.changed()
 
 

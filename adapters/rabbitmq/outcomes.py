@@ -21,8 +21,8 @@ ACCESS_REFUSED: Final = 403
 NOT_FOUND: Final = 404
 RESOURCE_LOCKED: Final = 405
 PRECONDITION_FAILED: Final = 406
-_ASLEEP: Final = "is down or inaccessible"
-"""Of a queue or stream that is there, in the first moments after the broker has started."""
+_ASLEEP: Final = ("is down or inaccessible", "does not have a replica on the local node")
+"""What the broker says of a queue or stream that is there, in the first moments after it was killed and started."""
 
 
 _LIMIT: Final = re.compile(r"message size \d+ is larger than configured max size (\d+)")
@@ -83,6 +83,11 @@ def nacked(exchange: str, prefix: str, what: str) -> BridgeError:
     if not exchange or exchange.startswith(prefix):
         return BackendFull(f"{what}: the queue is full or has failed.")
     return OutcomeUnknown(f"{what}: a queue is full or has failed; others may have stored the message.")
+
+
+def untried(what: str) -> BackendUnavailable:
+    """A queue has not taken the message before this one, which was not sent."""
+    return BackendUnavailable(f"{what}: a queue is full or has failed.")
 
 
 def unencodable(exchange: str, error: Exception) -> HeaderInvalid:
@@ -148,7 +153,9 @@ def of_channel(error: BaseException, what: str) -> BridgeError:
     code, text = error.reply_code, error.reply_text
     if code == ACCESS_REFUSED:
         return Refused(f"{what}: the bridge's user has no permission for it (RabbitMQ's permissions).")
-    if code == NOT_FOUND and _ASLEEP not in text:
+    if any(words in text for words in _ASLEEP):
+        return BackendUnavailable(f"{what}: RabbitMQ does not serve it yet ({text}).")
+    if code == NOT_FOUND:
         return DestinationUnknown(f"{what}: there is no such exchange or queue.")
     if code == PRECONDITION_FAILED:
         return Refused(f"{what}: it exists and is declared otherwise ({text}).")

@@ -1,10 +1,11 @@
-"""A queue that is this bridge's alone: the broker names it, and drops it with its connection."""
+"""A queue that is this bridge's alone: no other has its name, and the broker drops it with its connection."""
 
 import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
 from typing import Any, Final
+from uuid import uuid4
 
 from pika import BasicProperties
 from pika.exceptions import ChannelClosed
@@ -124,8 +125,9 @@ class OwnQueue:
         raw.add_on_cancel_callback(lambda _frame: raw.is_open and raw.close())  # somebody has deleted it
         try:
             await channel.ask(what, "exchange_declare", exchange=what, exchange_type="direct", durable=True)
-            made = await channel.ask(what, "queue_declare", queue="", exclusive=True, auto_delete=True)
-            name: str = made.queue
+            # Not one that the broker names: reading `amq.gen-.*` would be a permission for everybody's.
+            name = f"{what}.{uuid4().hex}"
+            await channel.ask(what, "queue_declare", queue=name, exclusive=True, auto_delete=True)
             for key in list(self._keys()):
                 await self._bind(channel, name, key)
             await channel.ask(what, "basic_consume", queue=name, on_message_callback=self._receive, auto_ack=True)

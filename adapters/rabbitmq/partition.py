@@ -1,4 +1,4 @@
-"""One partition while this bridge holds it: its consumer, its acknowledgements, its note, and its history if it has one.
+"""One partition while this bridge holds it: its consumer, its acknowledgements, its note, and any history it has.
 
 A history is a queue that is read before the partition's own one, on the same channel: see `history`.
 """
@@ -53,6 +53,8 @@ class Partition:
         self.acks = Acks(held, self._forgotten)
         self.seen = 0
         """The newest tag when somebody last looked how old the oldest one is."""
+        self.leaving = False
+        """Whether nothing more may be fetched: the engine has let go of it."""
         self.remembered: Note | None = None
         """What this bridge itself knows, from when it last held the partition and lost the connection."""
         self._link = link
@@ -122,6 +124,12 @@ class Partition:
         self._stop()
         if self._keeper is not None:
             self._keeper.stop()
+
+    async def abandon(self) -> None:
+        """Let go, and write nothing down: this bridge goes on with it in a moment."""
+        if self._keeper is not None:
+            self._keeper.stop()
+        await self._let_go()
 
     async def _consume(self, queue: str) -> None:
         consumer = Consumer(await self._link.channel(), self._prefetch, self._over, shared=self.source.shared)
@@ -204,10 +212,11 @@ class Partition:
         try:
             await self._consume(queue)
         except DestinationUnknown:
-            self._sieve, self.held.sieving = None, False  # somebody has read it all
-        except BaseException:
-            self._sieve = None
-            raise
+            self._history_is_read()  # by whoever held the partition before
+
+    def _history_is_read(self) -> None:
+        self._sieve, self.held.sieving = None, False
+        self.source = self.source._replace(history=None)
 
     def _judge(self, sieve: Sieve, arrival: Arrival) -> None:
         verdict = sieve.arrived(arrival)
@@ -242,7 +251,7 @@ class Partition:
             self._settled.clear()
             await self._settled.wait()
         await consumer.delete(history)
-        self._sieve, self.held.sieving = None, False
+        self._history_is_read()
         self.held.dropped(self._record)
         self.held.dropped(self._marker)
         self.acks.settled()

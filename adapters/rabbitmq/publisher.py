@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from adapters.base import Stored
-from adapters.rabbitmq.confirms import Confirms
+from adapters.rabbitmq.confirms import Confirms, Watch
 from adapters.rabbitmq.link import Link
 from adapters.rabbitmq.options import REQUEST_TIMEOUT, Options
 from adapters.rabbitmq.outcomes import (
@@ -52,7 +52,7 @@ class Publisher:
         """Exchanges that have taken a message on this connection."""
         self._limit: int | None = None
         """Bytes of a message, once the broker has closed a channel over one that was larger."""
-        self._trials = Trials(partial(self._new, self._forget), self._passed)
+        self._trials = Trials(partial(self._new, Watch(self._forget, self._proven.discard)), self._passed)
         self._closing = False
         self.gone: Callable[[str], None] = lambda _exchange: None
         """Told the name of an exchange that has turned out not to be there."""
@@ -124,7 +124,7 @@ class Publisher:
 
     async def _open(self) -> None:
         try:
-            main = await self._new(self._main_closed)
+            main = await self._new(Watch(self._main_closed, self._proven.discard))
             if main.ended is not None:
                 raise of_connection(main.ended)
         except BridgeError as error:
@@ -136,9 +136,9 @@ class Publisher:
         finally:
             self._opening = None
 
-    async def _new(self, closed: Callable[[Sent | None, BaseException], None]) -> Confirms:
+    async def _new(self, watch: Watch) -> Confirms:
         channel = await self._link.channel()
-        confirms = Confirms(channel, closed, self._prefix)
+        confirms = Confirms(channel, watch, self._prefix)
         await confirms.start()
         return confirms
 

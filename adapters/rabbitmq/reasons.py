@@ -6,11 +6,23 @@ from typing import Final
 
 from pika import exceptions as pika
 
+
+class ClosedInTLS(pika.IncompatibleProtocolError):  # type: ignore[misc] # pika has no types
+    """TLS was agreed upon, and then the connection ended: under TLS 1.3 certificates are looked at only then.
+
+    What the broker says about that is often overtaken by the end itself.
+    """
+
+
 _NO_ACCESS: Final = {403, 530}
 """Reply codes of a connection that is closed while it is opened: ACCESS_REFUSED, NOT_ALLOWED."""
 _WORDS: Final = (
     (pika.ProbableAuthenticationError, "it does not accept this user and password"),
     (pika.AuthenticationError, "it offers no way to log in that the bridge knows"),
+    (
+        ClosedInTLS,
+        "it does not accept the bridge's certificate, or wants one (certificate= and key=), or does not speak AMQP",
+    ),
     (pika.IncompatibleProtocolError, "it does not speak AMQP 0-9-1 on this port, or wants TLS (amqps://)"),
     (pika.AMQPHeartbeatTimeout, "it has given no sign of life for too long"),
 )

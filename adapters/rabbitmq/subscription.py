@@ -1,7 +1,6 @@
 """One group's view of one destination, on the partitions that are this bridge's share for a while."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -111,6 +110,8 @@ class RabbitMQSubscription:
 
     def arrived(self, partition: Partition) -> None:
         """Something can be fetched, perhaps with more that comes in this turn of the loop."""
+        if partition.leaving:
+            return
         self._turns[partition] = None
         if self._pending is not None and not self._answering:
             self._answering = True
@@ -124,6 +125,7 @@ class RabbitMQSubscription:
         """Have the engine let go; what it says of attempts is what whoever comes next has to know."""
         held = {partition.held.partition: partition.held for partition in partitions}
         for partition in partitions:
+            partition.leaving = True
             self._turns.pop(partition, None)
         for delivery in self._revoked(list(held)):
             held[delivery.partition].attempt(delivery.position, delivery.attempts)

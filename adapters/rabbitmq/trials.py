@@ -1,7 +1,8 @@
 """First messages to exchanges, each on a channel where no other message is.
 
-Whether an exchange is there, and whether the bridge may write to it, is told by closing the channel. So only what is
-known to work goes over the channel that all share.
+Whether an exchange is there, and whether the bridge may write to it, is told by closing the channel. And a quorum
+queue that has no leader stops the channel of whoever writes to it, for 65 s until a nack (3.10.8), with all that is
+written behind it. So only what is known to work goes over the channel that all share.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from typing import Final
 from pika.exceptions import ChannelClosedByBroker
 
 from adapters.rabbitmq.confirms import Confirms
-from adapters.rabbitmq.outcomes import again, closing, is_of_exchange, of_publish
+from adapters.rabbitmq.outcomes import again, closing, is_of_exchange, of_publish, untried
 from adapters.rabbitmq.sent import Sent
 from bridge.errors import BridgeError
 
@@ -62,8 +63,7 @@ class Trials:
         try:
             async with self._slots:
                 channel = await self._channel()
-                passed = await self._passes(channel, first)
-                error = _same_for_others(channel.ended, first.what)
+                passed, error = await self._outcome(channel, first)
         except BridgeError as failed:
             error = failed
         except asyncio.CancelledError:
@@ -80,20 +80,19 @@ class Trials:
             else:
                 sent.fail(again(error))
 
-    async def _passes(self, channel: Confirms, first: Sent) -> bool:
-        """Send it, wait for its outcome, and return whether its exchange takes messages."""
+    async def _outcome(self, channel: Confirms, first: Sent) -> tuple[bool, BridgeError | None]:
+        """Send it and wait; return whether its exchange has taken a message, or why it takes no other either."""
+        nacks = channel.nacks
         channel.send(first)
-        if not channel.unconfirmed:
-            passed = False
+        passed = bool(channel.unconfirmed)  # else it could not be written
+        await channel.settled()
+        if channel.ended is not None:
+            return False, _same_for_others(channel.ended, first.what)
+        if self._idle is None:
+            self._idle = channel
         else:
-            await channel.settled()
-            passed = channel.open
-        if channel.open:
-            if self._idle is None:
-                self._idle = channel
-            else:
-                channel.close()
-        return passed
+            channel.close()
+        return (passed, None) if channel.nacks == nacks else (False, untried(first.what))
 
     async def _channel(self) -> Confirms:
         channel, self._idle = self._idle, None
@@ -102,8 +101,8 @@ class Trials:
         return channel
 
 
-def _same_for_others(ended: BaseException | None, what: str) -> BridgeError | None:
+def _same_for_others(ended: BaseException, what: str) -> BridgeError | None:
     """Why no other message can be sent either after the channel ended over one."""
-    if ended is None or (isinstance(ended, ChannelClosedByBroker) and not is_of_exchange(ended)):
+    if isinstance(ended, ChannelClosedByBroker) and not is_of_exchange(ended):
         return None
     return of_publish(ended, what)

@@ -3,9 +3,12 @@
 import sys
 
 from tests.brokers.cache import Missing
-from tests.brokers.provide import advice, kafka_runtime
+from tests.brokers.provide import advice, kafka_runtime, rabbitmq_advice, rabbitmq_runtime
 
-try:
-    kafka_runtime()
-except Missing as missing:
-    sys.exit(advice(missing))
+lacks = []
+for runtime, advise in (kafka_runtime, advice), (rabbitmq_runtime, rabbitmq_advice):
+    try:
+        runtime()
+    except Missing as missing:
+        lacks.append(advise(missing))
+sys.exit("\n".join(lacks))

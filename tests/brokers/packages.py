@@ -19,7 +19,7 @@ SECONDS: Final = 300.0
 _NEEDED: Final = ("rabbitmq-server_", "erlang-", "lib", "zlib")
 """The others, such as Perl and Python, are for installing it."""
 _PROGRAM: Final = """#!/bin/sh
-exec {loader} --library-path {libraries} {program} "$@"
+exec {loader} --library-path {libraries} --argv0 "$0" {program} "$@"
 """
 
 
@@ -98,7 +98,7 @@ def _settle(root: Path, home: Path) -> None:
     [loader] = [each for each in root.glob("**/ld-linux*.so.*") if not each.is_symlink()]
     folders = [each for place in ("lib", "usr/lib") for each in (root / place).glob("*-linux-gnu*")]
     libraries = ":".join(str(home / each.relative_to(root)) for each in folders)
-    for program in filter(_is_program, (root / "usr/lib/erlang").glob("**/bin/*")):
+    for program in list(filter(_is_program, (root / "usr/lib/erlang").glob("**/bin/*"))):
         moved = program.rename(program.with_name(f".{program.name}"))
         places = {"loader": loader, "program": moved}
         words = {name: shlex.quote(str(home / place.relative_to(root))) for name, place in places.items()}

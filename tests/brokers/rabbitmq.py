@@ -50,6 +50,7 @@ class RabbitMQ(Broker):
             "ssl_options.certfile": str(certificate),
             "ssl_options.keyfile": str(certificate),
             "ssl_options.verify": "verify_peer",
+            "ssl_options.fail_if_no_peer_cert": "false",
             "log.file": "false",
             "log.console": "true",
             "log.console.level": "info",

@@ -31,20 +31,25 @@ class Place(NamedTuple):
     settings: tuple[tuple[str, str], ...] = ()
 
 
+_BROKERS: Final = ("kafka", "rabbitmq")
 _KAFKA: Final = "kafka://{kafka}?prefix={name}.&instance={name}&session=6000"
+_RABBITMQ: Final = "{rabbitmq}?instance={name}"
 _AS_IT_COMES: Final = (("OMS_LIMITS__BODY", "1000000"),)
 """A broker takes 1,048,588 bytes with all that is around the body; what a bridge declares should be true."""
 PLACES: Final = {
     "hypercorn-memory": Place(None, "hypercorn", "memory://"),
     "hypercorn-journal": Place(None, "hypercorn", "memory://?journal={directory}"),
     "hypercorn-kafka": Place(None, "hypercorn", _KAFKA, _AS_IT_COMES),
+    "hypercorn-rabbitmq": Place(None, "hypercorn", _RABBITMQ),
     "granian-memory": Place(None, "granian", "memory://"),
     "granian-journal": Place(None, "granian", "memory://?journal={directory}"),
     "granian-kafka": Place(None, "granian", f"{_KAFKA}&client=confluent", _AS_IT_COMES),
+    "granian-rabbitmq": Place(None, "granian", _RABBITMQ),
 }
 """Server and backend. A backend joins the suite by its URL here; no test knows it.
 
-`{directory}` and `{name}` belong to one bridge and outlive it; `{kafka}` is where the tests' own Kafka listens.
+`{directory}` and `{name}` belong to one bridge and outlive it; `{kafka}` and `{rabbitmq}` are where the tests'
+own brokers are.
 """
 _SETTINGS: Final = {"OMS_DELIVERY__GROUP_IDLE": "3000"}
 """Every test has groups of its own, and what a backend holds for one should not be held to the end of the suite."""
@@ -102,7 +107,7 @@ def start(request: pytest.FixtureRequest) -> Callable[..., "Bridge"]:
     """Start a bridge, at the first that needs one with the broker that all of them share."""
     alone = request.config.getoption("--bridge-url", None) is not None
     # asked for now, though perhaps for nothing: a fixture asked for later ends before this one and its bridges do
-    kafka = (lambda: "") if alone else request.getfixturevalue("kafka_at_hand")
+    brokers = {} if alone else {name: request.getfixturevalue(f"{name}_at_hand") for name in _BROKERS}
 
     def bridge_in(directory: Path, place: Place, settings: dict[str, str]) -> "Bridge":
         directory.mkdir(exist_ok=True)
@@ -110,8 +115,7 @@ def start(request: pytest.FixtureRequest) -> Callable[..., "Bridge"]:
         if not named.exists():
             named.write_text(f"t{uuid4().hex[:12]}", "ascii")
         values = {"directory": directory / "journal", "name": named.read_text("ascii")}
-        if "{kafka}" in place.backend:
-            values["kafka"] = kafka()
+        values |= {name: at_hand() for name, at_hand in brokers.items() if f"{{{name}}}" in place.backend}
         backend = place.backend.format_map(values)
         told = _SETTINGS | dict(place.settings) | settings
         bridge: Bridge = _launcher().Bridge(directory, server=place.server, backend=backend, settings=told)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -12,11 +12,13 @@ from adapters.rabbitmq import names, topology
 from adapters.rabbitmq.channel import Channel
 from adapters.rabbitmq.link import Link
 from adapters.rabbitmq.mapping import to_properties
+from adapters.rabbitmq.notes import Notes
 from adapters.rabbitmq.properties import Properties
 from adapters.rabbitmq.publisher import Publisher
 from adapters.rabbitmq.record import Outgoing, Source
 from adapters.rabbitmq.subscription import REFRESH, RabbitMQSubscription
 from adapters.rabbitmq.url import parse
+from bridge.errors import BackendUnavailable
 from bridge.message import Message
 
 GUARD = 60.0
@@ -60,9 +62,10 @@ class Bridge:
         self.shares = shares
         self.open: dict[tuple[int, int], Delivery] = {}
         """Fetched and not settled, with what they count."""
+        self.leased: set[tuple[int, int]] = set()
         self.revoked: list[list[int]] = []
         self.publisher = Publisher(pool.options, publishing)
-        link.came.append(lambda: shares.now and shares.changed(shares.now))  # as the real one does
+        link.came.append(lambda: shares.changed(shares.now))  # as the real one does
         self.subscription = RabbitMQSubscription(
             pool.destination,
             pool.make_sources,
@@ -87,6 +90,15 @@ class Bridge:
             found += await self.fetch(min(limit, wanted - len(found)))
         return found
 
+    async def take_again(self, wanted: int) -> list[Delivery]:
+        """Fetch as the engine does: after an error once more, a little later."""
+        async with asyncio.timeout(GUARD):
+            while True:
+                try:
+                    return await self.take(wanted)
+                except BackendUnavailable:
+                    await asyncio.sleep(0.05)
+
     async def settle(self, deliveries: Iterable[Delivery]) -> None:
         deliveries = list(deliveries)
         async with asyncio.timeout(GUARD):
@@ -99,12 +111,18 @@ class Bridge:
         leased = [each._replace(attempts=each.attempts + 1) for each in deliveries]
         await self.subscription.settle(leased, Outcome.LEASED)
         self.open.update({(each.partition, each.position): each for each in leased})
+        self.leased.update((each.partition, each.position) for each in leased)
         return leased
+
+    async def noted(self, identities: Collection[str], partition: int = 0) -> None:
+        """Wait until the note of a partition is of these at least."""
+        keeper = self.subscription._holding.held[partition]._keeper
+        assert keeper is not None
+        await until(lambda: set(identities) <= set(keeper._written or ()), lambda: str(keeper._written))
 
     async def stop(self) -> None:
         """End as the engine does: what is leased is given back and does not count."""
-        back = [each._replace(attempts=max(each.attempts - 1, 0)) for each in self.open.values()]
-        await self.subscription.settle(back, Outcome.RELEASED)
+        await self.subscription.settle(self._cut_short(self.open.values()), Outcome.RELEASED)
         await self.subscription.close()
 
     def nothing_comes(self) -> bool:
@@ -115,9 +133,8 @@ class Bridge:
     def cut(self) -> None:
         """End the connections as a network does that fails, or as one's own death does."""
         for link in (self.link, self.publishing):
-            connection = link._connection
-            assert connection is not None
-            connection.abort()
+            if link._connection is not None:
+                link._connection.abort()
 
     async def die(self) -> None:
         """End without a farewell."""
@@ -130,7 +147,13 @@ class Bridge:
         gone = [each for each in self.open.values() if each.partition in partitions]
         for each in gone:
             del self.open[each.partition, each.position]
-        return [each._replace(attempts=max(each.attempts - 1, 0)) for each in gone]
+        return self._cut_short(gone)
+
+    def _cut_short(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        return [
+            each._replace(attempts=each.attempts - ((each.partition, each.position) in self.leased))
+            for each in deliveries
+        ]
 
 
 class Pool:
@@ -143,6 +166,7 @@ class Pool:
         self.link = Link(self.options, "test")
         self.publisher = Publisher(self.options, self.link)
         self.shared = False
+        self.has_history = False
         self.made = 0
         self._stack = stack
         self._arguments = arguments
@@ -150,13 +174,28 @@ class Pool:
 
     @property
     def sources(self) -> list[Source]:
-        return [Source(i, self.queue(i), shared=self.shared) for i in range(self.partitions)]
+        history = self.history if self.has_history else None
+        return [Source(i, self.queue(i), None if i else history, self.shared) for i in range(self.partitions)]
 
     def queue(self, partition: int = 0) -> str:
         return names.queue(self.destination, GROUP, partition)
 
     def note(self, partition: int = 0) -> str:
         return names.note(self.destination, GROUP, partition)
+
+    @property
+    def history(self) -> str:
+        return names.history(self.destination, GROUP, 0)
+
+    async def make_history(self) -> None:
+        """Let partition 0 have a history."""
+        self.has_history = True
+        await self.ask("queue_declare", **topology.partition_queue(self.history).arguments)
+
+    async def noted(self, partition: int = 0) -> dict[str, int] | None:
+        """What the note of a partition says; None: there is none."""
+        note = await Notes(self.link, self.publisher).read(self.note(partition))
+        return None if note is None else dict(note.attempts)
 
     async def make_sources(self) -> list[Source]:
         """Declare what is missing."""
@@ -183,15 +222,14 @@ class Pool:
             await bridge.subscription.join()
         return bridge
 
-    async def write(self, bodies: Iterable[str], partition: int = 0, **properties: object) -> None:
+    async def write(self, bodies: Iterable[str], partition: int = 0, queue: str | None = None) -> None:
         """Publish messages, each with its body for its id, straight into a queue."""
         sent = []
+        queue = queue or self.queue(partition)
         for body in bodies:
             now = time.time_ns() // 1_000_000
-            message = Message(
-                self.destination, body.encode(), message_id=body, born_timestamp=now, store_timestamp=now
-            )._replace(**properties)  # type: ignore[arg-type]
-            sent.append(self.publisher.send(Outgoing("", self.queue(partition), *to_properties(message))))
+            message = Message(self.destination, body.encode(), message_id=body, born_timestamp=now, store_timestamp=now)
+            sent.append(self.publisher.send(Outgoing("", queue, *to_properties(message))))
         await asyncio.gather(*sent)
 
     async def write_native(self, body: bytes, properties: Properties, partition: int = 0) -> None:
@@ -210,15 +248,17 @@ class Pool:
 
     async def counted(self, count: int, partition: int = 0) -> None:
         """Wait until so many lie there."""
-        begun = time.monotonic()
-        while (there := await self.left(partition)) != count:
-            assert time.monotonic() < begun + GUARD, f"{there} of {count}"
-            await asyncio.sleep(0.02)
+
+        async def counted() -> bool:
+            return await self.left(partition) == count
+
+        await eventually(counted)
 
     async def tidy(self) -> None:
         for partition in range(self.partitions):
             await self.ask("queue_delete", queue=self.queue(partition))
             await self.ask("queue_delete", queue=self.note(partition))
+        await self.ask("queue_delete", queue=self.history)
         await self.publisher.close()
         await self.link.close()
 
@@ -241,6 +281,14 @@ async def until(condition: Callable[[], object], state: Callable[[], object] = s
     while not condition():
         assert time.monotonic() < begun + GUARD, state()
         await asyncio.sleep(0.01)
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for something that has to be asked for."""
+    begun = time.monotonic()
+    while not await condition():
+        assert time.monotonic() < begun + GUARD
+        await asyncio.sleep(0.02)
 
 
 def bodies(deliveries: Iterable[Delivery], partition: int | None = None) -> list[str]:

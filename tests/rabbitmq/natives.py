@@ -1,10 +1,9 @@
 """Programs that know nothing of the bridge: plain pika, as its users write it."""
 
 import struct
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 import pika
@@ -102,12 +101,3 @@ def left(url: str, queue: str) -> int:
     """Return how many messages lie in a queue and are with nobody."""
     with channel(url) as opened:
         return int(opened.queue_declare(queue, passive=True).method.message_count)
-
-
-def until(condition: Callable[[], object], what: str) -> Any:  # noqa: ANN401 - what the condition returns
-    """Wait until it is true, and return that; AssertionError if it never is."""
-    deadline = time.monotonic() + SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return found

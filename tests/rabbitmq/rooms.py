@@ -44,7 +44,7 @@ class Rooms:
 
     async def close(self) -> None:
         for each in (self.groups, self.destinations, self.book, self.publisher, self.consuming, self.publishing):
-            await each.close()  # type: ignore[attr-defined] # they have it all
+            await each.close()
 
     async def send(self, destination: str, bodies: Sequence[bytes], partition: int | None = None) -> None:
         """Store messages as the engine does, over the partitions by their order unless one is named."""
@@ -63,11 +63,13 @@ class Rooms:
     async def sources(self, destination: str, group: str = "app", *, latest: bool = False) -> Sequence[Source]:
         return await self.groups.sources(destination, group, latest=latest)
 
-    async def read(self, sources: Sequence[Source]) -> list[list[bytes]]:
-        """Consume each partition up to a message that is sent for that; returns what came before it."""
-        destination = sources[0].queue.split(".")[0]
+    async def read(self, sources: Sequence[Source], destination: str = "") -> list[list[bytes]]:
+        """Consume each partition up to a message that is sent for that; returns what came before it.
+
+        `destination` where its name cannot be told from the queues.
+        """
         for source in sources:
-            await self.publish(message(destination, LAST, source.partition))
+            await self.publish(message(destination or source.queue.split(".")[0], LAST, source.partition))
         async with asyncio.timeout(GUARD):
             return await asyncio.gather(*(Holder(self, source).run() for source in sources))
 

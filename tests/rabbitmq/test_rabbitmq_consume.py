@@ -1,10 +1,16 @@
 """A subscription on real queues: what is fetched, what an acknowledgement is worth, and what happens when things go."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 
-from tests.rabbitmq.consuming import Pool, bodies, pool
+from adapters.base import Outcome
+from adapters.rabbitmq import history
+from adapters.rabbitmq.record import Outgoing
+from bridge.errors import BackendUnavailable, DestinationUnknown, OutcomeUnknown
+from tests.rabbitmq.consuming import Pool, bodies, eventually, pool, until
 
 
 @pytest_asyncio.fixture
@@ -19,6 +25,10 @@ async def three(rabbitmq_url: str) -> AsyncIterator[Pool]:
         yield found
 
 
+def numbers(count: int, first: int = 0) -> list[str]:
+    return [str(number) for number in range(first, first + count)]
+
+
 async def test_the_first_fetch_misses_nothing(three: Pool) -> None:
     wrote = [[f"{partition}-{number}" for number in range(20)] for partition in range(3)]
     for partition, each in enumerate(wrote):
@@ -30,12 +40,231 @@ async def test_the_first_fetch_misses_nothing(three: Pool) -> None:
     assert bridge.nothing_comes()
 
 
-async def test_settled_is_gone(one: Pool) -> None:
-    await one.write(f"{n}" for n in range(10))
+async def test_partitions_take_turns_and_what_is_asked_for_is_the_most(three: Pool) -> None:
+    for partition in range(3):
+        await three.write([f"{partition}{number}" for number in range(10)], partition)
+    bridge = await three.bridge()
+    assert {each.partition for each in await bridge.fetch(3)} == {0, 1, 2}
+    assert len(await bridge.fetch(100, 5)) == 2, "bodies of two bytes"
+    assert len(await bridge.fetch(1, 1)) == 1, "one comes in any case"
+    rest = await bridge.fetch()
+    assert len(rest) == 30 - 3 - 2 - 1
+    assert {each.partition for each in rest[:3]} == {0, 1, 2}
+
+
+async def test_a_fetch_that_waits_gets_what_comes(one: Pool) -> None:
     bridge = await one.bridge()
+    given_up = bridge.subscription.fetch(10, 1 << 20)
+    assert not given_up.done()
+    given_up.cancel()
+    waits = asyncio.ensure_future(bridge.fetch())
+    await one.write(["a"])
+    assert bodies(await waits) == ["a"]
+
+
+async def test_prefetch_bounds_what_is_here(one: Pool) -> None:
+    await one.write(numbers(25))
+    bridge = await one.bridge(prefetch=10)
     found = await bridge.take(10)
-    await bridge.settle(found[3:5])
-    await bridge.settle(found[0:1])
+    assert bridge.nothing_comes()
+    await one.counted(15)
+    await bridge.settle(found[5:8])
+    assert bodies(await bridge.take(3)) == numbers(3, 10)
+    await one.counted(12)
+
+
+async def test_what_is_settled_does_not_come_again(one: Pool) -> None:
+    await one.write(numbers(200))
+    bridge = await one.bridge()
+    found = await bridge.take(200)
+    await bridge.settle(found[5::2])  # more at a time than a broker's channel takes without an answer
+    await bridge.settle(found[:4])
+    await bridge.settle(found[:1])  # once more
     await bridge.die()
     after = await one.bridge()
-    assert bodies(await after.take(7)) == ["1", "2", "5", "6", "7", "8", "9"]
+    assert bodies(await after.take(98)) == ["4", *(str(n) for n in range(6, 200, 2))]
+    assert after.nothing_comes()
+
+
+async def test_marks_are_for_nobody(one: Pool) -> None:
+    await one.write_native(b"", history.through("setup"))
+    await one.write(["a"])
+    await one.write_native(b"", history.through("setup"))
+    bridge = await one.bridge()
+    found = await bridge.take(1)
+    assert bodies(found) == ["a"]
+    assert bridge.nothing_comes()
+    await bridge.settle(found)
+    await bridge.stop()
+    await one.counted(0)
+
+
+async def test_what_is_given_back_keeps_its_place(one: Pool) -> None:
+    await one.write(numbers(10))
+    bridge = await one.bridge()
+    await bridge.settle((await bridge.take(6))[2:3])
+    await bridge.stop()
+    with pytest.raises(BackendUnavailable):
+        await bridge.subscription.fetch(1, 1)
+    await one.write(["new"])
+    after = await one.bridge()
+    assert bodies(await after.take(10)) == ["0", "1", "3", "4", "5", "6", "7", "8", "9", "new"]
+
+
+async def test_a_share_that_moves_is_let_go_of(three: Pool) -> None:
+    for partition in range(3):
+        await three.write([f"{partition}{number}" for number in range(4)], partition)
+    first = await three.bridge()
+    found = await first.take(12)
+    second = await three.bridge([])
+    first.shares.move({0})
+    second.shares.move({1, 2})
+    came = await second.take(8)
+    assert first.revoked == [[1, 2]]
+    assert [bodies(came, partition) for partition in range(3)] == [[], *([f"{p}{n}" for n in range(4)] for p in (1, 2))]
+    await first.settle([each for each in found if each.partition == 0])
+    with pytest.raises(BackendUnavailable):
+        await first.subscription.settle([each for each in found if each.partition], Outcome.SETTLED)
+    assert first.subscription.gauges() == {"held_partitions": 1, "buffered_records": 0, "buffered_bytes": 0}
+    first.shares.move({0, 1})
+    second.shares.move({2})
+    with pytest.raises(BackendUnavailable):
+        await first.subscription.settle([each for each in found if each.partition == 1], Outcome.SETTLED)
+    assert bodies(await first.take(4)) == [f"1{n}" for n in range(4)]
+
+
+async def test_a_lost_connection_comes_back(three: Pool) -> None:
+    await three.write(["a"], 0)
+    await three.write(["b"], 2)
+    bridge = await three.bridge()
+    found = await bridge.take(2)
+    waits = bridge.subscription.fetch(10, 1 << 20)
+    bridge.cut()
+    with pytest.raises(BackendUnavailable):
+        await asyncio.wait_for(waits, 60)
+    assert bridge.revoked == [[0, 1, 2]]
+    with pytest.raises(BackendUnavailable):
+        await bridge.subscription.settle(found, Outcome.SETTLED)
+    assert sorted(bodies(await bridge.take_again(2))) == ["a", "b"]
+
+
+async def test_acknowledgements_are_unknown_that_a_lost_connection_leaves_open(one: Pool) -> None:
+    await one.write(["a"])
+    bridge = await one.bridge()
+    found = await bridge.take(1)
+    sent = bridge.subscription.settle(found, Outcome.SETTLED)
+    bridge.cut()
+    with pytest.raises(OutcomeUnknown):
+        await asyncio.wait_for(sent, 60)
+    assert bodies(await bridge.take_again(1)) == ["a"]
+
+
+async def test_a_queue_that_is_deleted_is_made_again(three: Pool) -> None:
+    await three.write(["a"], 1)
+    bridge = await three.bridge()
+    found = await bridge.take(1)
+    waits = bridge.subscription.fetch(10, 1 << 20)
+    await three.ask("queue_delete", queue=three.queue(1))
+    with pytest.raises(BackendUnavailable):
+        await asyncio.wait_for(waits, 60)
+    assert bridge.revoked == [[1]]
+    await until(lambda: three.made == 2 and bridge.subscription._holding.trouble is None)
+    with pytest.raises(BackendUnavailable):
+        await bridge.subscription.settle(found, Outcome.SETTLED)
+    await three.write(["b"], 1)
+    await three.write(["c"], 0)
+    assert sorted(bodies(await bridge.take(2))) == ["b", "c"]
+
+
+async def test_leases_outlive_a_channel_that_the_broker_closes(one: Pool) -> None:
+    await one.write(numbers(6))
+    bridge = await one.bridge()
+    found = await bridge.lease(await bridge.take(3))
+    await bridge.settle(found[1:2])
+    consumer = bridge.subscription._holding.held[0]._consumer
+    assert consumer is not None
+    consumer._channel.raw.basic_ack(1_000_000)  # a tag that nobody knows
+    await until(lambda: bridge.subscription._holding.held[0]._consumer not in {None, consumer})
+    await one.write(["new"])
+    more = await bridge.take(4)
+    assert [(each.message.body, each.attempts) for each in more] == [(b"3", 0), (b"4", 0), (b"5", 0), (b"new", 0)]
+    assert not bridge.revoked
+    await bridge.settle([found[0], *more])
+    await bridge.noted({"2"})
+    await bridge.die()
+    after = await one.bridge()
+    assert [(each.message.body, each.attempts) for each in await after.take(1)] == [(b"2", 1)]
+    assert after.nothing_comes()
+
+
+async def test_a_queue_that_was_there_before_is_shared_with_its_consumers(one: Pool) -> None:
+    one.shared = True
+    await one.ask("queue_delete", queue=one.queue())
+    await one.make_sources()
+    await one.write(numbers(4))
+    first = await one.bridge(prefetch=2)
+    second = await one.bridge(prefetch=2)
+    assert first.shares.share is None, "nobody asked for a membership"
+    found, others = await first.take(2), await second.take(2)
+    assert sorted(bodies([*found, *others])) == numbers(4)
+    assert all(each.attempts == 0 for each in (*found, *others))
+    await first.lease(found)
+    await second.settle(others)
+    await first.die()
+    assert [(each.message.body.decode(), each.attempts) for each in await second.take(2)] == [("0", 1), ("1", 1)]
+
+
+async def test_a_history_is_read_first_and_nothing_twice(one: Pool) -> None:
+    await late(one)
+    bridge = await one.bridge()
+    found = await bridge.take(6)
+    assert bodies(found) == ["h0", "h1", "both", "mine", "after", "last"]
+    await bridge.settle(found[1:])
+    assert await there(one, one.history)
+    await bridge.settle(found[:1])
+    await until_gone(one, one.history)
+    await one.write(["h1", "new"])  # the same id again is another message now
+    assert bodies(await bridge.take(2)) == ["h1", "new"]
+
+
+async def test_a_history_goes_on_where_a_bridge_died(one: Pool) -> None:
+    await late(one)
+    bridge = await one.bridge()
+    found = await bridge.lease(await bridge.take(6))
+    await bridge.settle([found[0], found[2], found[4]])
+    await bridge.lease(found[5:])
+    await bridge.noted({"h1", "mine", "last"})
+    await bridge.die()
+    after = await one.bridge()
+    rest = await after.take(3)
+    assert [(each.message.body, each.attempts) for each in rest] == [(b"h1", 1), (b"mine", 1), (b"last", 2)]
+    await after.settle(rest)
+    await until_gone(one, one.history)
+    await after.stop()
+    await one.counted(0)
+
+
+async def late(here: Pool) -> None:
+    """Make what a group finds that came late: a history, and a queue with something in common with it."""
+    await here.make_history()
+    record, body = history.end("setup", {"both": 1})
+    await here.write(["h0", "h1", "both"], queue=here.history)
+    await here.publisher.send(Outgoing("", here.history, record, body))
+    await here.write(["both", "mine"])
+    await here.write_native(b"", history.through("setup"))
+    await here.write(["after", "last"])
+
+
+async def there(here: Pool, queue: str) -> bool:
+    try:
+        await here.ask("queue_declare", queue=queue, passive=True)
+    except DestinationUnknown:
+        return False
+    return True
+
+
+async def until_gone(here: Pool, queue: str) -> None:
+    async def gone() -> bool:
+        return not await there(here, queue)
+
+    await eventually(gone)

@@ -1,4 +1,4 @@
-"""Groups that come late: what the log holds comes first, each message once and in its order, whatever goes on meanwhile."""
+"""Groups that come late: what the log holds comes first, each message once and in its order, whatever goes on."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.properties import Properties
 from adapters.rabbitmq.record import Outgoing, Source
 from adapters.rabbitmq.url import parse
-from bridge.errors import BackendUnavailable, DestinationUnknown, Refused
-from tests.rabbitmq.rooms import Holder, Rooms, message, rooms, until
+from bridge.errors import BackendUnavailable, Refused
+from tests.rabbitmq.rooms import LAST, Holder, Rooms, message, rooms, until
 
 PARTITIONS = 3
 
@@ -69,7 +69,7 @@ def bridged(partition: int, destination: str, body: bytes) -> Outgoing:
 
 
 def native(partition: int, destination: str, body: bytes) -> Outgoing:
-    """As anybody may publish: without an id, with what streams lose (3.10.8), with keys that mean nothing to the bridge.
+    """As anybody may publish: without an id, with what streams lose (3.10.8), with keys that mean nothing here.
 
     What was delayed has digits in front of its partition.
     """
@@ -98,7 +98,7 @@ async def test_nothing_is_missed_or_doubled_while_messages_come(
         await producer.destinations.partitions(orders)
         producing = [asyncio.create_task(produce(producer, partition)) for partition in range(PARTITIONS)]
         await until(lambda: all(len(bodies) > 100 for bodies in sent))
-        groups = [f"g{number}" for number in range(6)]
+        groups = [f"g{number}" for number in range(4)]
         asking = [one.sources(orders, group) for group in groups]
         if bridges > 1:
             asking += [two.sources(orders, group) for group in groups]
@@ -168,6 +168,20 @@ async def test_a_partition_moves_while_it_is_read(options: Options, orders: str,
         assert await bridge.read(again) == [[], numbered(600 - few, few), []]
 
 
+async def test_a_partition_moves_to_one_who_waits_for_it(options: Options, orders: str) -> None:
+    """It gets what was not acknowledged first, and then what comes behind."""
+    async with rooms(options) as bridge, rooms(options) as other:
+        await bridge.send(orders, numbered(300), 1)
+        sources = await bridge.sources(orders)
+        await bridge.send(orders, [*numbered(300, 300), LAST], 1)
+        holder, waiting = Holder(bridge, sources[1]), Holder(other, sources[1])
+        reading = asyncio.create_task(holder.run(150))
+        await until(lambda: holder.came)
+        taking_over = asyncio.create_task(waiting.run())
+        assert await reading == numbered(150)
+        assert await taking_over == numbered(450, 150)
+
+
 async def test_a_group_that_wants_no_history(options: Options, orders: str) -> None:
     async with rooms(options) as bridge, rooms(options) as other:
         await bridge.send(orders, numbered(300))
@@ -207,7 +221,11 @@ async def test_queues_and_logs_that_are_deleted_are_made_again(options: Options,
     async with rooms(options) as bridge:
         await bridge.send(orders, numbered(30))
         sources = await bridge.sources(orders)
-        queues = [names.log(orders), *(source.queue for source in sources), *(str(source.history) for source in sources)]
+        queues = [
+            names.log(orders),
+            *(source.queue for source in sources),
+            *(str(source.history) for source in sources),
+        ]
         for queue in queues:
             await bridge.ask("queue_delete", queue=queue)
         for exchange in (orders, names.parts(orders), names.rest(orders)):
@@ -242,30 +260,3 @@ async def test_forged_marks_are_no_marks(options: Options, orders: str) -> None:
             await bridge.publisher.send(Outgoing(orders, "p1", properties, b'{"setup": 1}'))
         await bridge.send(orders, numbered(30, 60))
         assert await bridge.read(sources) == spread(numbered(90))
-
-
-async def test_names_that_exist_already(options: Options) -> None:
-    """An exchange has a log and groups of its own; a queue is what every group reads."""
-    name = f"billing-{uuid4().hex[:8]}"
-    invoices, refunds, legacy = (f"{kind}-{uuid4().hex[:8]}" for kind in ("invoices", "refunds", "legacy"))
-    known = {
-        invoices: Existing(exchange=name, routing_key="invoice.created"),
-        refunds: Existing(exchange=name),
-        legacy: Existing(queue=f"{name}.q"),
-    }
-    async with rooms(options._replace(destinations=known)) as bridge:
-        for destination in known:
-            with pytest.raises(DestinationUnknown):
-                await bridge.sources(destination)
-        await bridge.ask("exchange_declare", exchange=name, exchange_type="direct", durable=True)
-        await bridge.ask("queue_declare", queue=f"{name}.q", durable=True)
-        for destination in known:
-            assert await bridge.destinations.partitions(destination) == 1
-        await bridge.publisher.send(Outgoing(name, "invoice.created", Properties(), b"native"))
-        await bridge.send(invoices, [b"old"])
-        await bridge.send(refunds, [b"refund"])
-        await bridge.send(legacy, [b"job"])
-        assert await bridge.sources(legacy) == [Source(0, f"{name}.q", shared=True)]
-        assert (await bridge.ask("queue_declare", queue=f"{name}.q", passive=True)).message_count == 1
-        assert await bridge.read(await bridge.sources(invoices)) == [[b"native", b"old"]]
-        assert await bridge.read(await bridge.sources(refunds)) == [[b"refund"]]

@@ -89,7 +89,8 @@ async def test_nobody_waits_for_what_is_only_said_once_a_second(here: Meeting, m
         cut(bridges[1].consuming)
         await until(lambda: bridges[1].name not in {None, name})
         await shared(seats, 8)  # the others have found out that it went by another name before
-        seats[2].forget()
+        for channel in seats[2].forget():
+            await channel.close()
         seats[2] = await bridges[2].join(topic, queues)
         await shared(seats, 8)  # though the others have never heard that it was not there
 
@@ -99,10 +100,9 @@ async def test_who_is_not_in_the_group_says_so_if_its_farewell_was_lost(here: Me
     bridges = [await here.bridge() for _ in range(2)]
     seats = [await bridge.join(*group) for bridge in bridges]
     await shared(seats, 4)
-    held = seats[0].forget()
     bridges[0].inbox._members.clear()
     bridges[0].inbox._peers.forget()
-    for channel in held:
+    for channel in seats[0].forget():
         await channel.close()
     await shared(seats[1:], 4)
 

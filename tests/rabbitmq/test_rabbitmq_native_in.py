@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -17,7 +18,7 @@ from pika import BasicProperties
 from tests.conformance.conversation import Conversation, Taken, connection
 from tests.launch import Bridge
 from tests.rabbitmq import natives
-from tests.rabbitmq.bridged import backend
+from tests.rabbitmq.bridged import backend, bridged
 from tests.rabbitmq.natives import Foreign, Sent
 
 PARTITIONS: Final = 4
@@ -208,7 +209,13 @@ async def test_a_late_group_gets_them_once_and_the_same(talk: Conversation, rabb
     async def seen() -> list[tuple[bytes, str | None, dict[str, str]]]:
         taken = await talk.take_all(count)
         await talk.nothing()
-        return sorted(((each.body, field(each, "messageid"), properties(each.headers)) for each in taken), key=str)
+        kept = [
+            {name: text for name, text in properties(each.headers).items() if text[:1] not in {"[", "{"}}
+            for each in taken  # the log of 3.10.8 keeps no lists and no tables
+        ]
+        return sorted(
+            ((each.body, field(each, "messageid"), shown) for each, shown in zip(taken, kept, strict=True)), key=str
+        )
 
     first = await seen()
     talk.group += "-late"
@@ -289,6 +296,21 @@ async def test_fields_that_a_native_producer_sets_are_honoured(line: Conversatio
     assert taken[b"high"].headers["x-oms-h-messageid"] == "my-id"
     assert taken[b"low"].headers["x-oms-h-priority"] == "1"
     await line.nothing()
+
+
+async def test_a_redelivery_counts_whatever_a_producer_claims(tmp_path: Path, rabbitmq_url: str) -> None:
+    url = backend(rabbitmq_url, partitions=1)
+    forged = {"x-delivery-count": 99, "x-acquired-count": 99, "x-death": [{"queue": "q", "count": 99}]}
+    async with bridged(tmp_path / "first", url) as (bridge, talk):
+        await publish(rabbitmq_url, talk, Sent(b"forged", "x", BasicProperties(headers=forged)))
+        destination, group = talk.destination, talk.group
+        assert (await talk.take()).count == 1
+        bridge.kill()
+    async with bridged(tmp_path / "second", url) as (_, talk):
+        talk.destination, talk.group = destination, group
+        taken = await talk.take()
+        assert (taken.body, taken.count) == (b"forged", 2)
+        assert properties(taken.headers) == {"amqp_routing_key": "x"}
 
 
 async def test_a_native_key_keeps_its_order(line: Conversation, rabbitmq_url: str) -> None:

@@ -1,6 +1,7 @@
 """What exists already is taken over as it is, and can be given back: queues, exchanges, bindings, their messages."""
 
 import asyncio
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -20,11 +21,17 @@ COUNT: Final = 20
 NUMBERS: Final = [b"%d" % number for number in range(COUNT)]
 
 
-def told(directory: Path, **destinations: dict[str, object]) -> dict[str, object]:
+def told(directory: Path, **destinations: Mapping[str, object]) -> dict[str, object]:
     """Write the file of `destinations=`."""
     file = directory / "destinations.yaml"
     file.write_text(yaml.safe_dump(destinations), "utf-8")
     return {"destinations": file}
+
+
+@pytest.fixture
+def destination() -> str:
+    """Return a name for what exists."""
+    return f"d-{uuid4().hex[:12]}"
 
 
 @pytest.fixture(params=["classic", "quorum"])
@@ -35,10 +42,12 @@ def queue(request: pytest.FixtureRequest, rabbitmq_url: str) -> str:
     return name
 
 
-async def test_an_existing_queue_is_drained_in_order(tmp_path: Path, queue: str, rabbitmq_url: str) -> None:
-    url = backend(rabbitmq_url, **told(tmp_path, orders={"queue": queue}))
+async def test_an_existing_queue_is_drained_in_order(
+    tmp_path: Path, queue: str, destination: str, rabbitmq_url: str
+) -> None:
+    url = backend(rabbitmq_url, **told(tmp_path, **{destination: {"queue": queue}}))
     async with bridged(tmp_path / "bridge", url) as (_, talk):
-        talk.destination = "orders"
+        talk.destination = destination
         taken = await talk.take_all(COUNT)
         await talk.nothing()
     assert [each.body for each in taken] == NUMBERS
@@ -46,18 +55,21 @@ async def test_an_existing_queue_is_drained_in_order(tmp_path: Path, queue: str,
     assert natives.left(rabbitmq_url, queue) == 0
 
 
-async def test_its_messages_are_what_they_were(tmp_path: Path, rabbitmq_url: str) -> None:
+async def test_its_messages_are_what_they_were(tmp_path: Path, destination: str, rabbitmq_url: str) -> None:
     queue = natives.queue_of(rabbitmq_url)
     headers = {"region": "eu", "n": 5, "price": Decimal("12.5"), "raw": b"\xff"}
     slots = BasicProperties(
         message_id="m-1", correlation_id="c-1", content_type="text/plain", priority=3, headers=headers
     )
     natives.write(rabbitmq_url, "", [Sent(b"\x00body\r\n", queue, slots)])
-    async with bridged(tmp_path, backend(rabbitmq_url, **told(tmp_path, orders={"queue": queue}))) as (_, talk):
-        talk.destination = "orders"
+    async with bridged(tmp_path, backend(rabbitmq_url, **told(tmp_path, **{destination: {"queue": queue}}))) as (
+        _,
+        talk,
+    ):
+        talk.destination = destination
         [taken] = await talk.take_all(1)
     fields = ("destination", "messageid", "correlationid", "priority", "partition")
-    assert [taken.headers[f"x-oms-h-{name}"] for name in fields] == ["orders", "m-1", "c-1", "4", "0"]
+    assert [taken.headers[f"x-oms-h-{name}"] for name in fields] == [destination, "m-1", "c-1", "4", "0"]
     assert (taken.body, taken.headers["content-type"]) == (b"\x00body\r\n", "text/plain")
     shown = {name: taken.headers[f"x-oms-p-{name}"] for name in ("region", "n", "price", "raw", "amqp_routing_key")}
     assert shown == {
@@ -69,11 +81,13 @@ async def test_its_messages_are_what_they_were(tmp_path: Path, rabbitmq_url: str
     }
 
 
-async def test_a_native_consumer_goes_on_where_the_bridge_stops(tmp_path: Path, queue: str, rabbitmq_url: str) -> None:
+async def test_a_native_consumer_goes_on_where_the_bridge_stops(
+    tmp_path: Path, queue: str, destination: str, rabbitmq_url: str
+) -> None:
     """What was handed out and not settled goes back to its place, redelivered."""
-    url = backend(rabbitmq_url, **told(tmp_path, orders={"queue": queue}))
+    url = backend(rabbitmq_url, **told(tmp_path, **{destination: {"queue": queue}}))
     async with bridged(tmp_path / "bridge", url) as (bridge, talk):
-        talk.destination = "orders"
+        talk.destination = destination
         await talk.take_all(COUNT // 2)
         await talk.take()
         assert bridge.terminate() == 0
@@ -82,11 +96,13 @@ async def test_a_native_consumer_goes_on_where_the_bridge_stops(tmp_path: Path, 
     assert rest[0].redelivered
 
 
-async def test_the_bridge_and_a_native_consumer_share_a_queue(tmp_path: Path, rabbitmq_url: str) -> None:
+async def test_the_bridge_and_a_native_consumer_share_a_queue(
+    tmp_path: Path, destination: str, rabbitmq_url: str
+) -> None:
     queue = natives.queue_of(rabbitmq_url)
-    url = backend(rabbitmq_url, **told(tmp_path, orders={"queue": queue}), prefetch=1)
+    url = backend(rabbitmq_url, **told(tmp_path, **{destination: {"queue": queue}}), prefetch=1)
     async with bridged(tmp_path, url) as (_, talk):
-        talk.destination = "orders"
+        talk.destination = destination
         await talk.nothing(wait=0)
 
         def consume() -> list[bytes]:
@@ -109,26 +125,33 @@ async def test_the_bridge_and_a_native_consumer_share_a_queue(tmp_path: Path, ra
     assert sorted(theirs + ours) == sorted(NUMBERS)
 
 
-async def test_a_redelivery_counts_whatever_a_producer_claims(tmp_path: Path, rabbitmq_url: str) -> None:
+async def test_a_redelivery_counts_whatever_a_producer_claims(
+    tmp_path: Path, destination: str, rabbitmq_url: str
+) -> None:
     """A classic queue hands on `x-delivery-count` as it was published."""
     queue = natives.queue_of(rabbitmq_url)
     forged = BasicProperties(headers={"x-delivery-count": 99, "x-acquired-count": 99})
     natives.write(rabbitmq_url, "", [Sent(b"forged", queue, forged)])
-    url = backend(rabbitmq_url, **told(tmp_path, orders={"queue": queue}))
+    url = backend(rabbitmq_url, **told(tmp_path, **{destination: {"queue": queue}}))
     async with bridged(tmp_path / "first", url) as (bridge, talk):
-        talk.destination = "orders"
+        talk.destination = destination
         assert (await talk.take()).count == 1
         bridge.kill()
     async with bridged(tmp_path / "second", url) as (_, talk):
-        talk.destination = "orders"
+        talk.destination = destination
         taken = await talk.take()
         assert (taken.body, taken.count) == (b"forged", 2)
 
 
-async def test_what_is_produced_to_an_existing_queue_lies_in_it(tmp_path: Path, rabbitmq_url: str) -> None:
+async def test_what_is_produced_to_an_existing_queue_lies_in_it(
+    tmp_path: Path, destination: str, rabbitmq_url: str
+) -> None:
     queue = natives.queue_of(rabbitmq_url, "priority")
-    async with bridged(tmp_path, backend(rabbitmq_url, **told(tmp_path, orders={"queue": queue}))) as (_, talk):
-        talk.destination = "orders"
+    async with bridged(tmp_path, backend(rabbitmq_url, **told(tmp_path, **{destination: {"queue": queue}}))) as (
+        _,
+        talk,
+    ):
+        talk.destination = destination
         await talk.produce(b"low", priority=1)
         await talk.produce(b"high", priority=10)
         refused(await talk.post(partition=1), 400, "partition-unknown")
@@ -140,13 +163,15 @@ async def test_what_is_produced_to_an_existing_queue_lies_in_it(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("kind", ["topic", "direct", "fanout"])
-async def test_an_existing_exchange_is_published_to_and_bound_to(kind: str, tmp_path: Path, rabbitmq_url: str) -> None:
+async def test_an_existing_exchange_is_published_to_and_bound_to(
+    kind: str, tmp_path: Path, destination: str, rabbitmq_url: str
+) -> None:
     """With its own routing key: its other consumers get what the bridge publishes, and groups what others publish."""
     exchange = natives.exchange_of(rabbitmq_url, kind)
     native = natives.queue_of(rabbitmq_url, exchange=exchange, key="invoice.created")
     existing: dict[str, object] = {"exchange": exchange, "routing_key": "invoice.created"}
-    async with bridged(tmp_path, backend(rabbitmq_url, **told(tmp_path, invoices=existing))) as (_, talk):
-        talk.destination = "invoices"
+    async with bridged(tmp_path, backend(rabbitmq_url, **told(tmp_path, **{destination: existing}))) as (_, talk):
+        talk.destination = destination
         talk.group = f"g-{uuid4().hex}"
         await talk.nothing(wait=0)
         await talk.produce(b"by the bridge", messagekey="k")
@@ -178,11 +203,13 @@ async def test_every_group_of_an_existing_exchange_gets_everything(tmp_path: Pat
 
 
 @pytest.mark.parametrize("what", ["queue", "exchange"])
-async def test_what_is_said_to_exist_and_does_not_is_never_made(what: str, tmp_path: Path, rabbitmq_url: str) -> None:
+async def test_what_is_said_to_exist_and_does_not_is_never_made(
+    what: str, tmp_path: Path, destination: str, rabbitmq_url: str
+) -> None:
     name = f"native.{uuid4().hex[:12]}"
-    async with bridged(tmp_path, backend(rabbitmq_url, **told(tmp_path, orders={what: name}))) as (_, talk):
-        talk.destination = "orders"
-        assert "orders" in refused(await talk.post(b"nowhere"), 404, "destination-unknown")
+    async with bridged(tmp_path, backend(rabbitmq_url, **told(tmp_path, **{destination: {what: name}}))) as (_, talk):
+        talk.destination = destination
+        assert destination in refused(await talk.post(b"nowhere"), 404, "destination-unknown")
         refused(await talk.get(), 404, "destination-unknown")
         with natives.channel(rabbitmq_url) as channel, pytest.raises(pika.exceptions.ChannelClosedByBroker):
             getattr(channel, f"{what}_declare")(name, passive=True)

@@ -83,10 +83,10 @@ async def test_everything_is_deleted_while_nothing_is_sent(
 async def test_a_deleted_exchange_is_unknown_where_none_is_made(
     tmp_path: Path, rabbitmq_url: str, native: BlockingChannel
 ) -> None:
-    url = backend(rabbitmq_url, create="false")
-    async with bridged(tmp_path, backend(rabbitmq_url, partitions=FEW)) as (_, owner):
+    prefix = f"t{uuid4().hex[:8]}."
+    async with bridged(tmp_path, backend(rabbitmq_url, partitions=FEW, prefix=prefix)) as (_, owner):
         await owner.join()
-        async with bridged(tmp_path / "other", url) as (_, talk):
+        async with bridged(tmp_path / "other", backend(rabbitmq_url, create="false", prefix=prefix)) as (_, talk):
             talk.destination = owner.destination
             await talk.produce(b"known")
             native.exchange_delete(talk.destination)

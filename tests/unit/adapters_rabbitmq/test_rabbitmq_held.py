@@ -1,0 +1,280 @@
+"""A held partition against a model of a quorum queue: channels close, acknowledgements are lost, ids come twice."""
+
+from collections import Counter, deque
+from itertools import count
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from adapters.base import Delivery
+from adapters.rabbitmq.held import Ack, Held
+from adapters.rabbitmq.properties import Properties
+from adapters.rabbitmq.record import Arrival
+
+IDS = st.sampled_from("abcd")
+
+
+class Call:
+    """One acknowledgement that somebody waits for."""
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.told = False
+
+
+class Queue:
+    """What RabbitMQ does: what is returned comes first, in order, and says so."""
+
+    def __init__(self) -> None:
+        self.ready: deque[tuple[str, bool]] = deque()
+        self.unacked: dict[int, str] = {}
+        self.forgot: Counter[str] = Counter()
+        self._tag = 0
+
+    def deliver(self) -> Arrival:
+        identity, redelivered = self.ready.popleft()
+        self._tag += 1
+        self.unacked[self._tag] = identity
+        return Arrival(self._tag, redelivered, "p0", Properties(message_id=identity), b"body")
+
+    def ack(self, ack: Ack) -> None:
+        tags = [tag for tag in self.unacked if tag == ack.tag or (ack.multiple and tag < ack.tag)]
+        assert ack.tag in tags, "RabbitMQ closes the channel over a tag that it does not know"
+        self.forgot.update(self.unacked.pop(tag) for tag in tags)
+
+    def close(self) -> None:
+        self.ready.extendleft((identity, True) for identity in reversed(self.unacked.values()))
+        self.unacked, self._tag = {}, 0
+
+
+class HeldPartition(RuleBasedStateMachine):
+    deliveries: Bundle[Delivery] = Bundle("deliveries")
+    settled: Bundle[Delivery] = Bundle("settled")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = Queue()
+        self.held = Held[Call](0, "d", count(1), None)
+        self.on_the_way: list[Ack] = []
+        self.calls: list[Call] = []
+        self.open: dict[int, str] = {}
+        """Handed out and not settled, by position."""
+        self.done: Counter[str] = Counter()
+        """Settled."""
+
+    @rule(identity=IDS)
+    def publish(self, identity: str) -> None:
+        self.queue.ready.append((identity, False))
+
+    @rule(times=st.integers(1, 5))
+    def deliver(self, times: int) -> None:
+        for _ in range(min(times, len(self.queue.ready))):
+            self.held.arrived(self.queue.deliver())
+            self._told(self.held.forgotten)
+            self.held.forgotten = []
+
+    @rule(target=deliveries)
+    def take(self) -> Any:  # noqa: ANN401 - one, or hypothesis' own "none"
+        if self.held.peeked is None:
+            return multiple()
+        delivery = self.held.take()
+        assert delivery.position not in self.open
+        self.open[delivery.position] = str(delivery.message.message_id)
+        return delivery
+
+    @rule(delivery=deliveries, attempts=st.integers(0, 5))
+    def lease(self, delivery: Delivery, attempts: int) -> None:
+        self.held.attempt(delivery.position, attempts)
+
+    @rule(target=settled, delivery=consumes(deliveries))
+    def settle(self, delivery: Delivery) -> Delivery:
+        self._settle(delivery.position)
+        return delivery
+
+    @rule(delivery=settled)
+    def settle_again(self, delivery: Delivery) -> None:
+        call = Call(str(delivery.message.message_id))
+        call.told = not self.held.settle(delivery.position, call)
+
+    @rule(limit=st.integers(1, 4))
+    def send(self, limit: int) -> None:
+        acks = self.held.acks(limit)
+        assert len(acks) <= max(limit, 1)
+        self.on_the_way += acks
+
+    @rule()
+    def prove(self) -> None:
+        self._hear(len(self.on_the_way))
+        self._told(self.held.proven())
+
+    @rule(heard=st.integers(0, 5))
+    def lose_the_channel(self, heard: int) -> None:
+        self._hear(heard)
+        self.on_the_way = []
+        self.queue.close()
+        for call in self.held.reopened():
+            self.calls.remove(call)  # it is told that nobody knows
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        assert self.queue.forgot <= self.done
+
+    @invariant()
+    def nothing_is_handed_out_twice(self) -> None:
+        there = Counter(self.queue.unacked.values()) + Counter(identity for identity, _ in self.queue.ready)
+        assert Counter(self.open.values()) <= there
+
+    @invariant()
+    def whoever_is_told_is_told_the_truth(self) -> None:
+        assert Counter(call.identity for call in self.calls if call.told) <= self.queue.forgot
+
+    @invariant()
+    def counts_are_of_what_is_there(self) -> None:
+        assert set(self.held.note()) <= set(self.open.values())
+        assert self.held.bytes == 4 * self.held.waiting
+        assert self.held.unacknowledged <= len(self.queue.unacked)
+
+    def teardown(self) -> None:
+        while self.queue.ready:
+            self.deliver(5)
+        while self.held.peeked is not None:
+            delivery = self.held.take()
+            self.open[delivery.position] = str(delivery.message.message_id)
+        for position in list(self.open):
+            self._settle(position)
+        while acks := self.held.acks(24):
+            self.on_the_way += acks
+        self.prove()
+        assert not self.queue.unacked
+        assert not self.held.unacknowledged
+        # what was acknowledged on a channel that closed may be gone, which nothing shows until something new comes
+        self.publish("e")
+        self.deliver(1)
+        assert all(call.told for call in self.calls)
+        assert self.done == self.queue.forgot
+
+    def _settle(self, position: int) -> None:
+        identity = self.open.pop(position)
+        self.done[identity] += 1
+        call = Call(identity)
+        self.calls.append(call)
+        assert self.held.settle(position, call) is True
+
+    def _hear(self, acks: int) -> None:
+        heard, self.on_the_way = self.on_the_way[:acks], self.on_the_way[acks:]
+        for ack in heard:
+            self.queue.ack(ack)
+
+    def _told(self, calls: list[Call]) -> None:
+        for call in calls:
+            call.told = True
+
+
+HeldPartition.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestHeldPartition = HeldPartition.TestCase
+
+
+def held(counter: str | None = "x-delivery-count") -> Held[object]:
+    return Held(3, "orders", count(1), counter)
+
+
+def arrival(tag: int, identity: str, *, again: bool = False, counted: int = 0) -> Arrival:
+    headers = {"x-delivery-count": counted} if counted else None
+    return Arrival(tag, again, "p3", Properties(message_id=identity, headers=headers), b"body")
+
+
+def test_a_row_of_acknowledgements_is_one() -> None:
+    here = held()
+    for tag in range(1, 11):
+        here.arrived(arrival(tag, str(tag)))
+    taken = [here.take() for _ in range(10)]
+    for each in (*taken[:4], taken[6], taken[5], taken[8]):
+        here.settle(each.position, None)
+    assert here.acks(3) == [Ack(4, True), Ack(7, False), Ack(6, False)]
+    assert here.acks(3) == [Ack(9, False)]
+    here.settle(taken[4].position, None)
+    assert here.acks(3) == [Ack(5, False)]
+    assert not here.acks(3)
+
+
+def test_nothing_is_handed_out_until_the_note_is_read() -> None:
+    here = held()
+    here.arrived(arrival(1, "a", again=True))
+    here.arrived(arrival(2, "b"))
+    assert here.unread
+    assert here.peeked is None
+    here.known({"a": 2, "gone": 5})
+    assert [here.take().attempts for _ in range(2)] == [2, 0]
+    assert here.note() == {"a": 2}
+
+
+def test_who_holds_it_anew_needs_no_note_if_nothing_was_delivered_before() -> None:
+    here = held()
+    here.arrived(arrival(1, "a"))
+    assert not here.unread
+    assert here.noted
+    here.arrived(arrival(2, "b", again=True, counted=7))
+    assert [here.take().attempts for _ in range(2)] == [0, 0]
+
+
+def test_without_a_note_the_broker_is_believed() -> None:
+    here = held()
+    here.known(None)
+    here.arrived(arrival(1, "a", again=True, counted=7))
+    here.arrived(arrival(2, "b", again=True))
+    here.arrived(arrival(3, "c", counted=7))
+    assert here.note() == {"a": 7, "b": 1}
+    assert [here.take().attempts for _ in range(3)] == [7, 1, 0]
+
+
+def test_a_queue_that_counts_nothing_is_not_believed() -> None:
+    here = held(None)
+    here.known(None)
+    here.arrived(arrival(1, "a", again=True, counted=7))
+    assert here.take().attempts == 1
+
+
+def test_a_position_is_of_one_holding() -> None:
+    positions = count(1)
+    before: Held[Any] = Held(0, "d", positions, None)
+    before.arrived(arrival(1, "a"))
+    position = before.take().position
+    after: Held[Any] = Held(0, "d", positions, None)
+    after.arrived(arrival(1, "a", again=True))
+    after.known({})
+    assert after.settle(position, None) is None
+    assert after.settle(after.take().position, None) is True
+
+
+def test_a_channel_that_closes_changes_neither_place_nor_count() -> None:
+    here = held()
+    here.known(None)
+    here.arrived(arrival(1, "a", again=True, counted=2))
+    here.arrived(arrival(2, "b", again=True, counted=2))
+    leased = here.take()
+    here.attempt(leased.position, 3)
+    here.reopened()
+    assert here.peeked is None
+    here.arrived(arrival(1, "a", again=True, counted=3))
+    here.arrived(arrival(2, "b", again=True, counted=3))
+    assert here.take().attempts == 2
+    assert here.note() == {"a": 3, "b": 2}
+    here.settle(leased.position, None)
+    assert here.acks(9) == [Ack(1, False)]
+
+
+def test_what_is_no_message_is_acknowledged_when_it_is_time() -> None:
+    here = held()
+    here.kept(1)
+    here.dropped(2)
+    here.arrived(arrival(3, "a"), early=True)
+    assert here.early == 1
+    here.settle(here.take().position, None)
+    assert here.acks(9) == [Ack(2, False), Ack(3, False)]
+    here.proven()
+    assert here.early == 0
+    here.dropped(1)
+    assert here.acks(9) == [Ack(1, False)]
+    assert not here.unacknowledged
