@@ -94,8 +94,11 @@ def _push(figure: Process, source: str, number: int) -> Sample:
 
 def _delayed(plan: Plan, figure: Process) -> Iterator[Measurement]:
     late = [lateness(figure.url, f"delayed-{turn}") for turn in range(plan.rounds)]
-    for name, of, target in (("p99", lambda each: each.p99, LATE), ("least", lambda each: each.least, EARLY)):
-        rounds = [Round(Sample(100), Sample(of(each))) for each in late]
+    for name, values, target in (
+        ("p99", [each.p99 for each in late], LATE),
+        ("least", [each.least for each in late], EARLY),
+    ):
+        rounds = [Round(Sample(LATE.bound), Sample(value)) for value in values]
         yield Measurement(f"RabbitMQ, lateness of a delay, {name}", "ms", "the target", rounds, target, "own client")
 
 

@@ -50,7 +50,7 @@ class RabbitMQAdapter:
         self._groups = Groups(self._publishing, self._consuming, self._publisher, self._book, self._destinations)
         self._delays = Delays(options, self._consuming, self._publisher, self._destinations)
         self._inbox = Inbox(options, self._consuming, self._publishing, self._publisher)
-        self._publisher.gone = self._destinations.forget
+        self._publisher.gone = self._gone
         self._subscriptions: list[RabbitMQSubscription] = []
 
     async def start(self) -> None:

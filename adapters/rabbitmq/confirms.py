@@ -28,6 +28,8 @@ from adapters.rabbitmq.outcomes import (
 from adapters.rabbitmq.sent import Sent
 from bridge.errors import BridgeError
 
+_CROWD: Final = 1_000
+"""Messages under way: memory is bounded."""
 _EXCHANGE: Final = re.compile(r"exchange '(.*)(' in vhost|[.]{3}$)")
 
 
@@ -69,6 +71,11 @@ class Confirms:
     def open(self) -> bool:
         """Whether it takes messages."""
         return self._channel.open
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much is under way that also what nobody wants confirmed is to be waited for."""
+        return len(self.unconfirmed) > _CROWD or self._connection.congested
 
     def send(self, sent: Sent) -> None:
         """Write the message."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -16,7 +16,6 @@ from adapters.fields import INTERNAL_PREFIX
 from adapters.rabbitmq import ladder
 from adapters.rabbitmq.destinations import Destinations
 from adapters.rabbitmq.headers import ATTEMPTS
-from adapters.rabbitmq.ladder import Rung
 from adapters.rabbitmq.link import Link
 from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.names import Own
@@ -32,8 +31,6 @@ from bridge.message import Message
 _GROUP: Final = f"{INTERNAL_PREFIX}group"
 """Header of a message that a group put off, for people: which one."""
 _AT_MOST_ONCE: Final = 1
-_ROUNDS: Final = 3
-"""How often rungs are made for a delay that shortens meanwhile; then it waits as long as it did before."""
 _LOOK: Final = 60.0
 """Seconds between two looks at the lost."""
 _log = logging.getLogger("bridge.rabbitmq")
@@ -55,8 +52,8 @@ class _Waiting(NamedTuple):
 class Delays:
     """Sends messages to the ladder: to the rung of the highest digit of what is left until they are due.
 
-    What needs a rung or an exit that is not there yet waits in a line until it is, and what comes behind it waits, too,
-    so that all keep their order.
+    What needs a rung or an exit that is not known to be there waits in a line until it is, and what comes behind it
+    waits, too, so that all keep their order.
     """
 
     def __init__(self, options: Options, consuming: Link, publisher: Publisher, destinations: Destinations) -> None:
@@ -134,9 +131,8 @@ class Delays:
     def _send(self, waiting: _Waiting) -> asyncio.Future[Stored]:
         if not self._line:
             wait = self._wait(waiting)
-            rungs = ladder.rungs(wait)
-            if self._scaffold.stands(rungs, waiting.exit_):
-                return self._go(waiting, wait, rungs[0])
+            if self._scaffold.stands(wait, waiting.exit_):
+                return self._go(waiting, wait)
         answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
         self._line.append((waiting, answer))
         if self._working is None:
@@ -146,10 +142,9 @@ class Delays:
     def _wait(self, waiting: _Waiting) -> int:
         return min(self._pace.wait(waiting.tail, waiting.due, wall()), ladder.LONGEST)
 
-    def _go(self, waiting: _Waiting, wait: int, first: Rung) -> asyncio.Future[Stored]:
-        outgoing = Outgoing(
-            self._own.level(first.digit), ladder.routing_key(wait, waiting.tail), waiting.properties, waiting.body
-        )
+    def _go(self, waiting: _Waiting, wait: int) -> asyncio.Future[Stored]:
+        level = self._own.level(ladder.first(wait))
+        outgoing = Outgoing(level, ladder.routing_key(wait, waiting.tail), waiting.properties, waiting.body)
         sent = self._publisher.send(outgoing, confirmed=waiting.confirmed)
         sent.add_done_callback(self._sent)
         return sent
@@ -176,26 +171,22 @@ class Delays:
             self._working = None
 
     async def _prepare(self, waiting: _Waiting) -> asyncio.Future[Stored]:
-        """Make what is missing, then send. The second round finds everything there, unless all of it took very long."""
-        for _ in range(_ROUNDS):
-            wait = self._wait(waiting)
-            rungs = ladder.rungs(wait)
-            if self._scaffold.stands(rungs, waiting.exit_):
-                break
-            await self._build(waiting, rungs)
+        """Make what is missing, then send: what is left to wait becomes less meanwhile, so all it needs is there."""
+        while not self._scaffold.stands(wait := self._wait(waiting), waiting.exit_):
+            await self._build(waiting, wait)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_for_ever())
-        return self._go(waiting, wait, rungs[0])
+        return self._go(waiting, wait)
 
-    async def _build(self, waiting: _Waiting, rungs: Sequence[Rung]) -> None:
+    async def _build(self, waiting: _Waiting, wait: int) -> None:
         try:
-            await self._scaffold.build(rungs, waiting.exit_)
+            await self._scaffold.build(wait, waiting.exit_)
         except DestinationUnknown:  # what is known is not true any more
             self._scaffold.forget()
             if waiting.destination is not None:
                 self._destinations.forget(waiting.exit_.name)
                 await self._destinations.partitions(waiting.destination)
-            await self._scaffold.build(rungs, waiting.exit_)
+            await self._scaffold.build(wait, waiting.exit_)
 
     async def _look_for_ever(self) -> None:
         while True:

@@ -129,6 +129,9 @@ class Groups:
                 return None
             await channel.close()
             raise
+        except asyncio.CancelledError:
+            await channel.close()
+            raise
         return channel
 
     async def _set_up(self, lock: Channel, pair: _Pair, partitions: int, *, latest: bool) -> None:
@@ -150,6 +153,8 @@ class Groups:
         else:
             backfill = Backfill(lock, self._consuming, self._publisher, Late(*pair, partitions))
             there = await backfill.run(bindings)
+        if not lock.open:  # somebody else may be at it by now; what is sent from here on goes over the same connection
+            raise BackendUnavailable(f"{names.group(*pair)}: the connection was lost while the group was set up.")
         await self._book.set_group(*pair, there)
 
     async def _history(self, pair: _Pair) -> Sequence[int]:

@@ -26,6 +26,8 @@ BASE: Final = 16
 DIGITS: Final = 9
 LONGEST: Final = BASE**DIGITS - 1
 """Milliseconds: 2.18 years."""
+STOREYS: Final = (range(4), range(4, DIGITS))
+"""Digits whose rungs are made together: those of delays up to 65 s, and those of all others."""
 LOST_MESSAGES: Final = 100_000
 LOST_BYTES: Final = 256 << 20
 """What the queue of the lost holds before its oldest go."""
@@ -76,16 +78,13 @@ class Rung(NamedTuple):
         return self.value << 4 * self.digit
 
 
-ALL: Final = tuple(Rung(digit, value) for digit in range(DIGITS) for value in range(1, BASE))
-
-
-def rungs(delay: int) -> list[Rung]:
-    """Return those of a delay (1 to `LONGEST` ms) in the order in which they are passed: the longest wait first."""
-    return [Rung(d, value) for d in reversed(range(DIGITS)) if (value := delay >> 4 * d & BASE - 1)]
+def first(delay: int) -> int:
+    """Return the highest digit of a delay (1 to `LONGEST` ms) that is not zero: where it enters."""
+    return (delay.bit_length() - 1) // 4
 
 
 def routing_key(delay: int, tail: str) -> str:
-    """Return what a message that waits so long is published with, to the exchange of its highest digit."""
+    """Return what a message that waits so long is published with, to the exchange of its `first` digit."""
     return f"{'.'.join(f'{delay:0{DIGITS}x}')}.{tail}"
 
 
@@ -99,21 +98,29 @@ def to_queue(queue: str) -> str:
     return f"@.{names.fit(queue, '', names.TOKEN_MAX)}"
 
 
-def base(own: Own) -> list[Declaration]:
-    """Return what every delay passes through, in the order in which it is declared; the queue of the lost is last."""
-    found: list[Declaration] = [Exchange(own.lost), Exchange(own.deliver, {"alternate-exchange": own.lost})]
-    for digit in range(DIGITS):
-        found.append(Exchange(own.level(digit)))
-        found.append(Binding(own.level(digit), _at(digit, 0), _next(own, digit), to_exchange=True))
-    bounds: Arguments = {"x-max-length": LOST_MESSAGES, "x-max-length-bytes": LOST_BYTES}
-    found.append(Queue(own.lost, {"x-queue-type": "quorum", "x-overflow": "drop-head", **bounds}))
-    # of what comes there only the delayed: for the others it is as if it were not there, and they are returned
-    found.append(Binding(own.lost, f"{'*.' * (DIGITS + 1)}*.#", own.lost, to_exchange=False))
+def storey(own: Own, number: int) -> list[Declaration]:
+    """Return one of `STOREYS`, in the order in which it is declared; its last queue says that all the others are there.
+
+    The exchanges of all of them come with the first, and so does the queue of the lost, as its last.
+    """
+    found: list[Declaration] = []
+    if number == 0:
+        found += [Exchange(own.lost), Exchange(own.deliver, {"alternate-exchange": own.lost})]
+        for digit in range(DIGITS):
+            found.append(Exchange(own.level(digit)))
+            found.append(Binding(own.level(digit), _at(digit, 0), _next(own, digit), to_exchange=True))
+    for digit in STOREYS[number]:
+        for value in range(1, BASE):
+            found += _rung(own, Rung(digit, value))
+    if number == 0:
+        bounds: Arguments = {"x-max-length": LOST_MESSAGES, "x-max-length-bytes": LOST_BYTES}
+        found.append(Queue(own.lost, {"x-queue-type": "quorum", "x-overflow": "drop-head", **bounds}))
+        # of what comes there only the delayed: for the others it is as if it were not there, and they are returned
+        found.append(Binding(own.lost, f"{'*.' * (DIGITS + 1)}*.#", own.lost, to_exchange=False))
     return found
 
 
-def rung(own: Own, place: Rung) -> list[Declaration]:
-    """Return a rung and what leads into it."""
+def _rung(own: Own, place: Rung) -> list[Declaration]:
     name = own.rung(place.digit, place.value)
     return [
         Queue(name, _dying(_next(own, place.digit), place.wait)),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any, Final
 
 from pika import BasicProperties
@@ -117,9 +118,19 @@ class Keeper:
         writing = self.stop()
         if writing is not None:
             await asyncio.wait((writing,))
+        if self._held.unacknowledged and not self._held.noted:
+            await self._learn()
         # also where nothing was handed out: without a note the broker's count would be taken for it
         if self._held.noted and self._held.unacknowledged and self._written != self._held.note():
             await self._write()
+
+    async def _learn(self) -> None:
+        """Look at the note that is about to be replaced: nothing that has come made it necessary before."""
+        with suppress(BridgeError, TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                note = await self.read()
+            mine = note is None or note.by == self._by
+            self._held.known(note.attempts if note is not None and not mine else None if self._held.unread else {})
 
     def stop(self) -> asyncio.Task[None] | None:
         """Write nothing more; returns what is being cancelled."""

@@ -23,8 +23,6 @@ RESOURCE_LOCKED: Final = 405
 PRECONDITION_FAILED: Final = 406
 _ASLEEP: Final = ("is down or inaccessible", "does not have a replica on the local node")
 """What the broker says of a queue or stream that is there, in the first moments after it was killed and started."""
-
-
 _LIMIT: Final = re.compile(r"message size \d+ is larger than configured max size (\d+)")
 BLOCKED_RETRY: Final = 5
 """Seconds after which it is worth trying again when the broker has an alarm: memory or disk come back slowly."""

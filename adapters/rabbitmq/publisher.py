@@ -31,8 +31,6 @@ from adapters.rabbitmq.sent import Sent
 from adapters.rabbitmq.trials import Trials
 from bridge.errors import BackendUnavailable, BridgeError
 
-_UNCONFIRMED_MAX: Final = 1_000
-"""Messages under way beyond which one that nobody wants confirmed is waited for all the same: memory is bounded."""
 _FLUSH: Final = REQUEST_TIMEOUT / 1000
 """Seconds in which what was accepted gets its outcome when the bridge stops; the engine has waited for most before."""
 _NOWHERE: Final = Stored(None, None)
@@ -89,7 +87,7 @@ class Publisher:
             self._begin()
         else:
             self._main.send(sent)
-            if not confirmed and len(self._main.unconfirmed) <= _UNCONFIRMED_MAX:
+            if not confirmed and not self._main.crowded:
                 sent.done.add_done_callback(_retrieved)
                 done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
                 done.set_result(stored)

@@ -1,16 +1,23 @@
-"""The ladder on the broker: made piece by piece, when a delay first needs it, and remembered for this connection."""
+"""The ladder on the broker: made a storey at a time, when a delay first needs it."""
 
-from collections.abc import Collection, Sequence
+import asyncio
+from collections.abc import Sequence
 from time import monotonic
 from typing import Final, NamedTuple
 
 from adapters.rabbitmq import ladder
 from adapters.rabbitmq.channel import Channel
-from adapters.rabbitmq.ladder import Declaration, Exchange, Queue, Rung
+from adapters.rabbitmq.ladder import BASE, STOREYS, Declaration, Exchange, Queue
 from adapters.rabbitmq.link import Link
 from adapters.rabbitmq.names import Own
 from adapters.rabbitmq.topology import Step, play
+from bridge.errors import DestinationUnknown
 
+_REACH: Final = (0, *(BASE**digits.stop for digits in STOREYS))
+"""By the number of storeys that stand: the shortest delay, ms, for which they are not enough."""
+_SET: Final = 1.5
+"""Seconds before new queues are trusted with a message. RabbitMQ (3.10.8) writes down which quorum queues it has only
+after a moment: one that was made up to 0.7 s before `kill -9` is there afterwards, but dead, with all it held."""
 _EXIT_AGE: Final = 60.0
 """Seconds after which an exit is declared again: with an exchange that somebody deletes, what leads to it goes, too."""
 
@@ -29,27 +36,25 @@ class Scaffold:
         self.own = own
         self._link = link
         self._channel: Channel | None = None
-        self._base = False
-        self._rungs: set[Rung] = set()
+        self._storeys = 0
+        """How many stand."""
         self._exits: dict[str, float] = {}
         """When each is to be declared again, in seconds of the monotonic clock."""
         link.gone.append(lambda _reason: self.forget())
 
-    def stands(self, rungs: Collection[Rung], exit_: Exit) -> bool:
-        """Whether everything is there that messages on these rungs need."""
-        return self._exits.get(exit_.name, 0.0) > monotonic() and self._rungs.issuperset(rungs)
+    def stands(self, wait: int, exit_: Exit) -> bool:
+        """Whether everything is there that a message needs which waits so many ms."""
+        return wait < _REACH[self._storeys] and self._exits.get(exit_.name, 0.0) > monotonic()
 
-    async def build(self, rungs: Sequence[Rung], exit_: Exit) -> None:
-        """Make what is missing: the exchanges once, these rungs, and what leads to the exit.
+    async def build(self, wait: int, exit_: Exit) -> None:
+        """Make what is missing of that.
 
         Raises `BackendUnavailable`, `Refused`, or `DestinationUnknown` if there is nothing to lead to.
         """
-        if not self._base:
-            await self._declare(ladder.base(self.own))
-            self._base = True
-        for rung in [rung for rung in rungs if rung not in self._rungs]:
-            await self._declare(ladder.rung(self.own, rung))
-            self._rungs.add(rung)
+        while wait >= _REACH[self._storeys]:
+            number = self._storeys
+            await self._build_storey(number)
+            self._storeys = number + 1
         if self._exits.get(exit_.name, 0.0) <= monotonic():
             await self._declare(exit_.declarations)
             self._exits[exit_.name] = monotonic() + _EXIT_AGE
@@ -59,7 +64,7 @@ class Scaffold:
 
         Raises `BackendUnavailable`, or `DestinationUnknown` if the ladder has been deleted: it is made anew then.
         """
-        if not self._base:
+        if not self._storeys:
             return None
         try:
             answer = await (await self._open()).ask(self.own.lost, "queue_declare", queue=self.own.lost, passive=True)
@@ -73,8 +78,7 @@ class Scaffold:
         if exit_ is not None:
             self._exits.pop(exit_.name, None)
             return
-        self._base = False
-        self._rungs.clear()
+        self._storeys = 0
         self._exits.clear()
 
     async def close(self) -> None:
@@ -82,8 +86,24 @@ class Scaffold:
         if self._channel is not None:
             await self._channel.close()
 
+    async def _build_storey(self, number: int) -> None:
+        """Declare all of it, also where it is there: somebody may have deleted a part of it."""
+        *others, last, binding = ladder.storey(self.own, number)
+        there = await self._is_there(last.name)
+        await self._declare(others)
+        if not there:
+            await asyncio.sleep(_SET)
+        await self._declare((last, binding))
+
+    async def _is_there(self, queue: str) -> bool:
+        try:
+            await (await self._open()).ask(queue, "queue_declare", queue=queue, passive=True)
+        except DestinationUnknown:
+            return False
+        return True
+
     async def _declare(self, declarations: Sequence[Declaration]) -> None:
-        await play(await self._open(), declarations[-1].name, [_step(each) for each in declarations])
+        await play(await self._open(), self.own.deliver, [_step(each) for each in declarations])
 
     async def _open(self) -> Channel:
         if self._channel is None or not self._channel.open:

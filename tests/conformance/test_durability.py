@@ -59,6 +59,7 @@ async def test_kill_loses_nothing_that_was_answered(mortal: Mortal) -> None:
     """
     talk = mortal.talk
     answered: list[bytes] = []
+    some = asyncio.Event()
 
     async def produce_until_killed() -> None:
         for number in range(100_000):
@@ -69,11 +70,12 @@ async def test_kill_loses_nothing_that_was_answered(mortal: Mortal) -> None:
                 return
             if answer.status_code == 200:
                 answered.append(body)
+            if len(answered) > 10:
+                some.set()
 
     producing = asyncio.create_task(produce_until_killed())
-    async with asyncio.timeout(60):
-        while len(answered) <= 10:
-            await asyncio.sleep(0.1)
+    await asyncio.wait_for(some.wait(), 60)
+    await asyncio.sleep(0.3)
     await mortal.die(meanwhile=producing)
     kept = []
     while (answer := await talk.get(waitmills=300)).status_code == 200:

@@ -366,10 +366,10 @@ async def test_an_expired_message_is_never_sent_also_not_once_there_is_credit(
     """
     bridge.need("expireTime")
     async with pushing(talk, credit=1) as push:
-        await talk.produce(b"short-lived", expiretime=now() + 600)
+        await talk.produce(b"short-lived", expiretime=now() + 2000)
         first = await push.take()
-        await talk.produce(b"shorter-lived", expiretime=now() + 300)
-        await asyncio.sleep(0.8)
+        await talk.produce(b"shorter-lived", expiretime=now() + 1000)
+        await asyncio.sleep(2.2)
         await push.settle("nack", first.receipt)
         await push.nothing()
         await talk.produce(b"long-lived")

@@ -37,6 +37,7 @@ section, table = _PAGE.section, _PAGE.table
 OPTIONS: Final = {row[0].strip("`"): row for row in table("Options")}
 SECURITY: Final = [name for row in table("Security") for name in re.findall(r"`(\w+)`", row[0])]
 OWN: Final = Own(str(DEFAULTS["prefix"]))
+HIGHEST: Final = ladder.Rung(ladder.DIGITS - 1, ladder.BASE - 1)
 
 
 def test_every_option_has_its_row() -> None:
@@ -102,9 +103,9 @@ def test_the_names_are_those_of_the_code() -> None:
     of = "<destination>"
     of_groups = (names.queue(of, "<group>", 3), names.note(of, "<group>", 3), names.history(of, "<group>", 3))
     groups = {*(name.replace("3", "<i>") for name in of_groups), names.setup(of, "<group>")}
-    ends = {OWN.level(ladder.DIGITS - 1), OWN.level(0), _rung(ladder.ALL[-1]), _rung(ladder.ALL[0])}
+    ends = {OWN.level(ladder.DIGITS - 1), OWN.level(0), _rung(HIGHEST), _rung(ladder.Rung(0, 1))}
     turn = OWN.turn("", "").rpartition(".")[0] + ".<hash>"
-    own = {OWN.book, OWN.members, OWN.deliver, OWN.lost, turn, *ends}
+    own = {OWN.book, OWN.members, OWN.deliver, OWN.lost, turn, f"{OWN.members}.<hash>", *ends}
     assert shown == {of, names.log(of), names.parts(of), names.rest(of), f"{of}.dlq", *groups, *own}
     assert f"must not end in {', '.join(f'`{end}`' for end in RESERVED[:-1])} or `{RESERVED[-1]}`" in PAGE
 
@@ -130,7 +131,7 @@ def test_the_ladder_is_that_of_the_code() -> None:
     for digit in (0, 1):
         first, last = (ladder.Rung(digit, value) for value in (1, ladder.BASE - 1))
         assert re.search(rf"`{_rung(first)}` to `{_rung(last)}` (keep it )?{first.wait} to {last.wait} ms", said)
-    assert f"`{_rung(ladder.ALL[-1])}`, {ladder.LONGEST // 1000 // 86_400 // 365} years" in said
+    assert f"`{_rung(HIGHEST)}`, {ladder.LONGEST // 1000 // 86_400 // 365} years" in said
     assert f"{ladder.LOST_MESSAGES:,} messages or {ladder.LOST_BYTES >> 20} MiB" in said
 
 

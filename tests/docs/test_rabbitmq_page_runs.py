@@ -216,6 +216,9 @@ async def test_the_programs_before_and_after_continue_each_other(tmp_path: Path,
         channel.queue_declare(queue, durable=True)
         channel.queue_bind(queue, shop, "order.created")
         async with bridged(tmp_path / "bridge", backend(rabbitmq_url, destinations=file)) as (bridge, _):
+            await _run(after["order"](bridge.url, "c-0", b"with a property"))
+            _, properties, _ = channel.basic_get(queue, auto_ack=True)
+            assert properties.headers["oms_p_region"] == "eu"
             before["order"](rabbitmq_url, "c-1", b"native")
             await _run(after["order"](bridge.url, "c-2", b"bridged"))
             await asyncio.to_thread(before["bill"], rabbitmq_url, handle)
@@ -224,9 +227,10 @@ async def test_the_programs_before_and_after_continue_each_other(tmp_path: Path,
             await _run(after["order"](bridge.url, "c-2", b"bridged again"))
             await _run(after["bill"](bridge.url, handle))
             assert came[2:] == [("c-1", b"native again"), ("c-2", b"bridged again")]
-            await _run(after["order"](bridge.url, "c-3", b"with a property"))
-            _, properties, _ = channel.basic_get(queue, auto_ack=True)
-            assert properties.headers["oms_p_region"] == "eu"
+            assert bridge.terminate() == 0
+        before["order"](rabbitmq_url, "c-3", b"back")
+        await asyncio.to_thread(before["bill"], rabbitmq_url, handle)
+        assert came[4:] == [("c-3", b"back")]
         channel.queue_delete(queue)
         channel.exchange_delete(shop)
 

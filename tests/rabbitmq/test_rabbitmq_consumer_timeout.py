@@ -93,12 +93,14 @@ async def test_nothing_is_settled_until_the_broker_has_written_it(rabbit: Rabbit
         bridge = await here.bridge()
         for delivery in await bridge.take(3):  # each kind of proof in turn
             await asyncio.to_thread(rabbit.ctl, "eval", "sys:suspend(ra_log_wal).")
-            settled = bridge.subscription.settle([delivery], Outcome.SETTLED)
-            # two answers of the broker after the acknowledgement: weaker proofs would have come by then
-            await here.ask("basic_qos", prefetch_count=1)
-            await asyncio.to_thread(rabbit.ctl, "eval", "ok.")
-            assert not settled.done()
-            await asyncio.to_thread(rabbit.ctl, "eval", "sys:resume(ra_log_wal).")
+            try:
+                settled = bridge.subscription.settle([delivery], Outcome.SETTLED)
+                # two answers of the broker after the acknowledgement: weaker proofs would have come by then
+                await here.ask("basic_qos", prefetch_count=1)
+                await asyncio.to_thread(rabbit.ctl, "eval", "ok.")
+                assert not settled.done()
+            finally:
+                await asyncio.to_thread(rabbit.ctl, "eval", "sys:resume(ra_log_wal).")
             await asyncio.wait_for(settled, GUARD)
 
 

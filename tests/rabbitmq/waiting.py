@@ -46,7 +46,7 @@ class Waiting:
     def __init__(self, url: str, prefix: str, existing: Mapping[str, Existing]) -> None:
         self.options = parse(f"{url}?prefix={prefix}&partitions=2")._replace(destinations=existing)
         self.own = Own(prefix)
-        self.orders = f"orders-{prefix[:-1]}"
+        self.orders = f"orders-{uuid4().hex[:8]}"
         """A destination that no other test has."""
         self.publishing, self.consuming = Link(self.options, "publishing"), Link(self.options, "consuming")
         self.publisher = Publisher(self.options, self.publishing)

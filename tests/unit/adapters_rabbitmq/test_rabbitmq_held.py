@@ -265,6 +265,20 @@ def test_a_channel_that_closes_changes_neither_place_nor_count() -> None:
     assert here.acks(9) == [Ack(1, False)]
 
 
+def test_of_two_with_one_id_the_one_that_nobody_settled_comes_again() -> None:
+    here = held()
+    here.arrived(arrival(1, "a"))
+    here.arrived(arrival(2, "a"))
+    first, second = here.take(), here.take()
+    here.settle(first.position, None)
+    assert here.acks(9) == [Ack(1, False)]
+    here.reopened()  # the broker has heard that, though nobody knows
+    here.arrived(arrival(1, "a", again=True))
+    assert not here.acks(9), "it would be lost: its lease goes on"
+    here.settle(second.position, None)
+    assert here.acks(9) == [Ack(1, False)]
+
+
 def test_what_is_no_message_is_acknowledged_when_it_is_time() -> None:
     here = held()
     here.kept(1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.rabbitmq import ladder
-from adapters.rabbitmq.ladder import ALL, Binding, Declaration, Exchange, Queue
+from adapters.rabbitmq.ladder import STOREYS, Binding, Declaration, Exchange, Queue
 from adapters.rabbitmq.names import NAME_MAX, Own
 from bridge.engine.names import NAME_MAX as DESTINATION_MAX
 
@@ -71,16 +71,15 @@ def _words_match(pattern: list[str], words: list[str]) -> bool:
 
 
 def declared(*more: Declaration) -> Model:
-    rungs = (each for place in ALL for each in ladder.rung(OWN, place))
-    return Model(*ladder.base(OWN), *rungs, *more)
+    storeys = (each for number in range(len(STOREYS)) for each in ladder.storey(OWN, number))
+    return Model(*storeys, *more)
 
 
 WHOLE: Final = declared(ladder.exit_to_exchange(OWN, "orders"))
 
 
 def sent(model: Model, delay: int, tail: str) -> list[End]:
-    first = ladder.rungs(delay)[0]
-    return model.walk(OWN.level(first.digit), ladder.routing_key(delay, tail))
+    return model.walk(OWN.level(ladder.first(delay)), ladder.routing_key(delay, tail))
 
 
 def test_the_model_knows_topics() -> None:
@@ -103,13 +102,25 @@ def test_so_do_the_ends_of_the_range(delay: int) -> None:
 
 
 @given(st.integers(1, ladder.LONGEST))
-def test_only_rungs_of_digits_that_are_not_zero_are_needed(delay: int) -> None:
-    places = ladder.rungs(delay)
-    assert sum(place.wait for place in places) == delay
-    assert all(place in ALL for place in places)
-    assert [place.digit for place in places] == sorted({place.digit for place in places}, reverse=True)
-    needed = Model(*ladder.base(OWN), *(each for place in places for each in ladder.rung(OWN, place)))
-    assert sent(needed, delay, "orders.p0") == [End(OWN.lost, delay)]
+def test_a_delay_enters_at_its_first_digit_that_is_not_zero(delay: int) -> None:
+    assert 16 ** ladder.first(delay) <= delay < 16 ** (ladder.first(delay) + 1)
+
+
+@given(st.integers(1, 16 ** STOREYS[0].stop - 1))
+def test_the_first_storey_is_enough_for_most(delay: int) -> None:
+    model = Model(*ladder.storey(OWN, 0))
+    assert sent(model, delay, "orders.p0") == [End(OWN.lost, delay)]
+
+
+@pytest.mark.parametrize("number", range(len(STOREYS)))
+def test_the_last_queue_of_a_storey_stands_only_if_all_others_do(number: int) -> None:
+    """Whoever finds it uses them all, at once."""
+    *others, last, binding = ladder.storey(OWN, number)
+    assert isinstance(last, Queue)
+    assert isinstance(binding, Binding)
+    assert (binding.target, binding.to_exchange) == (last.name, False)
+    assert last not in others
+    assert last.name != OWN.rung(8, 7), "no delay that the engine accepts is blocked while it is not there"
 
 
 def test_there_are_nine_exchanges_and_135_queues() -> None:
@@ -133,7 +144,8 @@ def test_the_longest_wait_is_one_that_rabbitmq_takes() -> None:
     """
     > `x-message-ttl`/`x-expires` accept up to 315 360 000 000 ms (10 y)
     """
-    assert max(place.wait for place in ALL) < 315_360_000_000
+    waits = [int(queue.arguments.get("x-message-ttl", 0)) for queue in WHOLE.queues.values()]
+    assert max(waits) == 15 * 16**8 < 315_360_000_000
 
 
 @given(st.lists(NAMES, min_size=2, max_size=6, unique=True), st.integers(0, 12), st.integers(1, ladder.LONGEST))
