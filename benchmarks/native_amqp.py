@@ -12,6 +12,7 @@ its own CPU seconds for all of them, a warm-up not included.
 import asyncio
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import takewhile
 from typing import Any, Final
@@ -123,7 +124,7 @@ async def _queues(connection: AsyncioConnection, destination: str, _: int) -> Be
 async def _consume(connection: AsyncioConnection, destination: str, _: int) -> Begin:
     missing = 0
     done = asyncio.Event()
-    resting: list[tuple[Any, int]] = []
+    resting: deque[tuple[Any, int]] = deque()
 
     def arrived(channel: Any, method: Any, _properties: object, _body: bytes) -> None:  # noqa: ANN401
         nonlocal missing
@@ -139,11 +140,12 @@ async def _consume(connection: AsyncioConnection, destination: str, _: int) -> B
         nonlocal missing
         done.clear()
         missing = number
-        for channel, tag in resting:
+        while resting and missing:
+            channel, tag = resting.popleft()
             channel.basic_ack(tag)
-        missing -= len(resting)
-        resting.clear()
-        await done.wait()
+            missing -= 1
+        if missing:
+            await done.wait()
 
     for partition in range(PARTITIONS):
         channel = await _channel(connection)

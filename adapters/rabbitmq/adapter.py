@@ -92,6 +92,7 @@ class RabbitMQAdapter:
             publisher=self._publisher,
             make_membership=partial(Membership, self._inbox, names.group(source, group)),
             prefetch=self._options.prefetch,
+            put_off=partial(self._delays.defer, group),
         )
         await subscription.join()
         self._subscriptions = [other for other in self._subscriptions if not other.closed]

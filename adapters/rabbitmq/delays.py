@@ -13,7 +13,7 @@ from pika import BasicProperties
 from adapters.base import Delivery, Stored
 from adapters.clock import wall
 from adapters.fields import INTERNAL_PREFIX
-from adapters.rabbitmq import ladder
+from adapters.rabbitmq import ladder, names
 from adapters.rabbitmq.destinations import Destinations
 from adapters.rabbitmq.headers import ATTEMPTS
 from adapters.rabbitmq.link import Link
@@ -34,6 +34,13 @@ _AT_MOST_ONCE: Final = 1
 _LOOK: Final = 60.0
 """Seconds between two looks at the lost."""
 _log = logging.getLogger("bridge.rabbitmq")
+
+
+class _Way(NamedTuple):
+    """What leads from the foot of the ladder to somewhere, and the words of a routing key that lead there."""
+
+    exit_: Exit
+    tail: str
 
 
 class _Waiting(NamedTuple):
@@ -62,8 +69,8 @@ class Delays:
         self._destinations = destinations
         self._scaffold = Scaffold(self._own, consuming)
         self._pace = Pace()
-        self._exits: dict[str, Exit] = {}
-        """Of destinations."""
+        self._ways: dict[str, _Way] = {}
+        """To destinations."""
         self._line: deque[tuple[_Waiting, asyncio.Future[Stored]]] = deque()
         self._working: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -72,10 +79,11 @@ class Delays:
     def publish(self, message: Message, properties: BasicProperties, body: bytes) -> asyncio.Future[Stored]:
         """Store a message that goes to its destination when it is due. The future raises as `Adapter.publish` says."""
         exit_, tail = self._way(message)
+        tail = f"{tail}.{names.routing_key(message.partition or 0)}"
         confirmed = message.qos != _AT_MOST_ONCE
         return self._send(_Waiting(message.destination, exit_, tail, message.due, properties, body, confirmed))
 
-    def defer(self, delivery: Delivery, source: Source, group: str, until: int) -> asyncio.Future[Stored]:
+    def defer(self, group: str, delivery: Delivery, source: Source, until: int) -> asyncio.Future[Stored]:
         """Store a delivery once more, for this queue of this group alone, where it comes no earlier than `until`.
 
         Times in ms since 1970. When the future is done, the original can be acknowledged. It raises as
@@ -89,6 +97,7 @@ class Delays:
         properties.headers.update({ATTEMPTS: delivery.attempts, _GROUP: group})
         if source.shared:  # not ours to bind anything to
             exit_, tail = self._turn("", source.queue)
+            tail = f"{tail}.{names.routing_key(source.partition)}"
         else:
             tail = ladder.to_queue(source.queue)
             exit_ = Exit(tail, (ladder.exit_to_queue(self._own, source.queue),))
@@ -96,7 +105,9 @@ class Delays:
 
     def forget(self, exchange: str) -> None:
         """Declare what leads to it once more on the next use: an exchange has turned out not to be there."""
-        self._scaffold.forget(self._exits.get(exchange))
+        way = self._ways.get(exchange)
+        if way is not None or exchange.startswith(self._own.prefix):
+            self._scaffold.forget(None if way is None else way.exit_)
 
     def gauges(self) -> Mapping[str, int]:
         """What waits until it can be sent to the ladder, and what came down and found nobody, at the last look."""
@@ -112,21 +123,26 @@ class Delays:
             await asyncio.wait((self._working,))
         await self._scaffold.close()
 
-    def _way(self, message: Message) -> tuple[Exit, str]:
-        """Return what leads to a message's destination, and the end of its routing key."""
+    def _way(self, message: Message) -> _Way:
+        """Return how a message gets to its destination; the last word of its routing key is still to come."""
         destination = message.destination
-        if self._destinations.existing(destination) is not None:
-            return self._turn(*self._destinations.route(message))
-        exit_ = self._exits.get(destination)
-        if exit_ is None:
-            exit_ = Exit(destination, (ladder.exit_to_exchange(self._own, destination),))
-            self._exits[destination] = exit_
-        return exit_, ladder.to_destination(destination, message.partition or 0)
+        way = self._ways.get(destination)
+        if way is None:
+            if self._destinations.existing(destination) is not None:
+                exchange, routing_key = self._destinations.route(message)
+                way = self._turn(exchange, routing_key)
+            elif not self._destinations.log_bytes(destination):  # perhaps it has no queue at all
+                way = self._turn(destination)
+            else:
+                tail = ladder.to_destination(destination)
+                way = _Way(Exit(destination, (ladder.exit_to_exchange(self._own, destination),)), tail)
+            self._ways[destination] = way
+        return way
 
-    def _turn(self, exchange: str, routing_key: str) -> tuple[Exit, str]:
+    def _turn(self, exchange: str, routing_key: str | None = None) -> _Way:
         turn = ladder.turn(self._own, exchange, routing_key)
         tail = ladder.to_queue(turn.name)
-        return Exit(tail, (turn, ladder.exit_to_queue(self._own, turn.name))), tail
+        return _Way(Exit(tail, (turn, ladder.exit_to_queue(self._own, turn.name, partitioned=True))), tail)
 
     def _send(self, waiting: _Waiting) -> asyncio.Future[Stored]:
         if not self._line:
@@ -161,7 +177,7 @@ class Delays:
                 waiting, answer = self._line[0]
                 try:
                     sent = await self._prepare(waiting)
-                except BridgeError as error:
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is this one's, and the others go on
                     if not answer.done():
                         answer.set_exception(error)
                 else:

@@ -82,6 +82,8 @@ class Holding:
         self._share: frozenset[int] = frozenset()
         self._remembered: dict[int, Note] = {}
         """Of partitions that were held when the connection was lost."""
+        self._unmade = False
+        """Whether something of the group was not there, and has not been made again."""
         self._again = False
         self._moving: asyncio.Task[None] | None = None
         self._mending: dict[Partition, asyncio.Task[None]] = {}
@@ -176,12 +178,15 @@ class Holding:
 
     async def _acquire(self, numbers: Collection[int]) -> BridgeError | None:
         """Consume these; returns why some cannot be had."""
-        errors = await self._open_all(numbers)
-        if any(isinstance(error, DestinationUnknown) for error in errors):
+        errors = [] if self._unmade else await self._open_all(numbers)
+        if self._unmade or any(isinstance(error, DestinationUnknown) for error in errors):
+            # if it fails on the way, queues may be there that nothing is bound to: opening them would not show it
+            self._unmade = True
             try:
                 self._know(await self._ways.make_sources())
             except BridgeError as error:
                 return error
+            self._unmade = False
             errors = await self._open_all(set(numbers) - self.held.keys())
         if not errors and not self._mending:
             self.trouble = None

@@ -9,7 +9,7 @@ way: `<9 digits>.<tail>`, where the tail says who gets the message from `deliver
 | tail | |
 |---|---|
 | `<destination>.p<i>` | its exchange: one word follows, so `orders` does not catch what is for `orders.eu` |
-| `@.<queue>` | that one queue; no destination has an `@` |
+| `@.<queue>`, or `@.<queue>.p<i>` | that one queue; no destination has an `@` |
 
 A dead letter that no queue takes would be tried again every three minutes, and 32 of them block their rung, which
 looks empty meanwhile (measured on 3.10.8). So `deliver` has an alternate exchange, `lost`, with a bounded queue.
@@ -88,13 +88,13 @@ def routing_key(delay: int, tail: str) -> str:
     return f"{'.'.join(f'{delay:0{DIGITS}x}')}.{tail}"
 
 
-def to_destination(destination: str, partition: int) -> str:
-    """Return the tail for the exchange of a destination."""
-    return f"{names.token(destination)}.{names.routing_key(partition)}"
+def to_destination(destination: str) -> str:
+    """Return the tail for the exchange of a destination, before the partition."""
+    return names.token(destination)
 
 
 def to_queue(queue: str) -> str:
-    """Return the tail for one queue alone."""
+    """Return the tail for one queue alone, with or without a partition."""
     return f"@.{names.fit(queue, '', names.TOKEN_MAX)}"
 
 
@@ -130,17 +130,23 @@ def _rung(own: Own, place: Rung) -> list[Declaration]:
 
 def exit_to_exchange(own: Own, destination: str) -> Binding:
     """Return what leads from `deliver` to the exchange of a destination."""
-    return Binding(own.deliver, f"{'*.' * DIGITS}{names.token(destination)}.*", destination, to_exchange=True)
+    return Binding(own.deliver, f"{'*.' * DIGITS}{to_destination(destination)}.*", destination, to_exchange=True)
 
 
-def exit_to_queue(own: Own, queue: str) -> Binding:
+def exit_to_queue(own: Own, queue: str, *, partitioned: bool = False) -> Binding:
     """Return what leads from `deliver` to one queue."""
-    return Binding(own.deliver, f"{'*.' * DIGITS}{to_queue(queue)}", queue, to_exchange=False)
+    return Binding(own.deliver, f"{'*.' * DIGITS}{to_queue(queue)}{'.*' * partitioned}", queue, to_exchange=False)
 
 
-def turn(own: Own, exchange: str, routing_key: str) -> Queue:
-    """Return a queue that messages leave at once, with another routing key: on to a name that existed already."""
-    return Queue(own.turn(exchange, routing_key), {**_dying(exchange, 0), "x-dead-letter-routing-key": routing_key})
+def turn(own: Own, exchange: str, routing_key: str | None = None) -> Queue:
+    """Return a queue that messages leave at once for an exchange, with a routing key of its own if there is one.
+
+    What that exchange has no queue for stays here, is tried again every three minutes, and blocks nobody else.
+    """
+    arguments = _dying(exchange, 0)
+    if routing_key is not None:
+        arguments["x-dead-letter-routing-key"] = routing_key
+    return Queue(own.turn(exchange, routing_key), arguments)
 
 
 def _dying(exchange: str, wait: int) -> dict[str, str | int]:

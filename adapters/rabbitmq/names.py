@@ -122,7 +122,8 @@ class Own(NamedTuple):
         """Return the queue in which a message waits `value * 16**digit` ms."""
         return f"{self.prefix}q{digit}.{value:x}"
 
-    def turn(self, exchange: str, routing_key: str) -> str:
-        """Return the queue from which due messages go on to an exchange that existed already."""
-        digest = blake2b(f"{exchange}\0{routing_key}".encode(), digest_size=8).hexdigest()
+    def turn(self, exchange: str, routing_key: str | None) -> str:
+        """Return the queue from which due messages go on to an exchange; None: with the routing key they have."""
+        way = exchange if routing_key is None else f"{exchange}\0{routing_key}"
+        digest = blake2b(way.encode(), digest_size=8).hexdigest()
         return f"{self.prefix}turn.{digest}"

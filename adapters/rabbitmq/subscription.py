@@ -18,6 +18,8 @@ REFRESH: Final = 300.0
 """Seconds: what is delivered and not acknowledged for so long, or up to twice as long, comes on a new channel. RabbitMQ
 closes channels after half an hour (`consumer_timeout`)."""
 
+PutOff = Callable[[Delivery, Source, int], Awaitable[object]]
+
 
 class RabbitMQSubscription:
     """Fetches from the queues of its partitions, and acknowledges what the engine settles."""
@@ -32,15 +34,20 @@ class RabbitMQSubscription:
         publisher: Publisher,
         make_membership: Callable[[Sequence[str], Changed], Sharing],
         prefetch: int,
+        put_off: PutOff,
         refresh: float = REFRESH,
     ) -> None:
-        """`make_sources` declares what is missing of the group; `make_membership` is given the queues."""
+        """`make_sources` declares what is missing of the group; `make_membership` is given the queues.
+
+        `put_off` stores a delivery once more, to come again to the same queue, ms since 1970 from then on.
+        """
         self.closed = False
         notes = Notes(consuming, publisher)
         self._holding = Holding(
             destination, Ways(make_sources, make_membership, consuming, notes, prefetch, refresh), self
         )
         self._revoked = revoked
+        self._put_off = put_off
         self._loop = asyncio.get_running_loop()
         self._turns: dict[Partition, None] = {}
         """Partitions with something to fetch, in the order in which they are served."""
@@ -90,6 +97,10 @@ class RabbitMQSubscription:
         future.set_result(None)
         return future
 
+    def defer(self, delivery: Delivery, until: int) -> asyncio.Future[None]:
+        """Put a delivery off: a copy waits outside the group, and once that is stored the original is settled."""
+        return asyncio.ensure_future(self._defer(delivery, until))
+
     def gauges(self) -> Mapping[str, int]:
         """What is held here now."""
         held = [partition.held for partition in self._holding.held.values()]
@@ -136,6 +147,13 @@ class RabbitMQSubscription:
         if pending is not None and not pending.done():
             pending.set_exception(BackendUnavailable(error.detail))
             pending.exception()  # whether somebody waits for it or not
+
+    async def _defer(self, delivery: Delivery, until: int) -> None:
+        partition = self._holding.held.get(delivery.partition)
+        if partition is None or self.closed:
+            raise gone()
+        await self._put_off(delivery, partition.source, until)
+        await self.settle([delivery], Outcome.SETTLED)
 
     def _settle(self, deliveries: Sequence[Delivery], future: asyncio.Future[None]) -> None:
         waiter = Waiter(future)

@@ -11,4 +11,4 @@ for runtime, advise in (kafka_runtime, advice), (rabbitmq_runtime, rabbitmq_advi
         runtime()
     except Missing as missing:
         lacks.append(advise(missing))
-sys.exit("\n".join(lacks))
+sys.exit("\n".join(lacks) or None)

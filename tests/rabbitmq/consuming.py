@@ -73,7 +73,7 @@ class Bridge:
             consuming=link,
             publisher=self.publisher,
             make_membership=shares.make,
-            **{"prefetch": 256, "refresh": REFRESH, **options},
+            **{"prefetch": 256, "refresh": REFRESH, "put_off": None, **options},
         )
 
     async def fetch(self, limit: int = 100, max_bytes: int = 1 << 20) -> list[Delivery]:

@@ -73,6 +73,16 @@ class Rooms:
         async with asyncio.timeout(GUARD):
             return await asyncio.gather(*(Holder(self, source).run() for source in sources))
 
+    async def lose(self) -> None:
+        """Lose the consuming connection, once it is there."""
+        await until(lambda: self.consuming.up)
+        lost: list[Exception] = []
+        self.consuming.gone.append(lost.append)
+        connection = self.consuming._connection
+        assert connection is not None
+        connection.abort()
+        await until(lambda: lost)
+
     async def ask(self, method: str, **arguments: object) -> Any:  # noqa: ANN401 - the method's answer
         """Do what an operator, or another program, may do."""
         if self._channel is None or not self._channel.open:

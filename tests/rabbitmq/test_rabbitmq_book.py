@@ -1,7 +1,6 @@
 """The bridge's book in a real RabbitMQ: what is written there, every bridge of the prefix knows, and in one order."""
 
 import asyncio
-from contextlib import suppress
 from uuid import uuid4
 
 import pytest
@@ -13,23 +12,13 @@ from adapters.rabbitmq.properties import Properties
 from adapters.rabbitmq.record import Outgoing
 from adapters.rabbitmq.topology import Layout
 from adapters.rabbitmq.url import parse
-from bridge.errors import BackendUnavailable, BridgeError
+from bridge.errors import BackendUnavailable
 from tests.rabbitmq.rooms import GUARD, Rooms, rooms, until
 
 
 @pytest.fixture
 def options(rabbitmq_url: str) -> Options:
     return parse(f"{rabbitmq_url}?prefix=t{uuid4().hex[:8]}.&partitions=3")
-
-
-async def lose(bridge: Rooms) -> None:
-    """Have the broker close the consuming connection: there is no such type of exchange."""
-    await until(lambda: bridge.consuming.up)
-    lost: list[BridgeError] = []
-    bridge.consuming.gone.append(lost.append)
-    with suppress(BridgeError):
-        await bridge.ask("exchange_declare", exchange="none", exchange_type="none")
-    await until(lambda: lost)
 
 
 async def caught_up(bridge: Rooms) -> None:
@@ -160,13 +149,13 @@ async def test_it_goes_on_after_a_lost_connection(options: Options) -> None:
     async with rooms(options) as one, rooms(options) as two:
         await one.book.keep("k", "1")
         await two.book.catch_up()
-        await lose(two)
+        await two.lose()
         assert two.book.kept() == {"k": "1"}
         await one.book.keep("k", "2")
         assert await two.book.claim("orders", Layout(4, 0)) == Layout(4, 0)
         await until(lambda: two.book.kept() == {"k": "2"})
         for number in range(3):
-            await lose(two)
+            await two.lose()
             await one.book.keep("k", f"again {number}")
         await until(lambda: two.book.kept() == {"k": "again 2"})
 
@@ -182,8 +171,8 @@ async def test_a_book_that_was_deleted_is_written_anew(options: Options, *, conn
         await two.book.catch_up()
         await one.ask("queue_delete", queue=Own(options.prefix).book)
         if not connected:
-            await lose(one)
-            await lose(two)
+            await one.lose()
+            await two.lose()
 
         for each in (one, two) * 2:  # first it is read, then what was written back
             await caught_up(each)

@@ -137,6 +137,23 @@ async def test_messages_of_a_deleted_destination_are_lost_visibly_and_block_nobo
     assert here.own.lost in caplog.text
 
 
+async def test_messages_of_a_destination_that_nobody_has_a_queue_for_block_nobody(
+    rabbitmq_url: str, prefix: str
+) -> None:
+    """Without a log, and before its first group; they are not lost either."""
+    silent = f"silent-{uuid4().hex[:8]}"
+    async with waiting(rabbitmq_url, prefix, {silent: Existing(log=False)}) as here:
+        came = await _consumed(here, here.orders)
+        due = wall() + 2000
+        for number in range(STUCK):
+            await here.send(silent, b"%d" % number, born_timestamp=due - 5000, delay_time=5000, partition=1)
+        await here.send(here.orders, b"good", born_timestamp=due - 4990, delay_time=5000)
+        await until(lambda: came)
+        later = await here.consume(await here.queue(silent, "#.p1"))
+        await here.send(silent, b"more", 1, partition=1)
+        await until(lambda: b"more" in {each.body for each in later})
+
+
 async def test_the_lost_do_not_grow_without_bounds(here: Waiting) -> None:
     await here.send(here.orders, delay=1)
     with pytest.raises(Exception, match="x-max-length"):
@@ -188,21 +205,19 @@ async def test_nothing_is_trusted_to_queues_that_have_just_been_made(
 ) -> None:
     """RabbitMQ forgets a quorum queue that was made just before it is killed."""
     waited: list[float] = []
+    own_prefix = f"t{uuid4().hex[:8]}."
+    async with waiting(rabbitmq_url, own_prefix) as first, waiting(rabbitmq_url, own_prefix) as second:
 
-    async def sleep(seconds: float) -> None:
-        waited.append(seconds)
-        assert await here.count(here.own.rung(3, 15)) == 0, "it is there"
-        with pytest.raises(DestinationUnknown):  # who finds it trusts all the others
-            await here.count(here.own.lost)
+        async def sleep(seconds: float) -> None:
+            waited.append(seconds)
+            assert await first.count(first.own.rung(3, 15)) == 0, "it is there"
+            with pytest.raises(DestinationUnknown):  # who finds it trusts all the others
+                await first.count(first.own.lost)
 
-    monkeypatch.setattr(scaffold, "asyncio", SimpleNamespace(sleep=sleep))
-    prefix = f"t{uuid4().hex[:8]}."
-    async with waiting(rabbitmq_url, prefix) as here:
-        await here.send(here.orders, delay=5)
-        assert waited == [scaffold._SET]
-    async with waiting(rabbitmq_url, prefix) as here:
-        await here.send(here.orders, delay=5)
-        assert waited == [scaffold._SET], "it stood"
+        monkeypatch.setattr(scaffold, "asyncio", SimpleNamespace(sleep=sleep))
+        for bridge in (first, second):
+            await bridge.send(bridge.orders, delay=5)
+            assert waited == [scaffold._SET], "the second finds it standing"
 
 
 async def test_what_is_published_to_an_exchange_that_existed_arrives_with_its_routing_key(rabbitmq_url: str) -> None:
@@ -229,7 +244,8 @@ async def test_what_is_published_to_an_exchange_that_existed_arrives_with_its_ro
 async def test_a_connection_that_is_lost_while_the_ladder_is_made_stores_nothing(here: Waiting) -> None:
     await here.destinations.partitions(here.orders)
     sending = asyncio.ensure_future(here.publish(completed(here.orders, b"1", 500)))
-    await until(lambda: here.delays.gauges()["delays_queued"])
+    await asyncio.sleep(0)
+    assert here.delays.gauges()["delays_queued"] == 1
     connection = here.consuming._connection
     assert connection is not None
     connection.abort()
@@ -261,7 +277,7 @@ async def test_delayed_messages_survive_that_bridge_and_broker_are_killed(tmp_pa
             rabbit.start()
         async with waiting(rabbit.url, prefix) as after:
             came = await after.consume(queue)
-            await after.send(after.orders, b"300", 300)
+            await after.send(before.orders, b"300", 300)
             await until(
                 lambda: len({each.body for each in came}) >= 7,
                 lambda: [(each.body, each.at - each.due) for each in came],
@@ -280,7 +296,7 @@ async def test_what_a_group_puts_off_comes_to_that_group_alone(here: Waiting) ->
     message = completed(here.orders, b"1", partition=0, expire_time=expires, properties={"a": "b"})
     until_ = wall() + 400
     came = await here.consume(mine)
-    await here.delays.defer(Delivery(message, 0, 7, 3), Source(0, mine), "app", until_)
+    await here.delays.defer("app", Delivery(message, 0, 7, 3), Source(0, mine), until_)
     await until(lambda: came)
     assert came[0].at >= until_
     headers = came[0].properties.headers
@@ -295,7 +311,7 @@ async def test_a_message_of_a_native_producer_can_be_put_off(here: Waiting) -> N
     mine = await here.group(here.orders)
     came = await here.consume(mine)
     message = completed(here.orders, b"1")._replace(store_timestamp=None, born_timestamp=None)
-    await here.delays.defer(Delivery(message, 0, 7, 1), Source(0, mine), "app", wall() + 50)
+    await here.delays.defer("app", Delivery(message, 0, 7, 1), Source(0, mine), wall() + 50)
     await until(lambda: came)
     assert came[0].properties.message_id == message.message_id
 
@@ -306,7 +322,7 @@ async def test_what_a_deleted_group_put_off_is_lost_visibly(here: Waiting) -> No
     delivery = Delivery(completed(here.orders, b"1"), 0, 7, 1)
     await here.send(here.orders, delay=1)
     before = await here.count(here.own.lost)
-    await here.delays.defer(delivery, Source(0, mine), "app", wall() + 500)
+    await here.delays.defer("app", delivery, Source(0, mine), wall() + 500)
     await here.ask("queue_delete", queue=mine)
     await counted(here, here.own.lost, before + 1)
 
@@ -316,7 +332,7 @@ async def test_putting_off_fails_where_the_queue_is_gone(here: Waiting) -> None:
     await here.destinations.partitions(here.orders)
     delivery = Delivery(completed(here.orders, b"1"), 0, 7, 1)
     with pytest.raises(DestinationUnknown):
-        await here.delays.defer(delivery, Source(0, f"{here.orders}.nobody.p0"), "nobody", wall() + 500)
+        await here.delays.defer("nobody", delivery, Source(0, f"{here.orders}.nobody.p0"), wall() + 500)
 
 
 async def test_a_queue_that_existed_gets_what_was_put_off_and_no_binding(here: Waiting) -> None:
@@ -324,7 +340,7 @@ async def test_a_queue_that_existed_gets_what_was_put_off_and_no_binding(here: W
     await here.ask("queue_declare", queue=queue, durable=True)
     came = await here.consume(queue)
     delivery = Delivery(completed("legacy", b"1"), 0, 7, 2)
-    await here.delays.defer(delivery, Source(0, queue, shared=True), "app", wall() + 100)
+    await here.delays.defer("app", delivery, Source(0, queue, shared=True), wall() + 100)
     await until(lambda: came)
     assert came[0].properties.headers["oms_d_attempts"] == 2
     assert came[0].key == queue, "through the default exchange"

@@ -7,11 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from adapters.rabbitmq import history, names
+from adapters.rabbitmq import entries, history, names
 from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.properties import Properties
-from adapters.rabbitmq.record import Outgoing, Source
+from adapters.rabbitmq.record import Arrival, Outgoing, Source
+from adapters.rabbitmq.stream import Reader
 from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable, Refused
 from tests.rabbitmq.rooms import LAST, Holder, Rooms, message, rooms, until
@@ -143,6 +144,38 @@ async def test_a_bridge_dies_while_it_copies_and_another_goes_on(options: Option
         assert await bridge.read(sources) == spread(numbered(6300))
 
 
+async def test_a_bridge_that_reads_its_book_late_spoils_nothing(
+    options: Options, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read that another one has begun with the group, and not yet that it is ready."""
+    slow, held = Rooms(options), list[tuple[Reader, int, Arrival]]()
+    arrived = slow.book._arrived
+
+    def late(reader: Reader, offset: int, arrival: Arrival) -> None:
+        if held or b'"ready"' in arrival.body:
+            held.append((reader, offset, arrival))
+            if arrival.body != entries.READ:
+                return
+            for each in held:
+                arrived(*each)
+            held.clear()
+        else:
+            arrived(reader, offset, arrival)
+
+    monkeypatch.setattr(slow.book, "_arrived", late)
+    try:
+        await slow.start()
+        async with rooms(options) as bridge:
+            await bridge.send(orders, numbered(30))
+            sources = await bridge.sources(orders)
+            await until(lambda: held)
+            assert slow.book.group(orders, "app").begun
+            assert await slow.sources(orders) == sources
+            assert await bridge.read(sources) == spread(numbered(30))
+    finally:
+        await slow.close()
+
+
 async def test_whoever_waits_may_leave(options: Options, orders: str) -> None:
     async with rooms(options) as bridge:
         await bridge.send(orders, numbered(300))
@@ -251,7 +284,7 @@ async def test_a_group_that_another_prefix_has_made_goes_on(options: Options, or
 async def test_forged_marks_are_no_marks(options: Options, orders: str) -> None:
     async with rooms(options) as bridge:
         await bridge.send(orders, numbered(30))
-        forged = [*map(history.marker, ("a 1", "b 1")), history.through("1"), history.end("1", {"x": 1})[0]]
+        forged = [*map(history.marker, ("start 1", "a 1", "b 1")), history.through("1"), history.end("1", {"x": 1})[0]]
         for properties in forged:
             await bridge.publisher.send(Outgoing(orders, "p1", properties, b"[]"))
         await bridge.send(orders, numbered(30, 30))

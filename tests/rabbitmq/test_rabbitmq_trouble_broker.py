@@ -11,7 +11,7 @@ from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.conformance.conversation import Conversation, refused
 from tests.rabbitmq.bridged import backend, bridged
-from tests.trouble import accepted, back_to, held, probe, ready, stored, taken, until
+from tests.trouble import PATIENCE, accepted, back_to, held, probe, ready, stored, taken, until
 
 PRODUCERS, PAUSE = 8, 0.05
 NO_MEMORY, SOME_MEMORY = "0.000001", "0.4"
@@ -81,9 +81,10 @@ async def test_the_broker_stands_still(given_up: bool, tmp_path: Path, rabbit: R
             assert (await talk.get(waitmills=100)).status_code in {204, 503}
             assert probe(bridge, "/livez") == (200, "alive\n")
             unsure = 1
-            while given_up and (answer := await talk.post(b"unsure %d" % unsure)).status_code != 503:
-                refused(answer, 504, "outcome-unknown")
-                unsure += 1
+            async with asyncio.timeout(PATIENCE):
+                while given_up and (answer := await talk.post(b"unsure %d" % unsure)).status_code != 503:
+                    refused(answer, 504, "outcome-unknown")
+                    unsure += 1
         finally:
             rabbit.resume()
         await accepted(talk, b"after")
@@ -110,11 +111,12 @@ async def test_the_broker_has_no_memory_left(tmp_path: Path, rabbit: RabbitMQ) -
         await asyncio.to_thread(rabbit.ctl, "set_vm_memory_high_watermark", NO_MEMORY)
         try:
             # RabbitMQ stops reading when the next message has come, and what came after that one lies there.
-            while 503 not in answers.values():
-                body = b"under way %d" % len(answers)
-                answer = await talk.post(body)
-                answers[body] = answer.status_code
-                assert answer.status_code in {200, 503, 504}, answer.text
+            async with asyncio.timeout(PATIENCE):
+                while 503 not in answers.values():
+                    body = b"under way %d" % len(answers)
+                    answer = await talk.post(body)
+                    answers[body] = answer.status_code
+                    assert answer.status_code in {200, 503, 504}, answer.text
             answer = await talk.post(b"refused")
             assert "memory" in refused(answer, 503, "backend-unavailable").lower()
             assert answer.headers["x-oms-retry-safe"] == "true"

@@ -78,8 +78,12 @@ def declared(*more: Declaration) -> Model:
 WHOLE: Final = declared(ladder.exit_to_exchange(OWN, "orders"))
 
 
-def sent(model: Model, delay: int, tail: str) -> list[End]:
-    return model.walk(OWN.level(ladder.first(delay)), ladder.routing_key(delay, tail))
+def sent(model: Model, delay: int, end: str) -> list[End]:
+    return model.walk(OWN.level(ladder.first(delay)), ladder.routing_key(delay, end))
+
+
+def tail(destination: str, partition: int) -> str:
+    return f"{ladder.to_destination(destination)}.p{partition}"
 
 
 def test_the_model_knows_topics() -> None:
@@ -93,12 +97,12 @@ def test_the_model_knows_topics() -> None:
 
 @given(st.integers(1, ladder.LONGEST))
 def test_a_delay_waits_exactly_so_long(delay: int) -> None:
-    assert sent(WHOLE, delay, ladder.to_destination("orders", 3)) == [End("orders", delay)]
+    assert sent(WHOLE, delay, tail("orders", 3)) == [End("orders", delay)]
 
 
 @pytest.mark.parametrize("delay", [1, 15, 16, 17, 255, 256, 0x1000, 0x10001, 366 * 24 * 3_600_000, ladder.LONGEST])
 def test_so_do_the_ends_of_the_range(delay: int) -> None:
-    assert sent(WHOLE, delay, ladder.to_destination("orders", 0)) == [End("orders", delay)]
+    assert sent(WHOLE, delay, tail("orders", 0)) == [End("orders", delay)]
 
 
 @given(st.integers(1, ladder.LONGEST))
@@ -152,14 +156,14 @@ def test_the_longest_wait_is_one_that_rabbitmq_takes() -> None:
 def test_destinations_never_catch_what_is_for_each_other(found: list[str], partition: int, delay: int) -> None:
     model = declared(*(ladder.exit_to_exchange(OWN, name) for name in found))
     for name in found:
-        assert sent(model, delay, ladder.to_destination(name, partition)) == [End(name, delay)]
+        assert sent(model, delay, tail(name, partition)) == [End(name, delay)]
 
 
 @pytest.mark.parametrize("pair", list(itertools.permutations(ALIKE, 2)))
 def test_neither_do_those_that_look_like_each_other(pair: tuple[str, str]) -> None:
     model = declared(*(ladder.exit_to_exchange(OWN, name) for name in pair))
     for name in pair:
-        assert sent(model, 5000, ladder.to_destination(name, 3)) == [End(name, 5000)]
+        assert sent(model, 5000, tail(name, 3)) == [End(name, 5000)]
 
 
 @given(NAMES, NAMES, st.integers(0, 12))
@@ -169,11 +173,23 @@ def test_what_is_for_one_queue_reaches_only_that(destination: str, group: str, p
     model = declared(ladder.exit_to_queue(OWN, queue), *(ladder.exit_to_exchange(OWN, name) for name in {*others}))
     assert sent(model, 77, ladder.to_queue(queue)) == [End(queue, 77)]
     for name in others:
-        assert sent(model, 77, ladder.to_destination(name, partition)) == [End(name, 77)]
+        assert sent(model, 77, tail(name, partition)) == [End(name, 77)]
+
+
+def test_what_turns_off_to_an_exchange_keeps_its_partition_or_has_a_key_of_its_own() -> None:
+    own, foreign = ladder.turn(OWN, "orders"), ladder.turn(OWN, "billing", "invoice.created")
+    assert own.name != foreign.name
+    assert own.arguments["x-message-ttl"] == foreign.arguments["x-message-ttl"] == 0
+    assert "x-dead-letter-routing-key" not in own.arguments
+    assert foreign.arguments["x-dead-letter-routing-key"] == "invoice.created"
+    turns = (own, foreign)
+    model = declared(*turns, *(ladder.exit_to_queue(OWN, turn.name, partitioned=True) for turn in turns))
+    assert sent(model, 9, f"{ladder.to_queue(own.name)}.p3") == [End("orders", 9)]
+    assert sent(model, 9, f"{ladder.to_queue(foreign.name)}.p0") == [End("billing", 9)]
 
 
 def test_what_nobody_takes_is_not_stuck() -> None:
-    assert sent(declared(), 300, ladder.to_destination("gone", 0)) == [End(OWN.lost, 300)]
+    assert sent(declared(), 300, tail("gone", 0)) == [End(OWN.lost, 300)]
     assert sent(declared(), 300, ladder.to_queue("gone.app.p0")) == [End(OWN.lost, 300)]
 
 
@@ -189,7 +205,7 @@ def test_long_names_fit_and_stay_apart(name: str, partition: int) -> None:
     other = name[:-1] + ("A" if name[-1] != "A" else "B")
     model = declared(*(ladder.exit_to_exchange(OWN, each) for each in (name, other)))
     for each in (name, other):
-        tail = ladder.to_destination(each, partition)
-        assert len(ladder.routing_key(ladder.LONGEST, tail)) <= NAME_MAX
-        assert sent(model, 16, tail) == [End(each, 16)]
+        end = tail(each, partition)
+        assert len(ladder.routing_key(ladder.LONGEST, end)) <= NAME_MAX
+        assert sent(model, 16, end) == [End(each, 16)]
     assert len(ladder.routing_key(1, ladder.to_queue(f"{name}.p0"))) <= NAME_MAX
