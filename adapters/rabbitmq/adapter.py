@@ -91,6 +91,7 @@ class RabbitMQAdapter:
             consuming=self._consuming,
             publisher=self._publisher,
             make_membership=partial(Membership, self._inbox, names.group(source, group)),
+            note_drained=partial(self._book.drained, source, group),
             prefetch=self._options.prefetch,
             put_off=partial(self._delays.defer, group),
         )

@@ -108,6 +108,10 @@ class Book:
         """Enter that a group is ready, and which partitions have a queue with history. Raises as `claim`."""
         await self._enter(entries.ready(destination, group, history))
 
+    async def drained(self, destination: str, group: str, partition: int) -> None:
+        """Enter that the history of a partition is read. Raises as `claim`."""
+        await self._enter(entries.drained(destination, group, partition))
+
     async def keep(self, key: str, value: str | None) -> None:
         """See `Notebook`. Raises also `Refused`, where the bridge's user may not write."""
         if not self._started:

@@ -59,8 +59,7 @@ class _Waiting(NamedTuple):
 class Delays:
     """Sends messages to the ladder: to the rung of the highest digit of what is left until they are due.
 
-    What needs a rung or an exit that is not known to be there waits in a line until it is, and what comes behind it
-    waits, too, so that all keep their order.
+    What needs rungs or an exit that are not known to be there waits in a line until they are.
     """
 
     def __init__(self, options: Options, consuming: Link, publisher: Publisher, destinations: Destinations) -> None:
@@ -145,10 +144,9 @@ class Delays:
         return _Way(Exit(tail, (turn, ladder.exit_to_queue(self._own, turn.name, partitioned=True))), tail)
 
     def _send(self, waiting: _Waiting) -> asyncio.Future[Stored]:
-        if not self._line:
-            wait = self._wait(waiting)
-            if self._scaffold.stands(wait, waiting.exit_):
-                return self._go(waiting, wait)
+        wait = self._wait(waiting)
+        if self._scaffold.stands(wait, waiting.exit_):
+            return self._go(waiting, wait)
         answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
         self._line.append((waiting, answer))
         if self._working is None:

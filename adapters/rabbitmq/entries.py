@@ -5,6 +5,7 @@
 | `["destination", d, partitions, log_bytes]` | the first of a destination counts |
 | `["begun", d, g]` | a bridge begins to set a group up |
 | `["ready", d, g, [partitions with history]]` | it has; the last counts |
+| `["drained", d, g, partition]` | this partition's history is read |
 | `["note", instance, key, value]` | the last of an instance and key counts; `null` drops it |
 | `["read"]` | nothing: whoever wrote it wants to know how far it has read |
 """
@@ -52,6 +53,10 @@ class Contents:
                 self.groups[name, group] = known._replace(begun=known.begun + 1)
             case ["ready", str(name), str(group), [*history]] if all(isinstance(number, int) for number in history):
                 self.groups[name, group] = Group(0, ready=True, history=tuple(history))
+            case ["drained", str(name), str(group), int(partition)]:
+                known = self.groups.get((name, group), Group())
+                left = tuple(number for number in known.history if number != partition)
+                self.groups[name, group] = known._replace(history=left)
             case ["note", (str() | None) as instance, str(key), (str() | None) as value]:
                 if instance == self._instance:
                     self._note(key, value)
@@ -96,6 +101,11 @@ def begun(name: str, group: str) -> bytes:
 def ready(name: str, group: str, history: Sequence[int]) -> bytes:
     """Return the entry of a group that can be consumed."""
     return json.dumps(["ready", name, group, list(history)]).encode()
+
+
+def drained(name: str, group: str, partition: int) -> bytes:
+    """Return the entry of a partition whose history is read."""
+    return json.dumps(["drained", name, group, partition]).encode()
 
 
 def note(instance: str | None, key: str, value: str | None) -> bytes:

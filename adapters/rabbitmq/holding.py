@@ -13,7 +13,7 @@ from adapters.rabbitmq.held import Held
 from adapters.rabbitmq.link import Link
 from adapters.rabbitmq.marks import Note
 from adapters.rabbitmq.notes import Keeper, Notes, note_of
-from adapters.rabbitmq.partition import Partition, Told
+from adapters.rabbitmq.partition import Drained, Partition, Told
 from adapters.rabbitmq.record import Source
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
 
@@ -45,6 +45,7 @@ class Ways(NamedTuple):
     """Declares what is missing of the group; returns its queues."""
     make_membership: Callable[[Sequence[str], Changed], Sharing]
     """Given the queues."""
+    note_drained: Drained
     consuming: Link
     notes: Notes
     prefetch: int
@@ -216,7 +217,15 @@ class Holding:
         keeper = None
         if not source.shared:
             keeper = Keeper(self._ways.notes, note_of(source.queue, number), self._token, held)
-        partition = Partition(source, held, self._link, self._ways.prefetch, keeper=keeper, told=self._holder)
+        partition = Partition(
+            source,
+            held,
+            self._link,
+            self._ways.prefetch,
+            keeper=keeper,
+            told=self._holder,
+            note_drained=self._ways.note_drained,
+        )
         partition.remembered = self._remembered.pop(number, None)
         return partition
 

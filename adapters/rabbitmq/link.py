@@ -81,6 +81,8 @@ class Link:
         if opened.done():
             return opened.result()
         opened.cancel()
+        if not connection.lost.done():
+            connection.abort()  # it comes back at once, where a heartbeat would take its time to find out
         raise BackendUnavailable(
             self._failure.detail
             if connection.lost.done()

@@ -16,18 +16,17 @@ from adapters.rabbitmq.options import REQUEST_TIMEOUT
 from adapters.rabbitmq.outcomes import is_unroutable, of_channel
 from adapters.rabbitmq.publisher import Publisher
 from adapters.rabbitmq.record import Outgoing
-from adapters.rabbitmq.topology import UNLIMITED
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
 
 _KEPT: Final = 7 * 24 * 3600 * 1000
 """Milliseconds for which nobody reads a note, after which its queue goes."""
 _ARGUMENTS: Final = {
-    "x-queue-type": "quorum",
     "x-max-length": 1,
     "x-overflow": "drop-head",
     "x-expires": _KEPT,
-    "x-delivery-limit": UNLIMITED,  # else the note itself would die of being read
 }
+"""A classic queue: a quorum queue that was declared 2 s before its broker was killed had no leader afterwards (3.10.8),
+and whoever reads it waits for ever. Where the node of a classic queue is away, the broker's own count has to do."""
 _SOON: Final = 0.02
 """Seconds after which something that was handed out, and is not settled, is written down."""
 _GAP: Final = 0.25

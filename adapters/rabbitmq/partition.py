@@ -19,9 +19,15 @@ from adapters.rabbitmq.notes import Keeper
 from adapters.rabbitmq.record import Arrival, Source
 from bridge.errors import BridgeError, DestinationUnknown, OutcomeUnknown
 
+_READS: Final = 3
+"""Attempts to read a note. Then the broker's count is taken: too high is better than a partition that stands still."""
 _RETRY: Final = 1.0
 """Seconds after which a note that could not be read is asked for again."""
 _log = logging.getLogger("bridge.rabbitmq")
+
+
+Drained = Callable[[int], Awaitable[None]]
+"""Notes that the history of a partition is read. Raises the error tree."""
 
 
 class Told(Protocol):
@@ -46,8 +52,10 @@ class Partition:
         *,
         keeper: Keeper | None,
         told: Told,
+        note_drained: Drained,
     ) -> None:
         """Without a `keeper` there is no note: the queue is not the bridge's own."""
+        self._note_drained = note_drained
         self.source = source
         self.held = held
         self.acks = Acks(held, self._forgotten)
@@ -183,8 +191,9 @@ class Partition:
             self._told.arrived(self)
 
     async def _read(self, keeper: Keeper) -> None:
-        """Read what whoever held the partition before has written down; without an answer nothing is handed out."""
-        while True:
+        """Read what whoever held the partition before has written down; nothing is handed out before that."""
+        note = None
+        for _ in range(_READS):
             try:
                 note = await keeper.read()
             except BridgeError as error:
@@ -245,11 +254,26 @@ class Partition:
         """Read the own queue, too: what it has in common with the history is dropped."""
         await consumer.consume(self.source.queue, self._arrived)
 
+    async def _drained(self) -> None:
+        """Have it noted first: a queue that was deleted just before its broker was killed may come back as a name.
+
+        Then to look for it succeeds, and to consume it ends the connection (3.10.8).
+        """
+        while True:
+            try:
+                await self._note_drained(self.source.partition)
+            except BridgeError as error:
+                _log.info("%s: it is not noted that its history is read: %s", self.source.queue, error)
+                await asyncio.sleep(_RETRY)
+            else:
+                return
+
     async def _own(self, consumer: Consumer, history: str) -> None:
         """Read the own queue alone, once everything of the history is settled."""
         while self.held.early:
             self._settled.clear()
             await self._settled.wait()
+        await self._drained()
         await consumer.delete(history)
         self._history_is_read()
         self.held.dropped(self._record)

@@ -9,7 +9,7 @@ from adapters.rabbitmq.acks import Waiter
 from adapters.rabbitmq.holding import Changed, Holding, Sharing, Ways, gone
 from adapters.rabbitmq.link import Link
 from adapters.rabbitmq.notes import Notes
-from adapters.rabbitmq.partition import Partition
+from adapters.rabbitmq.partition import Drained, Partition
 from adapters.rabbitmq.publisher import Publisher
 from adapters.rabbitmq.record import Source
 from bridge.errors import BackendUnavailable, BridgeError
@@ -33,6 +33,7 @@ class RabbitMQSubscription:
         consuming: Link,
         publisher: Publisher,
         make_membership: Callable[[Sequence[str], Changed], Sharing],
+        note_drained: Drained,
         prefetch: int,
         put_off: PutOff,
         refresh: float = REFRESH,
@@ -44,7 +45,7 @@ class RabbitMQSubscription:
         self.closed = False
         notes = Notes(consuming, publisher)
         self._holding = Holding(
-            destination, Ways(make_sources, make_membership, consuming, notes, prefetch, refresh), self
+            destination, Ways(make_sources, make_membership, note_drained, consuming, notes, prefetch, refresh), self
         )
         self._revoked = revoked
         self._put_off = put_off

@@ -116,6 +116,16 @@ class Waiting:
         answer = await self.ask("queue_declare", queue=queue, passive=True)
         return int(answer.message_count)  # type: ignore[attr-defined]
 
+    async def cut(self) -> None:
+        """End the connection that declares as a network does that fails, and wait until it is back."""
+        back = asyncio.Event()
+        self.consuming.came.append(back.set)
+        connection = self.consuming._connection
+        assert connection is not None
+        connection.abort()
+        async with asyncio.timeout(GUARD):
+            await back.wait()
+
     def _gone(self, exchange: str) -> None:
         self.destinations.forget(exchange)
         self.delays.forget(exchange)
