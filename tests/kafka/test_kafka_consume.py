@@ -283,7 +283,7 @@ async def test_another_with_the_same_instance_takes_over_and_this_one_says_so(
         pending = first.subscription.fetch(1, LARGE)
         async with reader(kafka_servers, client, topic, instance="same") as second:
             with pytest.raises(BackendUnavailable, match="instance"):
-                await asyncio.wait_for(pending, 15)
+                await asyncio.wait_for(pending, 60)
             fill(kafka_servers, topic, 5)
             await second.ack(await second.take(5))
             assert not first.now()
@@ -304,7 +304,7 @@ async def test_without_a_broker_joining_says_so_and_leaves_nothing(client: Clien
     before, files = client_threads(), open_files()
     one = Reader(f"127.0.0.1:{unused_tcp_port}", client, "topic")
     with pytest.raises(BackendUnavailable):
-        await asyncio.wait_for(one.subscription.join(), 20)
+        await asyncio.wait_for(one.subscription.join(), 60)
     await until(lambda: client_threads() <= before and open_files() <= files)
 
 

@@ -15,7 +15,7 @@ from adapters.kafka.record import Commit, Part
 from bridge.errors import BackendUnavailable, NotStored, OutcomeUnknown
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
-from tests.kafka.driven import CLIENTS, Listener, consuming, leaving_nothing, lively, new_group, options_of
+from tests.kafka.driven import CLIENTS, SECONDS, Listener, consuming, leaving_nothing, lively, new_group, options_of
 from tests.kafka.members import fill, make, until
 
 pytestmark = pytest.mark.parametrize("client", CLIENTS)
@@ -83,7 +83,7 @@ async def test_commits_are_found_by_whoever_comes_next(kafka_servers: str, clien
     text = "".join(chr(33 + n % 94) for n in range(CHARACTERS_MAX))
     async with consuming(kafka_servers, client, topic, group) as (consumer, _):
         for offset in range(1, 6):
-            await asyncio.wait_for(consumer.commit({Part(topic, 0): Commit(offset, text)}), 10)
+            await asyncio.wait_for(consumer.commit({Part(topic, 0): Commit(offset, text)}), SECONDS)
         await consumer.commit({})
         await consumer.close({Part(topic, 1): Commit(7, "")})
     for reader in CLIENTS:
@@ -208,7 +208,7 @@ async def test_without_a_broker_nobody_joins(client: Client, unused_tcp_port: in
         options = options_of(f"127.0.0.1:{unused_tcp_port}", client)
         consumer = drivers.consumer(options, "group", ["topic"], Listener())
         with pytest.raises(BackendUnavailable, match="refused"):
-            await asyncio.wait_for(consumer.join(), 20)
+            await asyncio.wait_for(consumer.join(), SECONDS)
         await consumer.close({})
 
 

@@ -186,7 +186,7 @@ async def test_nobody_listens(client: Client, unused_tcp_port: int) -> None:
     producer = drivers.producer(options_of(f"127.0.0.1:{unused_tcp_port}", client), Acks.ALL)
     async with leaving_nothing(), lively():
         with pytest.raises(BackendUnavailable, match=f"{unused_tcp_port}.*refused"):
-            await asyncio.wait_for(producer.start(), 10)
+            await asyncio.wait_for(producer.start(), SECONDS)
 
 
 async def test_nobody_answers(client: Client) -> None:
@@ -200,7 +200,7 @@ async def test_nobody_answers(client: Client) -> None:
         port = server.sockets[0].getsockname()[1]
         producer = drivers.producer(options_of(f"127.0.0.1:{port}", client), Acks.ALL)
         with pytest.raises(BackendUnavailable):
-            await asyncio.wait_for(producer.start(), 10)
+            await asyncio.wait_for(producer.start(), SECONDS)
         over.set()
         server.close()
         await server.wait_closed()
@@ -211,7 +211,7 @@ async def test_a_wrong_password(own: Kafka, client: Client) -> None:
     producer = drivers.producer(options_of(own.bootstrap_of("SASL_PLAINTEXT"), client, security=login), Acks.ALL)
     async with leaving_nothing():
         with pytest.raises(BackendUnavailable, match=r"(?i)authentication failed") as raised:
-            await asyncio.wait_for(producer.start(), 10)
+            await asyncio.wait_for(producer.start(), SECONDS)
     assert "hunter2" not in raised.value.detail
 
 
@@ -228,7 +228,7 @@ async def test_an_authority_that_is_not_trusted(own: Kafka, client: Client, tmp_
                 await producer.close(0)
             else:
                 with pytest.raises(BackendUnavailable, match=r"(?i)certificate"):
-                    await asyncio.wait_for(producer.start(), 10)
+                    await asyncio.wait_for(producer.start(), SECONDS)
 
 
 async def test_a_file_that_is_not_there(client: Client, tmp_path: Path, unused_tcp_port: int) -> None:

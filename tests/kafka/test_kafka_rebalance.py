@@ -110,7 +110,7 @@ async def test_an_acknowledgement_of_a_partition_that_goes_is_never_confirmed_wr
         async def acknowledge() -> None:
             for each in sorted(out, key=lambda each: each.position):
                 try:
-                    await asyncio.wait_for(first.ack([each]), 20)
+                    await asyncio.wait_for(first.ack([each]), 60)
                 except (OutcomeUnknown, BackendUnavailable) as error:
                     answers[int(each.message.body)] = type(error).__name__
                 else:

@@ -22,8 +22,8 @@ PATIENCE: Final = 140.0
 _A_SECOND: Final = 200
 SILENCE: Final = 45.0
 """Seconds without a delivery after which what is missing is lost; longer than a lease, which a lost reply leaves."""
-_GROUP: Final = "ledger"
-_AUDIT: Final = "audit"
+GROUP: Final = "ledger"
+AUDIT: Final = "audit"
 
 
 class Progress:
@@ -43,7 +43,7 @@ class Progress:
 
     async def served(self, url: str, messages: int = 100) -> None:
         """Wait until a bridge has handed out so many."""
-        while sum(handed.by == url for handed in self._book.handed[_GROUP]) < messages:
+        while sum(handed.by == url for handed in self._book.handed[GROUP]) < messages:
             assert self._book.stored < self._total, "all is stored already"
             await asyncio.sleep(0.02)
 
@@ -62,7 +62,7 @@ async def run(
     count = -(-total // (LANES + UNKEYED))
     progress = Progress(book, count * (LANES + UNKEYED))
     async with http() as client:
-        group = Group(book, client, destination, _GROUP)
+        group = Group(book, client, destination, GROUP)
         consuming = [
             asyncio.create_task(consumer(where, seed))
             for where in wheres
@@ -80,15 +80,15 @@ async def run(
                 await _together(working, consuming)
                 await _together([asyncio.ensure_future(_drained(book, silence))], consuming)
         except TimeoutError:
-            raise AssertionError(f"it did not come to an end: {judge(book, _GROUP)}") from None
+            raise AssertionError(f"it did not come to an end: {judge(book, GROUP)}") from None
         finally:
             for task in (*consuming, *working):
                 task.cancel()
             await asyncio.gather(*consuming, *working, return_exceptions=True)
         url = await wheres[0].url()
         await group.take_rest(url)
-        await _read_again(book, Group(book, client, destination, _AUDIT), url, silence)
-    return [judge(book, name) for name in (_GROUP, _AUDIT)]
+        await _read_again(book, Group(book, client, destination, AUDIT), url, silence)
+    return [judge(book, name) for name in (GROUP, AUDIT)]
 
 
 async def _together(work: Sequence[asyncio.Future[None]], beside: Sequence[asyncio.Future[None]]) -> None:
@@ -105,9 +105,9 @@ async def _drained(book: Book, silence: float) -> None:
     """Wait until nothing is outstanding, or nothing comes any more."""
     clock = asyncio.get_running_loop().time
     seen, since = 0, clock()
-    while book.outstanding(_GROUP) and clock() < since + silence:
-        if len(book.handed[_GROUP]) > seen:
-            seen, since = len(book.handed[_GROUP]), clock()
+    while book.outstanding(GROUP) and clock() < since + silence:
+        if len(book.handed[GROUP]) > seen:
+            seen, since = len(book.handed[GROUP]), clock()
         await asyncio.sleep(0.1)
 
 
@@ -116,5 +116,5 @@ async def _read_again(book: Book, group: Group, url: str, silence: float) -> Non
     clock = asyncio.get_running_loop().time
     until = clock() + silence
     await group.read_all(url)
-    while book.outstanding(_AUDIT) and clock() < until:
+    while book.outstanding(AUDIT) and clock() < until:
         await group.read_all(url)

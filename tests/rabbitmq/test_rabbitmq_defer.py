@@ -1,7 +1,7 @@
 """What a consumer gives back for long: out of the group's window, onto the ladder, and back to that group alone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
@@ -21,7 +21,7 @@ from bridge.engine.waiters import Want
 from bridge.engine.window import Entry
 from bridge.errors import BackendUnavailable
 from tests.rabbitmq.natives import left
-from tests.rabbitmq.waiting import completed, until
+from tests.rabbitmq.waiting import completed, ladder_of_its_own, until
 
 SECONDS = 60
 
@@ -71,9 +71,10 @@ async def consuming(url: str, prefix: str) -> AsyncIterator[Consuming]:
 
 
 @pytest.fixture(scope="module")
-def prefix() -> str:
-    """One ladder for them all: it is 135 queues."""
-    return f"t{uuid4().hex[:8]}."
+def prefix(rabbitmq_at_hand: Callable[[], str]) -> Iterator[str]:
+    """One ladder for them all."""
+    with ladder_of_its_own(rabbitmq_at_hand()) as found:
+        yield found
 
 
 @pytest_asyncio.fixture

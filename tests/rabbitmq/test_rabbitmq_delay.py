@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
@@ -17,16 +17,17 @@ from adapters.rabbitmq.options import Existing
 from adapters.rabbitmq.record import Source
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from tests.brokers.provide import own_rabbitmq
-from tests.rabbitmq.waiting import Came, Waiting, completed, counted, until, waiting
+from tests.rabbitmq.waiting import Came, Waiting, completed, counted, ladder_of_its_own, until, waiting
 
 STUCK = 40
 """More than the 32 dead letters that a queue of RabbitMQ hands on at a time."""
 
 
 @pytest.fixture(scope="module")
-def prefix() -> str:
-    """One ladder for them all: it is 135 queues."""
-    return f"t{uuid4().hex[:8]}."
+def prefix(rabbitmq_at_hand: Callable[[], str]) -> Iterator[str]:
+    """One ladder for them all."""
+    with ladder_of_its_own(rabbitmq_at_hand()) as found:
+        yield found
 
 
 @pytest_asyncio.fixture
@@ -192,23 +193,24 @@ async def test_nothing_is_trusted_to_queues_that_have_just_been_made(
 ) -> None:
     """RabbitMQ forgets a quorum queue that was made just before it is killed."""
     waited: list[float] = []
-    own_prefix = f"t{uuid4().hex[:8]}."
-    async with waiting(rabbitmq_url, own_prefix) as first, waiting(rabbitmq_url, own_prefix) as second:
+    with ladder_of_its_own(rabbitmq_url) as new:
+        async with waiting(rabbitmq_url, new) as first, waiting(rabbitmq_url, new) as second:
 
-        async def sleep(seconds: float) -> None:
-            waited.append(seconds)
-            assert await first.count(first.own.rung(3, 15)) == 0, "it is there"
-            with pytest.raises(DestinationUnknown):  # who finds it trusts all the others
-                await first.count(first.own.lost)
+            async def sleep(seconds: float) -> None:
+                waited.append(seconds)
+                assert await first.count(first.own.rung(3, 15)) == 0, "it is there"
+                with pytest.raises(DestinationUnknown):  # who finds it trusts all the others
+                    await first.count(first.own.lost)
 
-        monkeypatch.setattr(scaffold, "asyncio", SimpleNamespace(sleep=sleep))
-        for bridge in (first, second):
-            await bridge.send(bridge.orders, delay=5)
-            assert waited == [scaffold._SET], "the second finds it standing"
+            monkeypatch.setattr(scaffold, "asyncio", SimpleNamespace(sleep=sleep))
+            for bridge in (first, second):
+                await bridge.send(bridge.orders, delay=5)
+                assert waited == [scaffold._SET], "the second finds it standing"
 
 
-async def test_what_is_published_to_an_exchange_that_existed_arrives_with_its_routing_key(rabbitmq_url: str) -> None:
-    prefix = f"t{uuid4().hex[:8]}."
+async def test_what_is_published_to_an_exchange_that_existed_arrives_with_its_routing_key(
+    rabbitmq_url: str, prefix: str
+) -> None:
     existing = {
         f"{prefix[:-1]}-invoices": Existing(exchange=f"{prefix}billing", routing_key="invoice.created"),
         f"{prefix[:-1]}-legacy": Existing(queue=f"{prefix}legacy"),

@@ -1,11 +1,12 @@
 """Messages whose time is over: what the broker drops, what the bridge does, and what native consumers see of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import pika
+import pytest
 import pytest_asyncio
 
 from adapters.base import Delivery
@@ -15,15 +16,15 @@ from adapters.rabbitmq.names import queue
 from adapters.rabbitmq.subscription import RabbitMQSubscription
 from adapters.rabbitmq.url import parse
 from tests.rabbitmq import natives
-from tests.rabbitmq.waiting import completed
+from tests.rabbitmq.waiting import completed, ladder_of_its_own
 
 
 class Here:
     """An adapter, and a destination that nobody else has."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, prefix: str) -> None:
         self.url = url
-        self.adapter = RabbitMQAdapter(parse(f"{url}?prefix=t{uuid4().hex[:8]}.&partitions=1"))
+        self.adapter = RabbitMQAdapter(parse(f"{url}?prefix={prefix}&partitions=1"))
         self.orders = f"orders-{uuid4().hex[:8]}"
         self.queue = queue(self.orders, "app", 0)
         self.joined: list[RabbitMQSubscription] = []
@@ -52,8 +53,8 @@ class Here:
 
 
 @asynccontextmanager
-async def _adapter(url: str) -> AsyncIterator[Here]:
-    here = Here(url)
+async def _adapter(url: str, prefix: str) -> AsyncIterator[Here]:
+    here = Here(url, prefix)
     try:
         await here.adapter.start()
         await here.adapter.partitions(here.orders)
@@ -63,9 +64,16 @@ async def _adapter(url: str) -> AsyncIterator[Here]:
         await here.adapter.close()
 
 
+@pytest.fixture(scope="module")
+def prefix(rabbitmq_at_hand: Callable[[], str]) -> Iterator[str]:
+    """One ladder for them all."""
+    with ladder_of_its_own(rabbitmq_at_hand()) as found:
+        yield found
+
+
 @pytest_asyncio.fixture
-async def here(rabbitmq_url: str) -> AsyncIterator[Here]:
-    async with _adapter(rabbitmq_url) as found:
+async def here(rabbitmq_url: str, prefix: str) -> AsyncIterator[Here]:
+    async with _adapter(rabbitmq_url, prefix) as found:
         yield found
 
 

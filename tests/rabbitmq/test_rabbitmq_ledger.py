@@ -12,14 +12,17 @@ from uuid import uuid4
 
 from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ
-from tests.ledger.client import Where
-from tests.ledger.run import Progress, run
+from tests.ledger.client import Where, ask, http
+from tests.ledger.run import AUDIT, GROUP, Progress, run
 from tests.ledger.stage import Stage
 from tests.rabbitmq.bridged import backend
 
 SOAK = os.environ.get("OMS_TEST_SOAK") == "1"
 MESSAGES = 100_000 if SOAK else 20_000
 
+YOUNG = 8
+"""Seconds after which a quorum queue survives a kill: of queues that were 0 to 2 s old some had no leader afterwards,
+and those of 2 to 7 s recovered (3.10.8, one node)."""
 UNABLE = 0.5
 """Seconds in which a bridge without its broker could answer what it must not answer, before it is killed."""
 
@@ -45,7 +48,9 @@ async def test_the_ledger(tmp_path: Path) -> None:
             await asyncio.to_thread(rabbit.start)
             await stage.start(first)
 
-        verdicts = await run([first, second], f"ledger-{uuid4().hex}", MESSAGES, story)
+        destination = f"ledger-{uuid4().hex}"
+        await _have_groups(await first.url(), destination)
+        verdicts = await run([first, second], destination, MESSAGES, story)
         for verdict in verdicts:
             print(f"\nRabbitMQ: {verdict}")  # noqa: T201 - the counts are what one wants to see
         for verdict in verdicts:
@@ -53,6 +58,19 @@ async def test_the_ledger(tmp_path: Path) -> None:
             assert verdict.counts["answered stored"] >= MESSAGES
         assert verdicts[0].counts["repeated"], "the killed bridge held leases"
         assert verdicts[0].counts["bridges"] == 3, "both lives of the first one and the second one have delivered"
+
+
+async def _have_groups(url: str, destination: str) -> None:
+    """Have the queues beforehand, of the auditors too: as a late group they would read the log.
+
+    In two of nine runs the stream had not kept 18 and 29 of 20,040 messages that were confirmed about the moment
+    of a kill (3.10.8, one node; found by reading the stream itself). The quorum queues had all of them, each time.
+    """
+    async with http() as client:
+        for group in (GROUP, AUDIT):
+            asking = {"x-oms-source": destination, "x-oms-consumerid": group, "x-oms-waitmills": "0"}
+            assert (await ask(client, "GET", f"{url}/v1/messages", asking)).status == 204
+    await asyncio.sleep(YOUNG)
 
 
 def _backends(rabbit: RabbitMQ, first: Where, second: Where) -> dict[Where, str]:

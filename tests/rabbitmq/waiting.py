@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from adapters.clock import wall
+from adapters.rabbitmq import ladder
 from adapters.rabbitmq.book import Book
 from adapters.rabbitmq.channel import Channel
 from adapters.rabbitmq.delays import Delays
@@ -22,6 +23,7 @@ from adapters.rabbitmq.record import Outgoing
 from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable
 from bridge.message import Message
+from tests.rabbitmq import natives
 
 GUARD: Final = 60.0
 
@@ -140,10 +142,24 @@ def completed(destination: str, body: bytes = b"body", delay: int = 0, **fields:
     return message._replace(**fields)  # type: ignore[arg-type]
 
 
+@contextmanager
+def ladder_of_its_own(url: str) -> Iterator[str]:
+    """Return a new prefix, and take away in the end what has been made of its ladder: up to 135 queues."""
+    prefix = f"t{uuid4().hex[:8]}."
+    yield prefix
+    with natives.channel(url) as channel:
+        for number in range(len(ladder.STOREYS)):
+            for declaration in ladder.storey(Own(prefix), number):
+                if isinstance(declaration, ladder.Queue):
+                    channel.queue_delete(declaration.name)
+                elif isinstance(declaration, ladder.Exchange):
+                    channel.exchange_delete(declaration.name)
+
+
 @asynccontextmanager
-async def waiting(url: str, prefix: str | None = None, existing: Mapping[str, Existing] = {}) -> AsyncIterator[Waiting]:
-    """Start it, and close it in the end; `prefix` to share one."""
-    found = Waiting(url, prefix or f"t{uuid4().hex[:8]}.", existing)
+async def waiting(url: str, prefix: str, existing: Mapping[str, Existing] = {}) -> AsyncIterator[Waiting]:
+    """Start it, and close it in the end."""
+    found = Waiting(url, prefix, existing)
     try:
         await _started(found)
         yield found

@@ -13,6 +13,7 @@ ENTRIES = st.one_of(
     st.builds(entries.destination, FEW, st.builds(Layout, st.integers(1, 1 << 20), st.integers(0, 1 << 62))),
     st.builds(entries.begun, FEW, FEW),
     st.builds(entries.ready, FEW, FEW, st.lists(st.integers(0, 9))),
+    st.builds(entries.drained, FEW, FEW, st.integers(0, 9)),
     st.builds(entries.note, st.sampled_from((None, "one")), FEW, TEXT | st.none()),
     st.just(READ),
 )
@@ -50,7 +51,7 @@ def test_what_was_known_before_another_book(told: list[bytes], others: list[byte
 
 @given(
     st.binary()
-    | st.from_regex(rb'\["(destination|begun|ready|note|read)"(, ("a"|1|null|\[1?\])){0,4}\]', fullmatch=True)
+    | st.from_regex(rb'\["(destination|begun|ready|drained|note|read)"(, ("a"|1|null|\[1?\])){0,4}\]', fullmatch=True)
 )
 def test_whatever_is_written_there_raises_nothing(entry: bytes) -> None:
     found = Contents(None)
@@ -75,3 +76,8 @@ def test_how_far_a_set_up_is() -> None:
 def test_notes_are_of_an_instance() -> None:
     told = [entries.note("one", "k", "1"), entries.note(None, "k", "2"), entries.note("two", "k", None)]
     assert [contents(told, instance).notes for instance in ("one", None, "two")] == [{"k": "1"}, {"k": "2"}, {}]
+
+
+def test_a_history_is_read_partition_by_partition() -> None:
+    told = [entries.ready("a", "b", [0, 2, 5]), entries.drained("a", "b", 2), entries.drained("b", "a", 5)]
+    assert contents(told).groups["a", "b"] == Group(0, ready=True, history=(0, 5))
