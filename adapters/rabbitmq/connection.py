@@ -73,6 +73,11 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         self._transport.abort()
         return True
 
+    def give_up(self) -> None:
+        """Let go of the socket as if heartbeats were missing: the broker does not answer on it."""
+        if not self.lost.done():
+            self._terminate_stream(exceptions.AMQPHeartbeatTimeout("no answer"))
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to speak AMQP."""
         self._secured = transport.get_extra_info("ssl_object") is not None

@@ -81,8 +81,7 @@ class Link:
         if opened.done():
             return opened.result()
         opened.cancel()
-        if not connection.lost.done():
-            connection.abort()  # it comes back at once, where a heartbeat would take its time to find out
+        connection.give_up()  # a broker can send heartbeats on a connection that hangs: seen for more than 30 s
         raise BackendUnavailable(
             self._failure.detail
             if connection.lost.done()
