@@ -21,7 +21,7 @@ from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.names import Own
 from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.outcomes import is_gone, is_unroutable
-from adapters.rabbitmq.pace import Pace
+from adapters.rabbitmq.pace import Lane, Pace
 from adapters.rabbitmq.publisher import Publisher
 from adapters.rabbitmq.record import Outgoing, Source
 from adapters.rabbitmq.scaffold import Exit, Scaffold
@@ -50,6 +50,7 @@ class _Waiting(NamedTuple):
     """Where it goes when it is due; None: to one queue of a group."""
     exit_: Exit
     tail: str
+    lane: Lane | None
     due: int
     properties: BasicProperties
     body: bytes
@@ -80,7 +81,8 @@ class Delays:
         exit_, tail = self._way(message)
         tail = f"{tail}.{names.routing_key(message.partition or 0)}"
         confirmed = message.qos != _AT_MOST_ONCE
-        return self._send(_Waiting(message.destination, exit_, tail, message.due, properties, body, confirmed))
+        lane = None if message.message_key is None else (tail, message.message_key)
+        return self._send(_Waiting(message.destination, exit_, tail, lane, message.due, properties, body, confirmed))
 
     def defer(self, group: str, delivery: Delivery, source: Source, until: int) -> asyncio.Future[Stored]:
         """Store a delivery once more, for this queue of this group alone, where it comes no earlier than `until`.
@@ -100,7 +102,7 @@ class Delays:
         else:
             tail = ladder.to_queue(source.queue)
             exit_ = Exit(tail, (ladder.exit_to_queue(self._own, source.queue),))
-        return self._send(_Waiting(None, exit_, tail, until, properties, body))
+        return self._send(_Waiting(None, exit_, tail, None, until, properties, body))
 
     def forget(self, exchange: str) -> None:
         """Declare what leads to it once more on the next use: an exchange has turned out not to be there."""
@@ -154,7 +156,7 @@ class Delays:
         return answer
 
     def _wait(self, waiting: _Waiting) -> int:
-        return min(self._pace.wait(waiting.tail, waiting.due, wall()), ladder.LONGEST)
+        return min(self._pace.wait(waiting.lane, waiting.due, wall()), ladder.LONGEST)
 
     def _go(self, waiting: _Waiting, wait: int) -> asyncio.Future[Stored]:
         level = self._own.level(ladder.first(wait))

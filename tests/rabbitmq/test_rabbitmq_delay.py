@@ -99,7 +99,7 @@ async def test_a_burst_with_one_delay_keeps_its_order(here: Waiting) -> None:
     """
     came = await _consumed(here, here.orders)
     await here.destinations.partitions(here.orders)
-    messages = [completed(here.orders, b"%d" % number, 700, partition=0) for number in range(300)]
+    messages = [completed(here.orders, b"%d" % number, 700, message_key="k", partition=0) for number in range(300)]
     await asyncio.gather(*(here.publish(message) for message in messages))
     await until(lambda: len(came) >= 300)
     assert [int(each.body) for each in came] == list(range(300))
@@ -135,7 +135,7 @@ async def test_messages_of_a_destination_that_nobody_has_a_queue_for_block_nobod
         came = await _consumed(here, here.orders)
         await here.send(silent, delay=1)
         born = wall()
-        stuck = [completed(silent, delay=1000, born_timestamp=born) for _ in range(STUCK)]
+        stuck = [completed(silent, delay=1000, born_timestamp=born, message_key="k") for _ in range(STUCK)]
         await asyncio.gather(*(here.publish(message) for message in stuck))  # so they all end in the same rung
         for ahead in range(16):  # and one of these, too
             await here.send(here.orders, born_timestamp=born + ahead, delay_time=1500)
