@@ -27,6 +27,10 @@ from bridge.message import FIELDS, Message
 _EMULATED: Final = frozenset({"messageKey", "partition", "priority", "delayTime", "expireTime"})
 """By queues for the partitions, by the window, and by queues in which messages wait until they die."""
 _AT_MOST_ONCE: Final = 1
+_SORTED: Final = (4, 0, 0)
+"""Since when quorum queues hand messages out by priority."""
+_NORMAL: Final = 4
+"""AMQP's default priority. The message's own stands in a header, too."""
 
 
 class RabbitMQAdapter:
@@ -67,6 +71,8 @@ class RabbitMQAdapter:
     def publish(self, message: Message) -> asyncio.Future[Stored]:
         """Send one message: to its destination, or to where it waits until it is due."""
         properties, body = to_properties(message)
+        if message.message_key is not None and self._publishing.version >= _SORTED:
+            properties.priority = _NORMAL  # else a later one of its key could overtake it in RabbitMQ's own queue
         if message.delay_time and message.due > wall():
             return self._delays.publish(message, properties, body)
         exchange, key = self._destinations.route(message)

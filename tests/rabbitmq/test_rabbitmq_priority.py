@@ -33,13 +33,14 @@ class Here:
         self.orders = f"orders-{uuid4().hex[:8]}"
         self.queue = queue(self.orders, "app", 0)
 
-    async def backlog(self) -> None:
+    async def backlog(self, key: str | None = None) -> None:
         """Let the queue of the group hold one message of each priority after the other."""
         group = await self.join()
         await group.close()
         for number, priority in enumerate(BACKLOG):
             body = f"{priority} {number}".encode()
-            await self.adapter.publish(completed(self.orders, body, 0, partition=0, priority=priority))
+            message = completed(self.orders, body, 0, partition=0, priority=priority)
+            await self.adapter.publish(message._replace(message_key=key))
 
     async def join(self) -> Group:
         def revoked(partitions: Collection[int]) -> Sequence[Delivery]:
@@ -112,6 +113,23 @@ async def test_what_fits_into_the_window_comes_by_priority_with_every_version(la
     for priority in range(1, 11):
         numbers = [int(body.split()[1]) for body in bodies if body.startswith(b"%d " % priority)]
         assert numbers == sorted(numbers), "equal ones as they were stored"
+    await group.close()
+
+
+async def test_messages_of_one_key_keep_their_order_with_every_version(small: Here) -> None:
+    """
+    > Key order beats priority.
+    """
+    await small.adapter.partitions(small.orders)
+    await small.backlog("customer-7")
+    group = await small.join()
+    found = []
+    for _ in BACKLOG:
+        entry = await group.lease(Want(30_000, 60_000, None))
+        assert entry is not None
+        found.append((int(entry.message.body.split()[0]), entry.message.priority))
+        await group.settle([entry])
+    assert found == [(priority, priority) for priority in BACKLOG]
     await group.close()
 
 
