@@ -68,7 +68,8 @@ class RabbitMQ(Broker):
         (directory / "environment").touch()
         self._environment = _environment(directory, peers)
         self._programs = runtime.call
-        script = f"exec {self._environment} {runtime.call}rabbitmq-server"
+        # 3.10 counts three files for each quorum queue, and takes no connection any more when there are none left
+        script = f'ulimit -n "$(ulimit -Hn)"; exec {self._environment} {runtime.call}rabbitmq-server'
         self.nodes = [Node(runtime.run, script, directory / "node-1", _READY)]
 
     @property
