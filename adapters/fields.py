@@ -1,11 +1,11 @@
 """What becomes of the fields of a message in brokers that others write to as well: alike for all adapters. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from adapters.foreign import Odd, is_plain, is_traceparent
-from bridge.message import Message
+from bridge.message import FIELDS, Field, Message
 
 FIELD_PREFIX: Final = "oms_h_"
 PROPERTY_PREFIX: Final = "oms_p_"
@@ -18,6 +18,8 @@ DELAY_MAX: Final = 367 * 24 * 3600 * 1000
 """How far ahead of its own timestamp a record may be due, ms: what the bridge accepts, and a day for clocks
 that differ. A message that is never due would hold the position of its group for ever."""
 
+_NOT_READ: Final = frozenset({"destination", "partition", "compression", "deliveryCount"})
+"""Fields that the bridge, or where a message lies, knows better: such a header is like any other of a producer."""
 _BORN: Final = PLACES["born_timestamp"]
 _BORN_HOST: Final = PLACES["born_host"]
 _STORED: Final = PLACES["store_timestamp"]
@@ -30,6 +32,21 @@ _PROPERTIES: Final = PLACES["properties"]
 
 _HEX_ID: Final = re.compile(r"[0-9a-f]{32}")
 _IN_PARENT: Final = slice(3, 35)
+
+
+def texts(elsewhere: Collection[str]) -> tuple[tuple[str, int], ...]:
+    """Return the header's name and the place of each text field, but for those whose text stands elsewhere."""
+    return _headers(f for f in FIELDS if f.maximum is None and f.name not in elsewhere)
+
+
+def numbers(elsewhere: Collection[str]) -> tuple[tuple[str, int], ...]:
+    """Return the same of each field that is a number."""
+    return _headers(f for f in FIELDS if f.maximum is not None and f.name not in elsewhere)
+
+
+def readers() -> dict[str, tuple[int, int | None]]:
+    """Return place and largest number of each header that is read; None: it is text."""
+    return {f"{FIELD_PREFIX}{f.name}": (PLACES[f.attribute], f.maximum) for f in FIELDS if f.name not in _NOT_READ}
 
 
 def check(values: list[Any], odd: Odd) -> None:
@@ -67,6 +84,10 @@ def without_surrogates(message: Message) -> Message:
     cleaned = [_clean(value) if isinstance(value, str) else value for value in message]
     cleaned[_PROPERTIES] = {_clean(name): _clean(value) for name, value in message.properties.items()}
     return Message._make(cleaned)
+
+
+def _headers(fields: Iterable[Field]) -> tuple[tuple[str, int], ...]:
+    return tuple((f"{FIELD_PREFIX}{f.name}", PLACES[f.attribute]) for f in fields)
 
 
 def _clean(text: str) -> str:

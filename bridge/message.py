@@ -13,6 +13,9 @@ INTEGER_MAX: Final = 2**31 - 1
 DEFAULT_PRIORITY: Final = 5
 PRIORITIES: Final = range(1, 11)
 
+AT_MOST_ONCE: Final = 1
+"""The qos of a message that may be lost, and is not to come twice."""
+
 Section = Literal["header", "extensionHeader"]
 
 

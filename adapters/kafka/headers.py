@@ -15,8 +15,7 @@ deliveryCount is counted, never written. Any other header is a native producer's
 from collections.abc import Mapping
 from typing import Final
 
-from adapters.fields import FIELD_PREFIX, PLACES
-from bridge.message import FIELDS
+from adapters.fields import PLACES, numbers, readers, texts
 
 COMPRESSION: Final = "oms_h_compression"
 """The value is compressed so, as its producer says."""
@@ -35,26 +34,16 @@ _ELSEWHERE: Final = frozenset(
     {"destination", "partition", "storeTimestamp", "messageKey", "compression", "deliveryCount"}
 )
 """Fields that no header is written for, or not always."""
-_NOT_READ: Final = frozenset({"destination", "partition", "compression", "deliveryCount"})
-"""Fields that the record itself, or the bridge, knows better: such a header is like any other of a native producer."""
 
 TEXTS: Final = (
-    *(
-        (f"{FIELD_PREFIX}{f.name}", PLACES[f.attribute])
-        for f in FIELDS
-        if f.maximum is None and f.name not in _ELSEWHERE
-    ),
+    *texts(_ELSEWHERE),
     *((name, PLACES[attribute]) for name, attribute in _NATIVE.items()),
 )
 """What is written as text: the header's name, the field's place."""
-NUMBERS: Final = tuple(
-    (f"{FIELD_PREFIX}{f.name}", PLACES[f.attribute])
-    for f in FIELDS
-    if f.maximum is not None and f.name not in _ELSEWHERE
-)
+NUMBERS: Final = numbers(_ELSEWHERE)
 """What is written in digits."""
 READ: Final[Mapping[str, tuple[int, int | None]]] = {
-    **{f"{FIELD_PREFIX}{f.name}": (PLACES[f.attribute], f.maximum) for f in FIELDS if f.name not in _NOT_READ},
+    **readers(),
     **{name: (PLACES[attribute], None) for name, attribute in _NATIVE.items()},
 }
 """What is read: place and largest number of each header; None: it is text."""

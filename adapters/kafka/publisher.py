@@ -12,9 +12,8 @@ from adapters.kafka.line import Line
 from adapters.kafka.options import Options
 from adapters.kafka.outcomes import is_topic_gone
 from adapters.kafka.record import Outgoing
-from bridge.message import Message
+from bridge.message import AT_MOST_ONCE, Message
 
-_AT_MOST_ONCE: Final = 1
 _FLUSH: Final = 10_000
 """Milliseconds in which what was accepted is sent when the bridge stops; the engine has waited for most before."""
 
@@ -52,6 +51,6 @@ class Publisher:
 
 def acks_of(message: Message) -> Acks:
     """Return how many copies of a message its `durability` and `qos` ask for."""
-    if message.qos == _AT_MOST_ONCE:
+    if message.qos == AT_MOST_ONCE:
         return Acks.NONE
     return Acks.LEADER if message.durability == 0 else Acks.ALL

@@ -22,11 +22,10 @@ from adapters.rabbitmq.publisher import Publisher
 from adapters.rabbitmq.record import Outgoing
 from adapters.rabbitmq.subscription import RabbitMQSubscription
 from bridge.errors import BackendUnavailable, Refused
-from bridge.message import FIELDS, Message
+from bridge.message import AT_MOST_ONCE, FIELDS, Message
 
 _EMULATED: Final = frozenset({"messageKey", "partition", "priority", "delayTime", "expireTime"})
 """By queues for the partitions, by the window, and by queues in which messages wait until they die."""
-_AT_MOST_ONCE: Final = 1
 _SORTED: Final = (4, 0, 0)
 """Since when quorum queues hand messages out by priority."""
 _NORMAL: Final = 4
@@ -78,7 +77,7 @@ class RabbitMQAdapter:
         exchange, key = self._destinations.route(message)
         return self._publisher.send(
             Outgoing(exchange, key, properties, body),
-            confirmed=message.qos != _AT_MOST_ONCE,
+            confirmed=message.qos != AT_MOST_ONCE,
             stored=Stored(message.partition, None),
         )
 

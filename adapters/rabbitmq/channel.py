@@ -9,7 +9,7 @@ from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.options import REQUEST_TIMEOUT
 from adapters.rabbitmq.outcomes import of_channel
-from bridge.errors import BackendUnavailable, BridgeError
+from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
 
 _PATIENCE: Final = REQUEST_TIMEOUT / 1000
 
@@ -54,6 +54,14 @@ class Channel:
         finally:
             self._waiting.discard(answer)
         return frame.method
+
+    async def has(self, queue: str) -> bool:
+        """Whether there is such a queue; where not, this closes the channel. Raises `Refused`, `BackendUnavailable`."""
+        try:
+            await self.ask(queue, "queue_declare", queue=queue, passive=True)
+        except DestinationUnknown:
+            return False
+        return True
 
     async def close(self) -> None:
         """Close it, which returns to their queues what was delivered on it and not acknowledged; wait until it is."""

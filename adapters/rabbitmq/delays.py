@@ -26,11 +26,10 @@ from adapters.rabbitmq.publisher import Publisher
 from adapters.rabbitmq.record import Outgoing, Source
 from adapters.rabbitmq.scaffold import Exit, Scaffold
 from bridge.errors import BridgeError, DestinationUnknown
-from bridge.message import Message
+from bridge.message import AT_MOST_ONCE, Message
 
 _GROUP: Final = f"{INTERNAL_PREFIX}group"
 """Header of a message that a group put off, for people: which one."""
-_AT_MOST_ONCE: Final = 1
 _LOOK: Final = 60.0
 """Seconds between two looks at the lost."""
 _log = logging.getLogger("bridge.rabbitmq")
@@ -80,7 +79,7 @@ class Delays:
         """Store a message that goes to its destination when it is due. The future raises as `Adapter.publish` says."""
         exit_, tail = self._way(message)
         tail = f"{tail}.{names.routing_key(message.partition or 0)}"
-        confirmed = message.qos != _AT_MOST_ONCE
+        confirmed = message.qos != AT_MOST_ONCE
         lane = None if message.message_key is None else (tail, message.message_key)
         return self._send(_Waiting(message.destination, exit_, tail, lane, message.due, properties, body, confirmed))
 

@@ -174,10 +174,8 @@ class Groups:
         for at, queue in enumerate(queues):
             channel = await self._consuming.channel()
             try:
-                await channel.ask(queue, "queue_declare", queue=queue, passive=True)
-                there.append(at)
-            except DestinationUnknown:
-                continue
+                if await channel.has(queue):
+                    there.append(at)
             finally:
                 await channel.close()
         return there

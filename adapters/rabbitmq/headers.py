@@ -23,8 +23,7 @@ key, as `amqp_reply_to` and so on. What the broker notes in a message (`x-death`
 from collections.abc import Mapping
 from typing import Final
 
-from adapters.fields import FIELD_PREFIX, INTERNAL_PREFIX, PLACES
-from bridge.message import FIELDS
+from adapters.fields import FIELD_PREFIX, INTERNAL_PREFIX, PLACES, numbers, readers, texts
 
 MESSAGE_ID: Final = f"{FIELD_PREFIX}messageId"
 CORRELATION_ID: Final = f"{FIELD_PREFIX}correlationId"
@@ -60,26 +59,16 @@ _ELSEWHERE: Final = frozenset(
     {"destination", "partition", "compression", "deliveryCount", "messageId", "correlationId"}
 )
 """Fields that no header is written for, or not always."""
-_NOT_READ: Final = frozenset({"destination", "partition", "compression", "deliveryCount"})
-"""Fields that the bridge, or where a message lies, knows better: such a header is like any other of a producer."""
 
 TEXTS: Final = (
-    *(
-        (f"{FIELD_PREFIX}{f.name}", PLACES[f.attribute])
-        for f in FIELDS
-        if f.maximum is None and f.name not in _ELSEWHERE
-    ),
+    *texts(_ELSEWHERE),
     *((name, PLACES[name]) for name in _TRACE),
 )
 """What is written as text: the header's name, the field's place."""
-NUMBERS: Final = tuple(
-    (f"{FIELD_PREFIX}{f.name}", PLACES[f.attribute])
-    for f in FIELDS
-    if f.maximum is not None and f.name not in _ELSEWHERE
-)
+NUMBERS: Final = numbers(_ELSEWHERE)
 """What is written as a number."""
 READ: Final[Mapping[str, tuple[int, int | None]]] = {
-    **{f"{FIELD_PREFIX}{f.name}": (PLACES[f.attribute], f.maximum) for f in FIELDS if f.name not in _NOT_READ},
+    **readers(),
     **{name: (PLACES[name], None) for name in _TRACE},
     CONTENT_TYPE: (PLACES["content_type"], None),
 }

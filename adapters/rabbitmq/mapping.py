@@ -28,7 +28,7 @@ from adapters.rabbitmq.properties import Properties
 from adapters.rabbitmq.record import Arrival
 from adapters.rabbitmq.tables import SHORT_MAX
 from adapters.rabbitmq.values import bytes_of, number_of, text_of
-from bridge.message import DEFAULT_PRIORITY, LONG_MAX, PRIORITIES, Message
+from bridge.message import AT_MOST_ONCE, DEFAULT_PRIORITY, LONG_MAX, PRIORITIES, Message
 
 EXPIRATION_MAX: Final = 315_360_000_000
 """Ten years, ms: over a longer time to live RabbitMQ closes the channel. The header still says it."""
@@ -49,7 +49,6 @@ _PROPERTY: Final = len(PROPERTY_PREFIX)
 _SHORT: Final = SHORT_MAX // 4
 """A text of so many characters has room in a short string, whatever they are."""
 _PERSISTENT: Final = 2
-_AT_MOST_ONCE: Final = 1
 
 
 def to_properties(message: Message) -> tuple[Properties, bytes]:
@@ -61,7 +60,7 @@ def to_properties(message: Message) -> tuple[Properties, bytes]:
         "".join((*headers, *(value for value in headers.values() if type(value) is str))).encode()
     except UnicodeEncodeError:
         return to_properties(without_surrogates(message))
-    transient = message.durability == 0 or message.qos == _AT_MOST_ONCE
+    transient = message.durability == 0 or message.qos == AT_MOST_ONCE
     priority, born = message.priority, message.born_timestamp
     return Properties(
         content_type=_slot(headers, named.CONTENT_TYPE),

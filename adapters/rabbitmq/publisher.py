@@ -75,23 +75,13 @@ class Publisher:
         way. What was returned because no queue took it: `is_unroutable`; because there is no such exchange: `is_gone`.
         """
         sent = Sent(outgoing, mandatory=mandatory, stored=stored)
-        refusal = closing() if self._closing else self._refusal()
-        if refusal is not None:
-            sent.fail(refusal)
-        elif self._limit is not None and sent.size > self._limit:
-            sent.fail(too_large(sent.what))
-        elif outgoing.exchange not in self._proven:
-            self._trials.send(sent)
-        elif self._main is None:
-            self._queued.append(sent)
-            self._begin()
-        else:
-            self._main.send(sent)
-            if not confirmed and not self._main.crowded:
-                sent.done.add_done_callback(_retrieved)
-                done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-                done.set_result(stored)
-                return done
+        if self._closing:
+            sent.fail(closing())
+        elif self._pass(sent) and not confirmed and self._main is not None and not self._main.crowded:
+            sent.done.add_done_callback(_retrieved)
+            done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+            done.set_result(stored)
+            return done
         return sent.done
 
     async def close(self) -> None:
@@ -147,16 +137,24 @@ class Publisher:
     def _pass_on(self, waiting: deque[Sent]) -> None:
         """Send what has waited, in order, as if it came just now."""
         for sent in waiting:
-            refusal = self._refusal()
-            if refusal is not None:
-                sent.fail(refusal)
-            elif sent.outgoing.exchange not in self._proven:
-                self._trials.send(sent)
-            elif self._main is None:
-                self._queued.append(sent)
-                self._begin()
-            else:
-                self._main.send(sent)
+            self._pass(sent)
+
+    def _pass(self, sent: Sent) -> bool:
+        """Send a message, or have it wait its turn; return whether it went over the channel that all share."""
+        refusal = self._refusal()
+        if refusal is not None:
+            sent.fail(refusal)
+        elif self._limit is not None and sent.size > self._limit:
+            sent.fail(too_large(sent.what))
+        elif sent.outgoing.exchange not in self._proven:
+            self._trials.send(sent)
+        elif self._main is None:
+            self._queued.append(sent)
+            self._begin()
+        else:
+            self._main.send(sent)
+            return True
+        return False
 
     def _main_closed(self, over: Sent | None, reason: BaseException) -> None:
         self._main = None

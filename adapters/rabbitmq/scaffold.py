@@ -11,7 +11,6 @@ from adapters.rabbitmq.ladder import BASE, STOREYS, Declaration, Exchange, Queue
 from adapters.rabbitmq.link import Link
 from adapters.rabbitmq.names import Own
 from adapters.rabbitmq.topology import Step, play
-from bridge.errors import DestinationUnknown
 
 _REACH: Final = (0, *(BASE**digits.stop for digits in STOREYS))
 """By the number of storeys that stand: the shortest delay, ms, for which they are not enough."""
@@ -89,18 +88,11 @@ class Scaffold:
     async def _build_storey(self, number: int) -> None:
         """Declare all of it, also where it is there: somebody may have deleted a part of it."""
         *others, last, binding = ladder.storey(self.own, number)
-        there = await self._is_there(last.name)
+        there = await (await self._open()).has(last.name)
         await self._declare(others)
         if not there:
             await asyncio.sleep(_SET)
         await self._declare((last, binding))
-
-    async def _is_there(self, queue: str) -> bool:
-        try:
-            await (await self._open()).ask(queue, "queue_declare", queue=queue, passive=True)
-        except DestinationUnknown:
-            return False
-        return True
 
     async def _declare(self, declarations: Sequence[Declaration]) -> None:
         await play(await self._open(), self.own.deliver, [_step(each) for each in declarations])

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
-from uuid import uuid4
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -19,7 +18,8 @@ from adapters.kafka import marks
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.brokers.security import Security
-from tests.conformance.conversation import Conversation, Taken, now
+from tests.conformance.conversation import Conversation
+from tests.docs.steps import buries, calls_back, consumes, produces, waits_for
 from tests.kafka import natives
 from tests.kafka.bridged import backend, bridged
 from tests.kafka.console import console_of
@@ -54,43 +54,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             yield Secured(kafka, url, admin)
 
 
-async def produces(talk: Conversation) -> None:
-    await talk.produce(b"one", messagekey="k")
-
-
-async def consumes(talk: Conversation) -> None:
-    await talk.produce(b"one", messagekey="k")
-    await talk.ack((await talk.take()).receipt)
-
-
-async def buries(talk: Conversation) -> None:
-    poison = uuid4().bytes  # what an earlier attempt has left does not count
-    await talk.produce(poison)
-    await talk.nack((await _take(talk, poison)).receipt)
-    talk.destination += ".dlq"
-    await _take(talk, poison)
-
-
 async def waits(talk: Conversation) -> None:
-    late = uuid4().bytes
-    await talk.produce(late, delaytime=2_500)
-    taken = await _take(talk, late)
-    assert now() >= int(taken.headers["x-oms-h-borntimestamp"]) + 2_500
-
-
-async def _take(talk: Conversation, body: bytes) -> Taken:
-    while (taken := await talk.take()).body != body:
-        await talk.ack(taken.receipt)
-    return taken
-
-
-async def calls_back(talk: Conversation) -> None:
-    headers = {"version": "1.0.0", "source": "orders", "consumerid": "billing", "callbackurl": "http://127.0.0.1:9/"}
-    asked = {f"x-oms-{name}": value for name, value in headers.items()}
-    answer = await talk.http.post("/v1/push", headers=asked)
-    assert answer.status_code in {200, 201}, answer.text
-    answer = await talk.http.post("/v1/push", headers=asked | {"x-oms-callbackurl": ""})
-    assert answer.status_code == 204, answer.text
+    await waits_for(talk, 2_500)
 
 
 STEPS: Final = (produces, consumes, buries, waits, calls_back)

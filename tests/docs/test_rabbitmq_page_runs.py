@@ -18,8 +18,9 @@ from bridge.errors import BridgeError
 from bridge.message import Message
 from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ
-from tests.conformance.conversation import Conversation, Taken, now
+from tests.conformance.conversation import Conversation, now
 from tests.docs.page import Page
+from tests.docs.steps import buries, calls_back, consumes, produces, waits_for
 from tests.rabbitmq.bridged import backend, bridged
 from tests.trouble import PATIENCE, probe, ready, until
 
@@ -57,43 +58,8 @@ SETTINGS: Final = {
 }
 
 
-async def produces(talk: Conversation) -> None:
-    await talk.produce(b"one", messagekey="k")
-
-
-async def consumes(talk: Conversation) -> None:
-    await talk.produce(b"one", messagekey="k")
-    await talk.ack((await talk.take()).receipt)
-
-
-async def buries(talk: Conversation) -> None:
-    poison = uuid4().bytes
-    await talk.produce(poison)
-    await talk.nack((await _take(talk, poison)).receipt)
-    talk.destination += ".dlq"
-    await _take(talk, poison)
-
-
 async def waits(talk: Conversation) -> None:
-    late = uuid4().bytes
-    await talk.produce(late, delaytime=300)
-    taken = await _take(talk, late)
-    assert now() >= int(taken.headers["x-oms-h-borntimestamp"]) + 300
-
-
-async def _take(talk: Conversation, body: bytes) -> Taken:
-    while (taken := await talk.take()).body != body:
-        await talk.ack(taken.receipt)
-    return taken
-
-
-async def calls_back(talk: Conversation) -> None:
-    headers = {"version": "1.0.0", "source": "orders", "consumerid": "billing", "callbackurl": "http://127.0.0.1:9/"}
-    asked = {f"x-oms-{name}": value for name, value in headers.items()}
-    answer = await talk.http.post("/v1/push", headers=asked)
-    assert answer.status_code in {200, 201}, answer.text
-    answer = await talk.http.post("/v1/push", headers=asked | {"x-oms-callbackurl": ""})
-    assert answer.status_code == 204, answer.text
+    await waits_for(talk, 300)
 
 
 async def test_the_permissions_suffice(rabbit: RabbitMQ, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What a consumer gives back for long: out of the group's window, onto the ladder, and back to that group alone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
@@ -21,7 +21,7 @@ from bridge.engine.waiters import Want
 from bridge.engine.window import Entry
 from bridge.errors import BackendUnavailable
 from tests.rabbitmq.natives import left
-from tests.rabbitmq.waiting import completed, ladder_of_its_own, until
+from tests.rabbitmq.waiting import completed, until
 
 SECONDS = 60
 
@@ -68,13 +68,6 @@ async def consuming(url: str, prefix: str) -> AsyncIterator[Consuming]:
         for group in found.groups:
             await group.close()
         await found.adapter.close()
-
-
-@pytest.fixture(scope="module")
-def prefix(rabbitmq_at_hand: Callable[[], str]) -> Iterator[str]:
-    """One ladder for them all."""
-    with ladder_of_its_own(rabbitmq_at_hand()) as found:
-        yield found
 
 
 @pytest_asyncio.fixture

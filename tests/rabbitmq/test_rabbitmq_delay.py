@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
@@ -21,13 +21,6 @@ from tests.rabbitmq.waiting import Came, Waiting, completed, counted, ladder_of_
 
 STUCK = 40
 """More than the 32 dead letters that a queue of RabbitMQ hands on at a time."""
-
-
-@pytest.fixture(scope="module")
-def prefix(rabbitmq_at_hand: Callable[[], str]) -> Iterator[str]:
-    """One ladder for them all."""
-    with ladder_of_its_own(rabbitmq_at_hand()) as found:
-        yield found
 
 
 @pytest_asyncio.fixture

@@ -1,12 +1,11 @@
 """Messages whose time is over: what the broker drops, what the bridge does, and what native consumers see of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import pika
-import pytest
 import pytest_asyncio
 
 from adapters.base import Delivery
@@ -16,7 +15,7 @@ from adapters.rabbitmq.names import queue
 from adapters.rabbitmq.subscription import RabbitMQSubscription
 from adapters.rabbitmq.url import parse
 from tests.rabbitmq import natives
-from tests.rabbitmq.waiting import completed, ladder_of_its_own
+from tests.rabbitmq.waiting import completed
 
 
 class Here:
@@ -62,13 +61,6 @@ async def _adapter(url: str, prefix: str) -> AsyncIterator[Here]:
     finally:
         await here.leave()
         await here.adapter.close()
-
-
-@pytest.fixture(scope="module")
-def prefix(rabbitmq_at_hand: Callable[[], str]) -> Iterator[str]:
-    """One ladder for them all."""
-    with ladder_of_its_own(rabbitmq_at_hand()) as found:
-        yield found
 
 
 @pytest_asyncio.fixture
