@@ -261,7 +261,8 @@ async def test_an_alarm_blocks_and_lets_go_and_can_be_closed_in(broker: RabbitMQ
 
 async def test_a_broker_that_hangs(broker: RabbitMQ) -> None:
     """It is given up after missed heartbeats, and so is a connection that is being made; then all goes on."""
-    async with linked(f"{broker.url}?heartbeat=1000") as link, linked(broker.url) as leaving:
+    # 3 s: with 1 s a machine that is busy elsewhere looked like a broker that hangs, once all went on
+    async with linked(f"{broker.url}?heartbeat=3000") as link, linked(broker.url) as leaving:
         failures: list[BackendUnavailable] = []
         link.gone.append(failures.append)
         broker.pause()
