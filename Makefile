@@ -15,8 +15,8 @@ help: ## Show this list
 serve: $(VENV)/.serve ## Serve the in-memory backend on 127.0.0.1:8080 (ARGS="--server granian ..." for more)
 	$(BIN)/oms-bridge serve $(ARGS)
 
-test: $(VENV)/.test lint ## Everything CI runs: lint, types, all tests (ARGS="-k name" for some)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+test: $(VENV)/.test lint ## Everything CI runs: lint, types, all tests (ARGS="-k name" for some); docs/decisions/0019
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --reruns 1 $(ARGS)
 
 test-rabbitmq: $(VENV)/.test ## What concerns RabbitMQ, against 4.0 or that of another Debian (RELEASE=sid)
 	OMS_TEST_RABBITMQ_RELEASE=$(RELEASE) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -k rabbitmq \
