@@ -1,0 +1,121 @@
+"""Messages to rows: gathered one by one, handed on as one Arrow batch. Pure; the same for every source.
+
+Nothing that is added makes a batch fail: what no reader of Parquet could show is a row in quarantine.
+"""
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from bridge.engine.names import is_dead_letter
+from bridge.message import Message
+from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX
+
+BATCH_ROWS: Final = 1000
+"""Rows worth one Arrow batch; 5,000 were not faster."""
+BATCH_BYTES: Final = 16 << 20
+"""Bytes of bodies that end a batch before it has its rows: one batch is held by the reader, the JVM and the writer."""
+
+_PLACES: Final = [Message._fields.index(str(column.attribute)) for column in MESSAGE]
+_BORN: Final = Message._fields.index("born_timestamp")
+_STORED: Final = Message._fields.index("store_timestamp")
+_PROPERTIES: Final = Message._fields.index("properties")
+_BODY: Final = Message._fields.index("body")
+_MICROS: Final = 1000
+
+
+class _Row(NamedTuple):
+    message: Message
+    log: str
+    offset: int
+    error: str | None
+
+
+class Rows:
+    """Gathers rows of one backend."""
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self._rows: list[_Row] = []
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to take the batch."""
+        return len(self._rows) >= BATCH_ROWS or self._bytes >= BATCH_BYTES
+
+    def add(self, message: Message, log: str, offset: int) -> None:
+        """Take in a message: `log` and `offset` say where it lies."""
+        self._rows.append(_Row(message, log, offset, None))
+        self._bytes += len(message.body)
+
+    def add_bad(self, error: str, raw: bytes, destination: str, log: str, offset: int) -> None:
+        """Take in what could not be read: it goes to quarantine with its bytes as they lie there."""
+        self._rows.append(_Row(Message(destination, raw), log, offset, error))
+        self._bytes += len(raw)
+
+    def take(self) -> pa.RecordBatch:
+        """Return everything gathered, of the columns `schema.SOURCE`, and begin anew."""
+        rows, self._rows, self._bytes = self._rows, [], 0
+        try:
+            return self._batch(rows)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):  # one of them; UnicodeError is a ValueError
+            return self._batch([self._judged(row) for row in rows])
+
+    def _judged(self, row: _Row) -> _Row:
+        try:
+            self._batch([row])
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            body = row.message.body if isinstance(row.message.body, bytes) else b""
+            readable = row.message.destination.encode("utf-8", "replace").decode()
+            return _Row(Message(readable, body), row.log, row.offset, f"{type(error).__name__}: {error}")
+        return row
+
+    def _batch(self, rows: Sequence[_Row]) -> pa.RecordBatch:
+        columns: list[Sequence[Any]] = list(zip(*(row.message for row in rows), strict=True)) or [()] * len(
+            Message._fields
+        )
+        bodies = columns[_BODY]
+        arrays = [
+            pa.array([_area(row) for row in rows], pa.string()),
+            pa.array([_destination(row) for row in rows], pa.string()),
+            *(
+                _array(columns[place], place, SOURCE.field(column.name).type)
+                for place, column in zip(_PLACES, MESSAGE, strict=True)
+            ),
+            pa.array(list(map(len, bodies)), pa.int64()),
+            pa.array(list(repeat(self._backend, len(rows))), pa.string()),
+            pa.array([row.log for row in rows], pa.string()),
+            pa.array([row.offset for row in rows], pa.int64()),
+            pa.array([row.error for row in rows], pa.string()),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=SOURCE)
+
+
+def _area(row: _Row) -> str:
+    if row.error is not None:
+        return "quarantine"
+    return "dead-letters" if is_dead_letter(row.message.destination) else "data"
+
+
+def _destination(row: _Row) -> str:
+    return row.message.destination
+
+
+def _array(values: Sequence[Any], place: int, kind: pa.DataType) -> pa.Array:
+    if place in (_BORN, _STORED):
+        return pa.array([None if value is None else _micros(value) for value in values], pa.int64()).cast(kind)
+    if place == _PROPERTIES:
+        return pa.array([list(value.items()) for value in values], kind)
+    return pa.array(values, kind)
+
+
+def _micros(milliseconds: int) -> int:
+    if not 0 <= milliseconds <= TIME_MAX:
+        raise ValueError(f"{milliseconds} ms since 1970 is no time that a Parquet file can show")
+    return milliseconds * _MICROS
