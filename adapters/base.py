@@ -185,6 +185,44 @@ class Notebook(Protocol):
         ...
 
 
+class Replayed(NamedTuple):
+    """What lies in one log from an offset on."""
+
+    offsets: Sequence[int]
+    """Ascending, with holes where offsets never were a message's, or its message was dropped."""
+    messages: Sequence[Message]
+    """One for each offset, complete but for what a delivery adds."""
+    next: int
+    """Where to go on: nothing before it is left to read."""
+    dropped: Sequence[tuple[int, int]]
+    """Runs of offsets before `next` whose messages are gone: the first, and the one after the last."""
+
+
+@runtime_checkable
+class Replayable(Protocol):
+    """Optional power: the log can be read again by offsets, without a group, as long as its messages are kept.
+
+    A log has a name of one word, `<epoch>/<destination>/<partition>`. The epoch is that of one life of the logs: there
+    is a new one whenever offsets begin anew. What was read once is there after a restart, or the epoch is another; what
+    an offset holds never changes. A delayed message enters the log when it is due.
+    """
+
+    def logs(self) -> Mapping[str, tuple[int, int]]:
+        """Return the first offset kept and the next one of every log in which there ever was a message.
+
+        Raises `BackendUnavailable` before the start.
+        """
+        ...
+
+    def replay(self, log: str, start: int, limit: int, max_bytes: int) -> Replayed:
+        """Return what is kept from `start` on, at most `limit` (>= 1) messages.
+
+        It stops before the bodies exceed `max_bytes` where that leaves one. Raises `DestinationUnknown` for a log that
+        there is not, or not any more, and `BackendUnavailable` before the start.
+        """
+        ...
+
+
 @runtime_checkable
 class Measured(Protocol):
     """Optional power: the backend has figures of its own worth showing on `/status` and `/metrics`."""

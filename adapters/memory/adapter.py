@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from adapters.base import Delivery, Features, Outcome, Revoked, Stored, Support
+from adapters.base import Delivery, Features, Outcome, Replayed, Revoked, Stored, Support
 from adapters.clock import wall
+from adapters.memory import replay
 from adapters.memory.group import Group
 from adapters.memory.log import Destination, Held, Log
 from adapters.memory.options import Options
@@ -113,6 +114,16 @@ class MemoryAdapter:
         subscription.group.live = False
         subscription.group.idle_since = wall()
         subscription.group.rewind()
+
+    def logs(self) -> Mapping[str, tuple[int, int]]:
+        """First offset kept and next one of every log. Raises `BackendUnavailable`."""
+        self._running()
+        return replay.bounds(self._log)
+
+    def replay(self, log: str, start: int, limit: int, max_bytes: int) -> Replayed:
+        """What is kept from an offset on. Raises `DestinationUnknown`, `BackendUnavailable`."""
+        self._running()
+        return replay.read(self._log, log, start, limit, max_bytes)
 
     async def close(self) -> None:
         """Let go of everything kept."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from adapters.base import Delivery, Stored
@@ -10,6 +11,7 @@ from adapters.memory.log import Destination
 from adapters.memory.partition import BODY, Partition, Record
 from adapters.memory.record import encode
 from adapters.memory.schema import checksum, in_bulk, with_checksum
+from adapters.runs import Runs
 
 _ROW: Final = 512
 """Bytes assumed for what a queued message holds beside its body."""
@@ -30,6 +32,11 @@ class Store(NamedTuple):
     """None: nobody waits, it was answered before and is now due."""
     held_as: int | None = None
     """The sequence of the row that it replaces."""
+
+    @property
+    def promised(self) -> bool:
+        """Whether it was answered before its commit: kept in memory, whatever becomes of that."""
+        return self.future is not None and self.future.done() and not self.future.cancelled()
 
 
 class Settlement(NamedTuple):
@@ -77,6 +84,8 @@ class Batch:
         self.forgotten_offsets: list[tuple[int, int, int]] = []
         """Settled or attempted offsets of messages dropped: consumer, partition, offset."""
         self.forgotten_groups: list[int] = []
+        self.voids: dict[tuple[Destination, int], Runs] = {}
+        """By destination and partition: offsets given to messages that were then refused."""
         self.bytes = 0
         """An estimate of what the stores take."""
 
@@ -101,18 +110,22 @@ class Batch:
         self.dropped = older.dropped + self.dropped
         self.forgotten_offsets = older.forgotten_offsets + self.forgotten_offsets
         self.forgotten_groups = older.forgotten_groups + self.forgotten_groups
+        for key, runs in older.voids.items():
+            for start, end in runs.bounds():
+                self.voids.setdefault(key, Runs()).add_run(start, end)
+
+    def skip(self, refused: list[Store]) -> None:
+        """Note that offsets are nobody's, before any later one of their partitions is written."""
+        for store in refused:
+            if store.offset is not None and not store.promised:
+                self.voids.setdefault((store.destination, store.partition.number), Runs()).add(store.offset)
 
 
 def write_stores(connection: sqlite3.Connection, stores: list[Store]) -> None:
     """Write the messages of a batch, inside a transaction."""
     if not stores:
         return
-    destinations = {store.destination.number: store.destination for store in stores}
-    in_bulk(
-        connection,
-        "INSERT OR IGNORE INTO destination VALUES %",
-        with_checksum((d.number, _name(d.name), len(d.partitions)) for d in destinations.values()),
-    )
+    _write_destinations(connection, {store.destination.number: store.destination for store in stores}.values())
     in_bulk(connection, "INSERT INTO message VALUES %", map(message_row, stores))
     replaced = [(store.held_as,) for store in stores if store.held_as is not None]
     in_bulk(connection, "DELETE FROM message WHERE sequence IN (VALUES %)", replaced)
@@ -128,11 +141,7 @@ def message_row(store: Store) -> tuple[int | bytes | None, ...]:
 
 def write_rest(connection: sqlite3.Connection, batch: Batch) -> None:
     """Write everything of a batch that is no message, inside a transaction."""
-    in_bulk(
-        connection,
-        "INSERT OR IGNORE INTO destination VALUES %",
-        with_checksum((d.number, _name(d.name), len(d.partitions)) for _, d, _, _ in batch.joined),
-    )
+    _write_destinations(connection, (d for _, d, _, _ in batch.joined))
     in_bulk(
         connection,
         "INSERT OR IGNORE INTO consumer VALUES %",
@@ -147,6 +156,21 @@ def write_rest(connection: sqlite3.Connection, batch: Batch) -> None:
     _write_lows(connection, batch)
     _write_drops(connection, batch)
     _write_notes(connection, batch)
+    _write_voids(connection, batch)
+
+
+def _write_destinations(connection: sqlite3.Connection, destinations: Iterable[Destination]) -> None:
+    in_bulk(
+        connection,
+        "INSERT OR IGNORE INTO destination VALUES %",
+        with_checksum((d.number, _name(d.name), len(d.partitions)) for d in destinations),
+    )
+
+
+def _write_voids(connection: sqlite3.Connection, batch: Batch) -> None:
+    _write_destinations(connection, (destination for destination, _ in batch.voids))
+    rows = [(d.number, partition, *run) for (d, partition), runs in batch.voids.items() for run in runs.bounds()]
+    in_bulk(connection, "INSERT OR REPLACE INTO void VALUES %", with_checksum(rows))
 
 
 def _name(name: str) -> bytes:

@@ -174,18 +174,25 @@ class DurableAdapter(MemoryAdapter):
 
     def _stored(self, store: Store, error: BridgeError | None, now: int) -> None:
         future = store.future
-        promised = future is not None and future.done() and not future.cancelled()
-        if error is None or promised:
+        if error is None or store.promised:
             # a message answered before its commit, under durability 0, was promised to memory and no more
             if store.offset is None:
                 self._log.hold(store.destination, store.record, store.due, store.sequence)
             else:
-                store.partition.append(store.record, store.offset, store.sequence, store.stored)
+                partition = store.partition
+                partition.append(store.record, store.offset, store.sequence, store.stored)
+                if error is None:
+                    partition.unsure = None
+                elif partition.unsure is None:
+                    partition.unsure = store.offset
                 store.destination.wake()
-        elif store.held_as is not None:
-            self._log.hold(store.destination, store.record, now + _RETRY, store.held_as)
         else:
-            self._room.refund(store.record)
+            if store.offset is not None:
+                store.partition.voids.add(store.offset)
+            if store.held_as is not None:
+                self._log.hold(store.destination, store.record, now + _RETRY, store.held_as)
+            else:
+                self._room.refund(store.record)
         if future is not None:
             _answer(future, Stored(store.partition.number, store.offset), error)
 

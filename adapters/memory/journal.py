@@ -108,6 +108,8 @@ class Journal:
     def _written(self, batch: Batch, result: Result) -> None:
         self._writing = None
         self._failed = result.rest is not None
+        if result.stores is not None:
+            self.batch.skip(batch.stores)
         if self._failed:
             self.batch.inherit(batch)  # tried again with the next batch that somebody waits for
         if not self._failed or self.batch.awaited:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+from secrets import randbits
 from typing import Final, NamedTuple
 
 from adapters.memory.group import Group
@@ -12,6 +13,15 @@ from bridge.message import Message
 
 _DESTINATION: Final = Message._fields.index("destination")
 _PARTITION: Final = Message._fields.index("partition")
+
+
+EPOCH_BITS: Final = 63
+"""Of the number that tells one life of the log from all others; SQLite keeps 64, with a sign."""
+
+
+def epoch(number: int) -> str:
+    """Write the number of an epoch."""
+    return f"{number:016x}"
 
 
 class Destination:
@@ -50,6 +60,8 @@ class Log:
     """Everything the backend keeps. How much that may be is the concern of `Room`."""
 
     def __init__(self, options: Options) -> None:
+        self.epoch = epoch(randbits(EPOCH_BITS))
+        """Of this life of the log; a journal restores it."""
         self.destinations: dict[str, Destination] = {}
         self.spare: dict[Partition, Destination] = {}
         """Partitions with messages that every group has settled."""

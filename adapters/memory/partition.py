@@ -62,7 +62,7 @@ class Partition:
     """
 
     __slots__ = ("_dead", "_head", "acks", "end", "messages", "number", "offsets", "reserved", "sequences", "spare",
-                 "stored")  # fmt: skip
+                 "stored", "unsure", "voids")  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -80,6 +80,10 @@ class Partition:
         self.messages: list[Record | None] = []
         self.spare = Runs()
         """Offsets kept that every group has settled."""
+        self.voids = Runs()
+        """Offsets given to messages that were then refused: nobody's."""
+        self.unsure: int | None = None
+        """From here on no offset is in the journal: after a crash they may be given again. None: all are."""
         self._head = 0
         self._dead = 0
 
@@ -90,6 +94,11 @@ class Partition:
     def first(self) -> int:
         """The oldest offset kept, `end` when there is none."""
         return self.offsets[self._head] if self._head < len(self.offsets) else self.end
+
+    @property
+    def known(self) -> int:
+        """The offset after the last message that is there after a restart, where anything is."""
+        return self.end if self.unsure is None else self.unsure
 
     def reserve(self) -> int:
         """Give the next offset to a message on its way."""

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from adapters.memory.files import Directory, JournalCorrupt
 from adapters.memory.group import Group
-from adapters.memory.log import Destination, Log
+from adapters.memory.log import Destination, Log, epoch
 from adapters.memory.partition import Partition, unpack
 from adapters.memory.record import decode
 from adapters.memory.room import Room
@@ -42,7 +42,7 @@ def recover(directory: Directory, log: Log, room: Room, now: int) -> tuple[sqlit
                 create(connection)
             connection.execute("BEGIN IMMEDIATE")  # a file that cannot be written is found out now
             connection.execute("ROLLBACK")
-            complete(connection)
+            complete(connection, int(log.epoch, 16))
             directory.confirm(commits)
         except BaseException:
             connection.close()
@@ -116,6 +116,10 @@ class _Reader:
             for destination, number, offset in self._rows("tail"):
                 _never_again(destinations[destination].partitions[number], offset)
             self._load_groups(destinations, log, now)
+            log.epoch = self._epoch() or log.epoch
+            if has_table(self._connection, "void"):
+                for destination, number, start, stop in self._rows("void"):
+                    destinations[destination].partitions[number].voids.add_run(start, stop)
             if has_table(self._connection, "note"):
                 log.notes = {_name(name): _name(value) for name, value in self._rows("note")}
         except (sqlite3.DatabaseError, LookupError, ValueError, TypeError, AttributeError) as error:
@@ -169,6 +173,13 @@ class _Reader:
         if row is None or checksum(*row[:-1]) != row[-1]:
             raise sqlite3.DatabaseError("the number of commits does not match its checksum")
         return int(row[1])
+
+    def _epoch(self) -> str | None:
+        """Return the log's epoch; None for a journal that is older than epochs."""
+        row = self._connection.execute("SELECT name, value, crc FROM meta WHERE name='epoch'").fetchone()
+        if row is not None and checksum(*row[:-1]) != row[-1]:
+            raise sqlite3.DatabaseError("the number of the epoch does not match its checksum")
+        return None if row is None else epoch(row[1])
 
     def _rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """Each row of a table in the order of its key, without its checksum. Raises `JournalCorrupt`."""

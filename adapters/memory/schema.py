@@ -41,6 +41,11 @@ TABLES: Final = (
     ),
     # the bridge's own; a journal that is older than this table gets it when it is opened
     "note (name BLOB PRIMARY KEY, value BLOB, crc INTEGER)",
+    # offsets below later ones that no message ever had; who replays the log is not to miss them. Younger, as `note` is
+    (
+        "void (destination INTEGER, partition INTEGER, start INTEGER, stop INTEGER, crc INTEGER,"
+        " PRIMARY KEY (destination, partition, start)) WITHOUT ROWID"
+    ),
 )
 
 _PRAGMAS: Final = (
@@ -100,10 +105,11 @@ def create(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def complete(connection: sqlite3.Connection) -> None:
-    """Add the tables that came later than the journal."""
+def complete(connection: sqlite3.Connection, epoch: int) -> None:
+    """Add what came later than the journal: tables, and the number of its epoch."""
     for table in TABLES:
         connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
+    connection.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?, ?)", (epoch, checksum("epoch", epoch)))
 
 
 def in_bulk(connection: sqlite3.Connection, statement: str, rows: Iterable[tuple[Value, ...]]) -> None:

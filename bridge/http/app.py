@@ -25,6 +25,7 @@ from bridge.http.guard import Guard
 from bridge.http.limits import Limits
 from bridge.http.messages import Messages
 from bridge.http.push import Push
+from bridge.http.replay import Replay
 from bridge.http.settle import Settle
 from bridge.telemetry import Telemetry
 from bridge.wire.text import printable
@@ -38,7 +39,7 @@ def routes(engine: Engine, callbacks: Callbacks, limits: Limits, max_deliveries:
     """Return every path of the data port with its methods."""
     messages, settle = Messages(engine, limits), Settle(engine, limits)
     describe = Describe(engine, limits, max_deliveries)
-    callback_push = CallbackPush(engine, callbacks)
+    callback_push, replay = CallbackPush(engine, callbacks), Replay(engine)
     return {
         "/v1/messages": {"POST": messages.produce, "GET": messages.pull},
         "/v1/push": {"GET": Push(engine, limits).stream, "POST": callback_push.register},
@@ -46,6 +47,8 @@ def routes(engine: Engine, callbacks: Callbacks, limits: Limits, max_deliveries:
         "/v1/ack": {"POST": settle.ack},
         "/v1/nack": {"POST": settle.nack},
         "/v1/extend": {"POST": settle.extend},
+        "/v1/logs": {"GET": replay.logs},
+        "/v1/log": {"GET": replay.read},
         "/v1/capabilities": {"GET": describe.capabilities},
         "/openapi.json": {"GET": describe.openapi},
         "/docs": {"GET": describe.page},

@@ -52,6 +52,7 @@ def build(limits: Limits) -> Document:
                 "Batch": schemas.batch_schema(limits),
                 "Results": schemas.results_schema(),
                 "Capabilities": schemas.capabilities_schema(),
+                "Logs": schemas.logs_schema(),
                 "Callback": schemas.callback_schema(),
                 "Callbacks": {"type": "array", "items": _ref("schemas", "Callback")},
                 "Problem": schemas.problem_schema(),

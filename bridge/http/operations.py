@@ -23,6 +23,7 @@ from bridge.errors import (
     Internal,
     LeaseEnded,
     NotAcceptable,
+    NotFound,
     OutcomeUnknown,
     PartitionUnknown,
     QuotaExceeded,
@@ -33,6 +34,7 @@ from bridge.errors import (
     VersionUnsupported,
 )
 from bridge.message import FIELDS
+from bridge.wire import block
 
 Errors = tuple[type[BridgeError], ...]
 
@@ -242,6 +244,34 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             errors=(*_SETTLE, *_BODY),
             asks=("version", "receipt", "leasemills", "source", "consumerid"),
             required=("version", "receipt"),
+            query=True,
+        )
+    },
+    "/v1/logs": {
+        "GET": Operation(
+            name="logs",
+            summary="List the logs that can be read again",
+            description="By log, `<epoch>/<destination>/<partition>`, the first offset kept and the next one. The epoch"
+            " is another whenever offsets begin anew. For whoever copies everything, as the mirror does: there is no"
+            " group and nothing is settled. Only the memory backend has it; others are read by their own clients.",
+            answers=(Answer(200, "The logs in which there ever was a message.", ("x-oms-version",), _JSON, "Logs"),),
+            errors=(*_SPOKEN, NotFound, BackendUnavailable),
+            asks=("version",),
+            required=("version",),
+            query=True,
+        )
+    },
+    "/v1/log": {
+        "GET": Operation(
+            name="replay",
+            summary="Read a log again",
+            description="The messages of one log from x-oms-offset on, at most x-oms-maxmessages, as one block: columns"
+            " in JSON, then the bodies. It says where to go on and which offsets held messages that are gone. The same"
+            " offsets hold the same messages for as long as the log has its name.",
+            answers=(Answer(200, "What is there; none at the end.", ("x-oms-version",), block.MEDIA_TYPE),),
+            errors=(*_SPOKEN, NotFound, DestinationUnknown, BackendUnavailable),
+            asks=("version", "log", "offset", "maxmessages"),
+            required=("version", "log"),
             query=True,
         )
     },

@@ -50,6 +50,7 @@ def parameter_schemas(limits: Limits) -> Mapping[str, Schema]:
         "waitmills": whole(0, LONG_MAX) | {"default": 0},
         "credit": whole(1, CREDIT_MAX) | {"default": CREDIT},
         "maxmessages": whole(1, LONG_MAX),
+        "log": {"type": "string", "minLength": 1},
         "callbackurl": {"type": "string", "maxLength": URL_MAX},
         "leasemills": whole(1, limits.max_lease) | {"default": limits.lease},
         "delaymills": whole(0, NACK_DELAY_MAX) | {"default": 0},
@@ -145,6 +146,14 @@ def capabilities_schema() -> Schema:
         "limits": closed({name: {"type": "integer", "minimum": 0} for name in _LIMITS}, required=_LIMITS),
     }
     return closed(members, required=members)
+
+
+def logs_schema() -> Schema:
+    """Describe the reply of /v1/logs."""
+    pair = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 2, "maxItems": 2}
+    meaning = "By log: the first offset kept, and the next one."
+    logs = {"type": "object", "additionalProperties": pair, "description": meaning}
+    return closed({"logs": logs}, required=["logs"])
 
 
 def callback_schema() -> Schema:

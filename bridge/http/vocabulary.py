@@ -51,7 +51,8 @@ PARAMETER_WORDS: Final[Mapping[str, Word]] = {
         20000,
     ),
     "credit": Word("Unacknowledged messages allowed on the stream, or POSTs in flight to a callback.", 64),
-    "maxmessages": Word("End the stream after so many messages.", 100),
+    "maxmessages": Word("End the stream after so many messages; of a log, read no more at once.", 100),
+    "log": Word("The log to read, as /v1/logs names it.", "00c0ffee00c0ffee/orders/3"),
     "callbackurl": Word("Where messages shall be posted; an empty value stops it.", "https://shop.example/orders"),
     "leasemills": Word("How long the message is this consumer's, ms from now.", 30000),
     "delaymills": Word("When the message is ready again, ms from now.", 5000),
@@ -62,7 +63,7 @@ PARAMETER_WORDS: Final[Mapping[str, Word]] = {
     "applied": Word(
         "What became of each field that asks for behaviour: native, emulated or ignored.", "priority=native"
     ),
-    "offset": Word("The backend's own position of the message, where it is known.", 41),
+    "offset": Word("The backend's own position of the message, where it is known; of a log, where to begin.", 41),
     "leaseuntil": Word("When the lease ends, ms since 1970.", 1767225630000),
     "error": Word("Code of the problem.", "lease-ended"),
     "retry-safe": Word("true: nothing was stored, and the same request may succeed later.", "true"),

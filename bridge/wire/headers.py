@@ -32,7 +32,7 @@ OCTETS: Final = b"application/octet-stream"
 PARAMETERS: Final = frozenset(
     (
         *("version", "require", "source", "consumerid", "ack", "waitmills", "leasemills", "delaymills"),
-        *("receipt", "requestid", "credit", "maxmessages", "callbackurl"),
+        *("receipt", "requestid", "credit", "maxmessages", "callbackurl", "log"),
         *("applied", "offset", "leaseuntil", "error", "retry-safe"),
     )
 )
