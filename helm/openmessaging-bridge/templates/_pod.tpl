@@ -1,0 +1,38 @@
+{{/*
+What the pods of gateway and mirror have in common. Takes: root; room, the values of one of them.
+*/}}
+{{- define "openmessaging-bridge.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- range $name := list "nodeSelector" "tolerations" "affinity" "priorityClassName" }}
+{{- with get $.room $name }}
+{{ $name }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Labels and annotations of pods. Takes: root; component; room; annotations, of the chart's own. */}}
+{{- define "openmessaging-bridge.pod-metadata" -}}
+labels:
+  {{- include "openmessaging-bridge.labels" . | nindent 2 }}
+  {{- with .room.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with mergeOverwrite (deepCopy .room.podAnnotations) (.annotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,72 @@
+{{- define "openmessaging-bridge.mirror.out" -}}
+{{ .Values.mirror.out | default "/srv/mirror" }}
+{{- end }}
+
+{{- define "openmessaging-bridge.mirror.claim" -}}
+{{- $own := printf "%s-mirror" (include "openmessaging-bridge.fullname" .) }}
+{{- .Values.mirror.persistence.existingClaim | default $own }}
+{{- end }}
+
+{{/*
+The container, all but its arguments, ports and probes. Takes: root; backend, empty for what needs none.
+*/}}
+{{- define "openmessaging-bridge.mirror.container" -}}
+{{- $mirror := .root.Values.mirror -}}
+name: oms-mirror
+image: {{ include "oms-bridge.image" (dict "image" $mirror.image "version" .root.Chart.AppVersion) | quote }}
+imagePullPolicy: {{ $mirror.image.pullPolicy }}
+env:
+  - {name: HOME, value: /tmp}
+  - {name: SPARK_LOCAL_DIRS, value: /tmp}
+  {{- with include "oms-bridge.backend.env" . }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- with $mirror.env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+securityContext:
+  {{- include "oms-bridge.security" . | nindent 2 }}
+resources:
+  {{- toYaml $mirror.resources | nindent 2 }}
+volumeMounts:
+  - {name: oms-bridge-tmp, mountPath: /tmp}
+  {{- if not $mirror.out }}
+  - {name: oms-bridge-mirror, mountPath: /srv/mirror}
+  {{- end }}
+  {{- with include "oms-bridge.mounts" (dict "backend" .backend "callbacks" dict "tls" dict "mounts" .root.Values.mounts) | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/*
+The pod, all but its containers. Takes: root; backend; room, the values of the mirror.
+*/}}
+{{- define "openmessaging-bridge.mirror.pod" -}}
+{{- include "openmessaging-bridge.pod" . }}
+{{- with .room.serviceAccountName }}
+serviceAccountName: {{ . }}
+{{- end }}
+terminationGracePeriodSeconds: {{ .room.terminationGracePeriodSeconds }}
+volumes:
+  - name: oms-bridge-tmp
+    emptyDir:
+      sizeLimit: {{ .room.scratch }}
+  {{- if not .room.out }}
+  - name: oms-bridge-mirror
+    persistentVolumeClaim:
+      claimName: {{ include "openmessaging-bridge.mirror.claim" .root }}
+  {{- end }}
+  {{- with include "oms-bridge.mounted" (dict "backend" .backend "callbacks" dict "tls" dict "mounts" .root.Values.mounts) | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* The affinity of jobs to the mirror that runs: a volume that one node can mount is mounted there. */}}
+{{- define "openmessaging-bridge.mirror.beside" -}}
+podAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    - topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels:
+          {{- include "openmessaging-bridge.selector" (dict "root" . "component" "mirror") | nindent 10 }}
+{{- end }}

@@ -1,0 +1,171 @@
+"""Dashboard and alerts ask for metrics that there are, in expressions that Prometheus can read."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from promql_parser import parse
+
+from adapters.memory import connect
+from bridge.engine.clock import SystemClock
+from bridge.engine.engine import Engine
+from bridge.engine.policy import Policy
+from bridge.mirror.watch.events import Committed
+from bridge.mirror.watch.metrics import Metrics
+from bridge.mirror.watch.state import State
+from bridge.telemetry import Telemetry
+from tests.helm.charts import CHART, case, one
+
+DOCS = CHART.parents[1] / "docs"
+DASHBOARD: dict[str, Any] = json.loads((CHART / "files" / "dashboard.json").read_text())
+ALERTS: list[dict[str, Any]] = [
+    rule for group in yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+]
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
+VARIABLES = {"$__rate_interval": "5m", "$namespace": ".*", "$pod": ".*"}
+EXPRESSIONS = [*QUERIES, *((rule["alert"], rule["expr"]) for rule in ALERTS)]
+
+
+def series(exposition: bytes) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield the name and the labels of every series."""
+    for family in text_string_to_metric_families(exposition.decode()):
+        for sample in family.samples:
+            yield sample.name, frozenset(sample.labels)
+
+
+def exposed() -> dict[str, set[str]]:
+    """Return all that a bridge and a mirror expose, with the labels; of brokers, what their pages list."""
+    engine = Engine(connect("memory://"), SystemClock(), Policy(store_host="here"))
+    telemetry = Telemetry(engine)
+    observer = telemetry.observer("POST /v1/messages")
+    observer.end(observer.begin(), 200)
+    found: dict[str, set[str]] = {}
+    for name, labels in (*series(telemetry.exposition()), *series(mirror())):
+        found.setdefault(name, set()).update(labels)
+    for page in ("kafka.md", "rabbitmq.md"):
+        gauges = re.findall(r"^\| `(oms_backend_\w+)` \|", (DOCS / page).read_text("utf-8"), re.MULTILINE)
+        assert gauges, page
+        found |= {name: set() for name in gauges}
+    return found
+
+
+def mirror() -> bytes:
+    batch = Committed("q/1", 1, {"data": 1}, 1, 1, (), {"stage": 1, "commit": 1, "publish": 1}, 1)
+    state = State(since=0)._replace(lag={"orders/0": 1}, last=batch)
+    metrics = Metrics(lambda: state)
+    metrics.saw(batch)
+    return metrics.exposition()
+
+
+EXPOSED = exposed()
+
+
+def filled(expression: str) -> str:
+    """Return an expression as Grafana sends it."""
+    for name, value in VARIABLES.items():
+        expression = expression.replace(name, value)
+    return expression
+
+
+def metrics_of(expression: str) -> set[str]:
+    return set(re.findall(r"\b(?:oms|process)_\w+", expression))
+
+
+@pytest.mark.parametrize(("what", "expression"), EXPRESSIONS)
+def test_every_metric_is_there(what: str, expression: str) -> None:
+    assert metrics_of(expression), what
+    assert metrics_of(expression) <= set(EXPOSED), what
+
+
+@pytest.mark.parametrize(("what", "expression"), EXPRESSIONS)
+def test_prometheus_can_read_every_expression(what: str, expression: str) -> None:
+    assert parse(filled(expression)) is not None, what
+
+
+@pytest.mark.parametrize(("what", "expression"), EXPRESSIONS)
+def test_counters_are_asked_for_their_rate_and_gauges_are_not(what: str, expression: str) -> None:
+    rated = set(re.findall(r"(?:rate|increase)\((\w+)", expression))
+    counters = {name for name in metrics_of(expression) if name.endswith(("_total", "_bucket", "_sum", "_count"))}
+    grown = {"oms_mirror_gaps_total", "oms_mirror_restarts_total"}  # a mirror's whole life is worth a look
+    # A gauge, for a memory backend counts it itself; it only grows.
+    assert counters - rated <= grown, what
+    assert rated - counters <= {"oms_backend_dropped_by_retention"}, what
+
+
+@pytest.mark.parametrize(("what", "expression"), EXPRESSIONS)
+def test_every_label_is_there(what: str, expression: str) -> None:
+    added = {"namespace", "pod", "le"}  # by the ServiceMonitor; by the histogram
+    grouped = {
+        label.strip() for part in re.findall(r"\b(?:by|on) ?\(([^)]*)\)", expression) for label in part.split(",")
+    }
+    matched = set(re.findall(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)", expression))
+    known = set().union(*(EXPOSED[name] for name in metrics_of(expression)))
+    assert grouped | matched <= known | added, what
+
+
+def test_the_judge_knows_bad_expressions() -> None:
+    with pytest.raises(ValueError, match="unclosed"):
+        parse("sum by (pod (rate(oms_produced_total[5m]))")
+    assert not metrics_of("oms_made_up_total") <= set(EXPOSED)
+
+
+def test_panels_do_not_lie_on_each_other() -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in DASHBOARD["panels"]:
+        place: Mapping[str, int] = panel["gridPos"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert (x, y) not in taken, (panel["title"], taken.get((x, y)))
+                assert x < 24
+                taken[x, y] = panel["title"]
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_manifests_carry_the_files_as_they_are() -> None:
+    dashboard = one(case("everything"), "ConfigMap", "-dashboard")
+    assert json.loads(dashboard["data"]["openmessaging-bridge.json"]) == DASHBOARD
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    rules = one(case("everything"), "PrometheusRule")
+    assert [rule for group in rules["spec"]["groups"] for rule in group["rules"]] == ALERTS
+
+
+def test_every_alert_says_what_it_is_about() -> None:
+    names = [rule["alert"] for rule in ALERTS]
+    assert len(set(names)) == len(names)
+    for rule in ALERTS:
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        assert set(rule["annotations"]) == {"summary", "description"}
+
+
+@pytest.mark.parametrize("page", ["operations.md", "mirror-status.md"])
+def test_what_the_page_calls_worth_an_alert_has_one(page: str) -> None:
+    section = (DOCS / page).read_text("utf-8").partition("Worth an alert")[2].partition("\n## ")[0]
+    worth = {name for line in section.splitlines() if line.startswith("| `") for name in metrics_of(line)}
+    assert len(worth) > 5
+    assert worth <= {name for rule in ALERTS for name in metrics_of(rule["expr"])}
+
+
+@pytest.mark.parametrize(("name", "components"), [("everything", {"gateway", "mirror"}), ("mirror-run", {"mirror"})])
+def test_every_monitor_finds_its_service(name: str, components: set[str]) -> None:
+    monitors = [m for m in case(name) if m["kind"] == "ServiceMonitor"]
+    assert {m["metadata"]["labels"]["app.kubernetes.io/component"] for m in monitors} == components
+    services = [m for m in case(name) if m["kind"] == "Service"]
+    for monitor in monitors:
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        (service,) = (s for s in services if wanted.items() <= s["metadata"]["labels"].items())
+        (endpoint,) = monitor["spec"]["endpoints"]
+        assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+        assert monitor["spec"]["namespaceSelector"]["matchNames"] == [service["metadata"]["namespace"]]
+
+
+@pytest.mark.parametrize("path", [CHART / "files" / "dashboard.json"], ids=["dashboard"])
+def test_the_dashboard_names_no_data_source(path: Path) -> None:
+    sources = set(re.findall(r'"uid": "([^"]*)"', path.read_text()))
+    assert sources == {"${datasource}", "openmessaging-bridge"}

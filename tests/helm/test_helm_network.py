@@ -1,0 +1,73 @@
+"""What may be reached: the brokers and the DNS, and nothing that was not named."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.helm.charts import CASES, Manifest, case, one
+
+DNS = [
+    {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    }
+]
+
+
+def values(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(CASES[name].read_text()).get("networkPolicy", {})
+    return found
+
+
+def policies(name: str) -> list[Manifest]:
+    return [m for m in case(name) if m["kind"] == "NetworkPolicy"]
+
+
+def reached(policy: Manifest) -> list[tuple[Any, list[int]]]:
+    """Return whom a policy lets reach, and at which ports; DNS must be the first."""
+    first, *others = policy["spec"]["egress"]
+    assert first == {"to": DNS, "ports": [{"protocol": p, "port": 53} for p in ("UDP", "TCP")]}
+    assert all(port["protocol"] == "TCP" for rule in others for port in rule["ports"])
+    return [(rule["to"], [port["port"] for port in rule["ports"]]) for rule in others]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if values(name).get("enabled", True)])
+def test_brokers_and_dns_are_all_that_is_reached(name: str) -> None:
+    assert policies(name)
+    for policy in policies(name):
+        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        component = policy["metadata"]["labels"]["app.kubernetes.io/component"]
+        more = values(name).get("others" if component == "gateway" else "storage", [])
+        expected = [(rule["to"], rule["ports"]) for rule in (*values(name).get("brokers", ()), *more)]
+        assert reached(policy) == expected
+        assert all(to for to, _ in reached(policy)), "an empty list would be everybody"
+
+
+def test_no_policy_where_none_is_wanted() -> None:
+    assert policies("mirror-claim") == []
+
+
+def test_the_data_port_is_for_clients_and_for_helm_test() -> None:
+    policy = one(case("everything"), "NetworkPolicy", "shop-openmessaging-bridge")
+    data, management = policy["spec"]["ingress"]
+    tester = one(case("everything"), "Pod")["metadata"]["labels"]
+    test, client = data["from"]
+    assert test["podSelector"]["matchLabels"].items() <= tester.items()
+    assert client == {"podSelector": {"matchLabels": {"uses": "bridge"}}}
+    assert data["ports"] == [{"protocol": "TCP", "port": "oms-data"}]
+    assert management["from"] == [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]
+    assert management["ports"] == [{"protocol": "TCP", "port": "oms-management"}]
+
+
+def test_nobody_reaches_the_management_port_unless_named() -> None:
+    (policy,) = policies("kafka")
+    (rule,) = policy["spec"]["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": "oms-data"}]
+
+
+def test_nobody_reaches_a_mirror_but_scrapers() -> None:
+    mirror = one(case("mirror-run"), "NetworkPolicy", "-mirror")
+    (rule,) = mirror["spec"]["ingress"]
+    assert rule["from"] == values("mirror-run")["scrapers"]
+    assert "ingress" not in one(case("mirror-run"), "NetworkPolicy", "-mirror-job")["spec"]

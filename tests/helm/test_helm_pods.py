@@ -1,0 +1,210 @@
+"""How pods start, are probed, and end."""
+
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from bridge.cli.program import main
+from bridge.mirror import job
+from bridge.settings import Settings
+from tests.helm.charts import CASES, Manifest, case, containers, one, pods, render, rendered
+
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+BESIDE = 5
+"""Seconds that docs/configuration.md asks for beside the drain."""
+
+
+WITH_GATEWAY = [name for name in CASES if name != "mirror-run"]
+
+
+def gateway(name: str) -> Manifest:
+    """Return the pod of a set of values' gateway."""
+    (pod,) = (pod for maker, pod in pods(case(name)) if "Deployment" in maker and not maker.endswith("-mirror"))
+    return pod
+
+
+def drain_of(name: str) -> float:
+    """Return the drain that a set of values asks for, in seconds."""
+    settings = yaml.safe_load(CASES[name].read_text()).get("settings", {})
+    return float(settings.get("drain", Settings().drain)) / 1000
+
+
+@pytest.mark.parametrize("name", WITH_GATEWAY)
+def test_the_grace_period_is_longer_than_the_end_of_a_gateway(name: str) -> None:
+    pod = gateway(name)
+    (bridge,) = pod["containers"]
+    before = bridge["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert before > 0
+    assert pod["terminationGracePeriodSeconds"] >= before + ceil(drain_of(name)) + BESIDE
+
+
+@pytest.mark.parametrize("drain", [0, 1, 20_000, 60_001, 3_600_000])
+def test_the_grace_period_follows_the_drain(drain: int, example: Path, tmp_path: Path) -> None:
+    for _, pod in pods(rendered({"bridge": {"settings": {"drain": drain}}}, tmp_path, chart=example)):
+        assert pod["terminationGracePeriodSeconds"] == 30 + ceil(drain / 1000) + 10
+    values: dict[str, Any] = yaml.safe_load(CASES["kafka"].read_text()) | {"settings": {"drain": drain}}
+    pod = one(rendered(values, tmp_path), "Deployment")["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 5 + ceil(drain / 1000) + 10
+
+
+@pytest.mark.parametrize("name", ["mirror-run", "mirror-once", "everything"])
+def test_a_mirror_has_time_for_the_batch_under_way(name: str) -> None:
+    mirrors = [pod for _, pod in pods(case(name)) if pod["containers"][0]["name"] == "oms-mirror"]
+    assert mirrors
+    assert all(pod["terminationGracePeriodSeconds"] > job._PARTING for pod in mirrors)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_probe_asks_the_management_port_of_its_container(name: str) -> None:
+    for maker, pod in pods(case(name)):
+        for container in containers(pod):
+            probes = {kind: container[kind]["httpGet"] for kind in PROBES if kind in container}
+            assert bool(probes) is maker.startswith("Deployment"), maker
+            ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
+            for kind, probe in probes.items():
+                assert probe["path"] == ("/readyz" if kind == "readinessProbe" else "/livez")
+                assert probe["port"] == "oms-management"
+                assert probe["port"] in ports
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_port_that_is_named_exists(name: str) -> None:
+    known = {
+        port["name"]
+        for maker, pod in pods(case(name))
+        for container in containers(pod)
+        for port in container.get("ports", ())
+    }
+    asked = {port["targetPort"] for m in case(name) if m["kind"] == "Service" for port in m["spec"]["ports"]}
+    for manifest in case(name):
+        if manifest["kind"] == "NetworkPolicy":
+            rules = manifest["spec"].get("ingress", ())
+            asked |= {port["port"] for rule in rules for port in rule["ports"]}
+    assert asked <= known
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_mount_has_its_volume_and_every_volume_its_mount(name: str) -> None:
+    for maker, pod in pods(case(name)):
+        mounts = [mount for c in containers(pod) for mount in c.get("volumeMounts", ())]
+        assert {mount["name"] for mount in mounts} == {volume["name"] for volume in pod["volumes"]}, maker
+        for container in containers(pod):
+            paths = [mount["mountPath"] for mount in container["volumeMounts"]]
+            assert len(set(paths)) == len(paths)
+
+
+def test_every_mount_of_the_sidecar_has_its_volume(example: Path) -> None:
+    manifests = render(example)
+    config = one(manifests, "ConfigMap")["metadata"]["name"]
+    for maker, pod in pods(manifests):
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        assert {mount["name"] for mount in pod["initContainers"][0]["volumeMounts"]} == set(volumes), maker
+        assert volumes["oms-bridge-config"]["configMap"]["name"] == config
+
+
+def test_the_sidecar_starts_first_and_stops_last(example: Path) -> None:
+    for _, pod in pods(render(example)):
+        (sidecar,) = pod["initContainers"]
+        assert sidecar["restartPolicy"] == "Always"
+        assert sidecar["startupProbe"]["httpGet"]["path"] == "/livez"  # a broker that is away must not keep it down
+        ports = {port["name"]: port["containerPort"] for port in sidecar["ports"]}
+        assert ports == {"oms-management": 9090}
+
+
+def test_readiness_of_the_sidecar_can_be_left_to_the_application(example: Path, tmp_path: Path) -> None:
+    for asked in (True, False):
+        values = {"bridge": {"readiness": asked}}
+        for _, pod in pods(rendered(values, tmp_path, chart=example)):
+            assert ("readinessProbe" in pod["initContainers"][0]) is asked
+
+
+def test_two_mirrors_never_write_at_once() -> None:
+    mirror = one(case("mirror-run"), "Deployment")["spec"]
+    assert (mirror["replicas"], mirror["strategy"]["type"]) == (1, "Recreate")
+    for name in ("mirror-run", "mirror-once", "everything"):
+        jobs = [m["spec"] for m in case(name) if m["kind"] == "CronJob"]
+        assert jobs
+        assert all(job["concurrencyPolicy"] == "Forbid" for job in jobs)
+
+
+def test_a_mirror_does_what_it_is_told() -> None:
+    def arguments(manifest: Manifest) -> list[str]:
+        ((_, pod),) = pods([manifest])
+        return list(pod["containers"][0]["args"])
+
+    run, once = case("mirror-run"), case("mirror-once")
+    assert arguments(one(run, "Deployment")) == [
+        *("mirror", "run", "--out=/srv/mirror", "--metrics=0.0.0.0:9091", "--status=/tmp/status.json"),
+        "--on-data-loss=record",
+    ]
+    assert arguments(one(run, "CronJob", "compact")) == ["mirror", "compact", "--out=/srv/mirror"]
+    assert arguments(one(run, "CronJob", "prune")) == ["mirror", "prune", "--out=/srv/mirror", "--keep=30d"]
+    assert arguments(one(once, "CronJob", "once")) == ["mirror", "once", "--out=s3a://shop-mirror/bridge"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_command_line_knows_every_argument(name: str) -> None:
+    found = [c["args"] for maker, pod in pods(case(name)) if not maker.startswith("Pod") for c in containers(pod)]
+    assert found  # what `helm test` is told, test_helm_runs.py runs
+    for arguments in found:
+        command: click.Command = main
+        while isinstance(command, click.Group):
+            verb, *arguments = arguments  # noqa: PLW2901 - word by word
+            command = command.commands[verb]
+        command.make_context(verb, arguments)  # raises for what it does not know
+
+
+def test_only_what_reads_the_broker_gets_its_secret() -> None:
+    for name in ("mirror-run", "mirror-once"):
+        for maker, pod in pods(case(name)):
+            reads = not maker.endswith(("compact", "prune", "-test"))
+            assert ("shop-kafka" in str(pod["volumes"])) is reads, maker
+            variables = {v["name"] for c in containers(pod) for v in c.get("env", ())}
+            assert ("OMS_BACKEND_FILE" in variables) is reads, maker
+
+
+def test_a_volume_of_one_node_is_mounted_on_one_node(tmp_path: Path) -> None:
+    def affinity(manifests: list[Manifest]) -> Any:  # noqa: ANN401 - as Kubernetes has it
+        ((_, pod),) = pods([one(manifests, "CronJob", "compact")])
+        return pod.get("affinity")
+
+    values: dict[str, Any] = yaml.safe_load(CASES["mirror-run"].read_text())
+    (term,) = affinity(rendered(values, tmp_path))["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    running = one(case("mirror-run"), "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert term["labelSelector"]["matchLabels"].items() <= running.items()
+    values["mirror"]["persistence"] = {"accessMode": "ReadWriteMany"}
+    assert affinity(rendered(values, tmp_path)) is None
+    values["mirror"]["persistence"] = {"accessMode": "ReadWriteOnce"}
+    values["mirror"]["mode"] = "once"
+    assert affinity(rendered(values, tmp_path)) is None
+
+
+def test_autoscaling_and_replicas_exclude_each_other() -> None:
+    scaled = one(case("rabbitmq"), "Deployment")
+    scaler = one(case("rabbitmq"), "HorizontalPodAutoscaler")["spec"]
+    assert "replicas" not in scaled["spec"]
+    assert scaler["scaleTargetRef"] == {
+        "apiVersion": scaled["apiVersion"],
+        "kind": scaled["kind"],
+        "name": scaled["metadata"]["name"],
+    }
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (3, 6)
+    assert one(case("kafka"), "Deployment")["spec"]["replicas"] == 2
+
+
+@pytest.mark.parametrize(("name", "protocol"), [("kafka", "kubernetes.io/h2c"), ("tls", "https")])
+def test_the_service_says_what_it_speaks(name: str, protocol: str) -> None:
+    (port,) = one(case(name), "Service")["spec"]["ports"]
+    assert (port["appProtocol"], port["port"]) == (protocol, 8080)
+
+
+def test_bridges_are_spread_over_zones_and_nodes() -> None:
+    pod = one(case("kafka"), "Deployment")["spec"]["template"]
+    spread = pod["spec"]["topologySpreadConstraints"]
+    assert [each["topologyKey"] for each in spread] == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    assert all(each["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items() for each in spread)
