@@ -59,7 +59,7 @@ class Place(NamedTuple):
 
 def measure(plan: Plan) -> Iterator[Measurement]:
     """Yield the rows of each client."""
-    with _broker() as servers:
+    with broker() as servers:
         for client in CLIENTS:
             place = Place(client, servers)
             with bridge(SERVER, place.backend, LEAVES) as figure:
@@ -73,7 +73,8 @@ def measure(plan: Plan) -> Iterator[Measurement]:
 
 
 @contextmanager
-def _broker() -> Iterator[str]:
+def broker() -> Iterator[str]:
+    """A broker of this run's own; its address."""
     with (
         tempfile.TemporaryDirectory() as directory,
         Kafka(kafka_runtime(lasting=True), Path(directory) / "kafka") as kafka,

@@ -34,7 +34,7 @@ LONGER: Final = 3
 
 def measure(plan: Plan) -> Iterator[Measurement]:
     """Yield the rows of RabbitMQ."""
-    with _broker() as url, bridge(SERVER, f"{url}?instance=bench") as figure:
+    with broker() as url, bridge(SERVER, f"{url}?instance=bench") as figure:
         for size, target in SIZES.items():
             yield from _produced(plan, url, figure, size, target)
         yield from _pushed(plan, url, figure)
@@ -42,7 +42,8 @@ def measure(plan: Plan) -> Iterator[Measurement]:
 
 
 @contextmanager
-def _broker() -> Iterator[str]:
+def broker() -> Iterator[str]:
+    """A broker of this run's own; its address."""
     with tempfile.TemporaryDirectory() as directory, own_rabbitmq(Path(directory) / "rabbitmq") as rabbit:
         yield rabbit.url
 

@@ -17,6 +17,7 @@ from benchmarks import (  # noqa: E402
     kafka,
     latency,
     memory,
+    mirror,
     produce,
     pull,
     push,
@@ -39,6 +40,7 @@ SCENARIOS = {
     "callbacks": callbacks.measure,
     "kafka": kafka.measure,
     "rabbitmq": rabbitmq.measure,
+    "mirror": mirror.measure,
     "backlog": backlog.measure,
     "waiting": waiting.measure,
 }

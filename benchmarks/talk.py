@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import islice, repeat
+from os import urandom
 from typing import Final
 from urllib.parse import urlencode
 
@@ -35,23 +36,28 @@ def small(destination: str) -> Shot:
     return Shot([_PATH], [*_SHAPE, ("x-oms-h-destination", destination)], SMALL)
 
 
-def batch(destination: str, size: int, body: bytes = BODY, first: int = 0) -> Shot:
-    """The same messages as parts of a batch, each with a key of its own."""
+def batch(destination: str, size: int, body: bytes | None = BODY, first: int = 0) -> Shot:
+    """The same messages as parts of a batch, each with a key of its own; without a body each has one of its own.
+
+    That is 1 KiB of hexadecimal digits: files of it compress to half, as files of one body would to nothing.
+    """
     part = (
         b"--boundary\r\nx-oms-h-destination: %b\r\nx-oms-h-messagekey: customer-%d\r\n"
         b"x-oms-p-region: eu\r\ncontent-type: application/json\r\n\r\n%b\r\n"
     )
-    parts = b"".join(part % (destination.encode(), first + number, body) for number in range(size))
+    parts = b"".join(
+        part % (destination.encode(), first + number, body or urandom(512).hex().encode()) for number in range(size)
+    )
     return Shot(
         [_PATH], [_VERSION, ("content-type", "multipart/mixed; boundary=boundary")], parts + b"--boundary--\r\n"
     )
 
 
-def preload(url: str, destination: str, number: int, body: bytes = BODY) -> None:
-    """Store at least so many messages, quickly. Every key differs: one that repeats would wait for its turn."""
+def preload(url: str, destination: str, number: int, body: bytes | None = BODY) -> None:
+    """Store so many messages, quickly. Every key differs: one that repeats would wait for its turn."""
     connection = Connection(url)
     for first in range(0, number, BATCH):
-        shot = batch(destination, BATCH, body, first)
+        shot = batch(destination, min(BATCH, number - first), body, first)
         headers = [*shot.headers, ("content-length", str(len(shot.body)))]
         connection.ask(pack(url, "POST", _PATH, headers), shot.body)
         connection.flush()

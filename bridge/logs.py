@@ -12,7 +12,7 @@ _NUMBER_MAX: Final = 2**63
 _LEAST: Final = {
     "hpack": logging.INFO,  # at debug each header field it reads, the client's credentials among them
     "pika": logging.CRITICAL,  # what it warns of, the adapter says in one line
-    "py4j": logging.WARNING,  # at info every call between Spark and Python
+    "py4j": logging.CRITICAL,  # at info every call between Spark and Python, at error traces of what the job explains
     "kafka": logging.WARNING,  # at info every partition that it looks at
     "kafka.coordinator": logging.ERROR,  # warns of coordinators that are well
     "kafka.net.sasl": logging.ERROR,  # warns at each login without TLS; the bridge does so once

@@ -22,5 +22,5 @@ class Options(NamedTuple):
     """At most so many rows a batch (> 0)."""
     every: float = 10.0
     """Seconds from one batch to the next while there is something to do."""
-    create: bool = True
-    """Whether a mirror may begin in an empty folder; see `sink.check`."""
+    resume: bool = False
+    """Whether to begin a new checkpoint where the manifests end: the way out where the old checkpoint is lost."""

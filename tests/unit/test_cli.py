@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import bridge.client
 import bridge.process
 from adapters.base import Features, Support
-from bridge.cli import main
+from bridge.cli.program import main
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
 from bridge.message import Message
 from bridge.settings import Settings, SettingsError
@@ -416,7 +416,7 @@ def test_conformance_hands_everything_behind_the_url_to_pytest(monkeypatch: pyte
 
 def test_pytest_finds_the_suite_from_any_folder_and_knows_its_option(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --an-option-of-another-project\n")
-    program = [sys.executable, "-c", "from bridge.cli import main; main()"]
+    program = [sys.executable, "-c", "from bridge.cli.program import main; main()"]
     command = [*program, "conformance", "http://127.0.0.1:1", "--collect-only", "-q"]
     environ = os.environ | {"PYTHONPATH": str(DOCUMENT.parents[1])}
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)

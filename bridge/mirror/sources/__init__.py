@@ -1,1 +1,41 @@
 """Where rows come from: one source for each backend."""
+# ruff: noqa: PLC0415 - each source brings the client library of its backend, an extra
+
+from pathlib import Path
+
+from bridge.errors import CannotStart
+from bridge.mirror.options import Options
+from bridge.mirror.sources.base import Source
+
+
+def jars_for(options: Options) -> list[Path]:
+    """Return what Spark needs beside itself to read the backend. Raises `CannotStart` where it cannot be had."""
+    if options.backend.startswith("kafka:"):
+        from bridge.mirror.jars import kafka_jars
+
+        return kafka_jars()
+    return []
+
+
+def open_source(options: Options) -> Source:
+    """Build the source for the backend that the options name; nothing is connected yet. Raises `CannotStart`."""
+    scheme = options.backend.partition(":")[0]
+    try:
+        match scheme:
+            case "memory":
+                from bridge.mirror.sources.memory.source import MemorySource
+
+                return MemorySource(options)
+            case "kafka":
+                from bridge.mirror.sources.kafka.source import KafkaSource
+
+                return KafkaSource(options)
+            case "amqp" | "amqps":
+                from bridge.mirror.sources.rabbitmq.source import RabbitMQSource
+
+                return RabbitMQSource(options)
+    except ValueError as error:
+        raise CannotStart(f"backend: {error}") from None
+    except ImportError as error:
+        raise CannotStart(f"backend: {scheme}:// needs a library that is not installed: {error.name}.") from None
+    raise CannotStart(f"backend: there is no mirror of {scheme}://; memory, kafka, amqp and amqps can be mirrored.")

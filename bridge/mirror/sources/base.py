@@ -1,14 +1,15 @@
-"""The contract between the job and a source: four methods.
+"""The contract between the job and a source: six methods.
 
 Promises common to all of them:
 
 - A range of offsets once planned gives the same rows again after any restart.
 - Nothing that a producer writes stops the job: what cannot be read is a row in quarantine (`Rows`).
 - An outage is waited out: while the backend cannot be reached there is nothing new.
+- `bounds` may be called from another thread while the query runs.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -39,4 +40,21 @@ class Source(Protocol):
 
     def bounds(self) -> Ranges:
         """Return the first offset kept and the next one of every log, now. Raises `BackendUnavailable`."""
+        ...
+
+    def outage(self, error: BaseException) -> bool:
+        """Whether that which ended a query passes by itself: the same query is then to be started again."""
+        ...
+
+    def explain(self, error: BaseException) -> str | None:
+        """Return what an operator is told about that which ended a query; None: it is not known, or an outage."""
+        ...
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """Optional power of a source: it knows of destinations that cannot be mirrored."""
+
+    def unmirrored(self) -> Mapping[str, str]:
+        """Return why not, by destination. It may take seconds. Raises `BackendUnavailable`."""
         ...

@@ -1,0 +1,109 @@
+"""The mirror: each backend into Parquet, beside the same source into Spark's noop sink."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from adapters.rabbitmq import names
+from benchmarks import kafka, rabbitmq, talk
+from benchmarks.launch import ROOMY, Process, bridge
+from benchmarks.measurement import Measurement, Round, Sample, Target
+from benchmarks.plan import QUICK, Plan
+from benchmarks.tree import peak
+
+SERVER: Final = "granian"
+FLOW: Final = Path(__file__).with_name("mirror_flow.py")
+STREAM: Final = Path(__file__).with_name("native_stream.py")
+DESTINATION: Final = "mirrored"
+MESSAGES: Final = {"memory": 200_000, "Kafka": 200_000, "RabbitMQ": 60_000}
+"""Of 1 KiB; a quick run has a tenth."""
+MANY: Final = 1000
+"""Destinations."""
+INTO_PARQUET: Final = Target("ratio", "≥", 0.6)
+FROM_STREAM: Final = Target("ratio", "≥", 0.7)
+MEMORY: Final = Target("figure", "≤", 1500)
+SLOWER: Final = Target("ratio", "≤", 2)
+UNIT: Final = "messages/s"
+
+Flows = list[list[Mapping[str, float]]]
+
+
+def measure(plan: Plan) -> Iterator[Measurement]:
+    """Yield the rows of the mirror."""
+    yield from _memory(plan)
+    with kafka.broker() as servers:
+        backend = f"kafka://{servers}"
+        with bridge(SERVER, backend) as figure:
+            _fill(figure, _messages(plan, "Kafka"))
+        yield _into_parquet("Kafka", _flows(plan, backend))
+        yield _footprint(backend)
+    with rabbitmq.broker() as url:
+        with bridge(SERVER, url) as figure:
+            _fill(figure, _messages(plan, "RabbitMQ"))
+        yield from _stream(plan, url)
+
+
+def _memory(plan: Plan) -> Iterator[Measurement]:
+    number = _messages(plan, "memory")
+    with bridge(SERVER, ROOMY) as figure:
+        _fill(figure, number)
+        one = _flows(plan, "memory://", figure.url)
+    yield _into_parquet("memory", one)
+    with bridge(SERVER, ROOMY) as figure:
+        for destination in range(MANY):
+            talk.preload(figure.url, f"{DESTINATION}-{destination}", number // MANY, None)
+        many = _flows(plan, "memory://", figure.url)
+    rounds = [
+        Round(Sample(few["slowest"]), Sample(more["slowest"])) for (_, few), (_, more) in zip(one, many, strict=True)
+    ]
+    yield Measurement(
+        f"mirror, the slowest batch, {MANY:,} destinations", "s", "1 destination", rounds, SLOWER, "Spark"
+    )
+
+
+def _stream(plan: Plan, url: str) -> Iterator[Measurement]:
+    number = _messages(plan, "RabbitMQ")
+    flows = _flows(plan, url)
+    yield _into_parquet("RabbitMQ", flows, None)
+    command = [sys.executable, "-P", str(STREAM), url, names.log(DESTINATION), str(number)]
+    bare = [float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in flows]
+    rounds = [Round(Sample(rate), _rate(figure)) for rate, (_, figure) in zip(bare, flows, strict=True)]
+    yield Measurement("mirror, RabbitMQ into Parquet", UNIT, "bare stream reader", rounds, FROM_STREAM, "Spark")
+
+
+def _into_parquet(name: str, flows: Flows, target: Target | None = INTO_PARQUET) -> Measurement:
+    rounds = [Round(_rate(ceiling), _rate(figure)) for ceiling, figure in flows]
+    return Measurement(f"mirror, {name} into Parquet", UNIT, "Spark's noop sink", rounds, target, "Spark")
+
+
+def _footprint(backend: str) -> Measurement:
+    with tempfile.TemporaryDirectory() as out:
+        most = peak(["-m", "bridge.mirror", "once", "--backend", backend, "--out", out, "--quiet"])
+    return Measurement(
+        "mirror, Kafka, peak memory of the whole job", "MiB", "the target", [Round(Sample(MEMORY.bound), Sample(most))],
+        MEMORY, "Spark",
+    )  # fmt: skip
+
+
+def _flows(plan: Plan, backend: str, url: str = "") -> Flows:
+    """Let one Spark read everything into nothing and into a mirror, in turn; warmed up before."""
+    command = [sys.executable, "-P", str(FLOW), backend, url, str(plan.rounds)]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def _fill(figure: Process, number: int) -> None:
+    with figure.expecting(produced=number):
+        talk.preload(figure.url, DESTINATION, number, None)
+
+
+def _messages(plan: Plan, backend: str) -> int:
+    return MESSAGES[backend] // (10 if plan is QUICK else 1)
+
+
+def _rate(flow: Mapping[str, float]) -> Sample:
+    return Sample(flow["rows"] / flow["seconds"])

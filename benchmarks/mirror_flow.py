@@ -1,0 +1,68 @@
+"""One Spark that reads a source into nothing and into a mirror, in turn: `mirror_flow.py BACKEND BRIDGE ROUNDS`.
+
+A process of its own. It prints a line of JSON for each pair of queries, each over everything that the backend keeps:
+rows and seconds of both. The first pair warms the JVM up and is not printed.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from bridge.mirror.options import Options
+from bridge.mirror.session import session
+from bridge.mirror.sink.catalogue import load
+from bridge.mirror.sink.files import Files
+from bridge.mirror.sink.sink import Sink
+from bridge.mirror.sources import jars_for, open_source
+
+
+class Flow(NamedTuple):
+    """What a query did."""
+
+    rows: int
+    seconds: float
+    """Of its triggers, planning included."""
+    slowest: float
+    """Of them."""
+
+
+def main() -> None:
+    """Run the rounds."""
+    backend, bridge, rounds = sys.argv[1:]
+    options = Options(backend, "", bridge)
+    with session("benchmark", jars_for(options)) as spark:
+        for turn in range(int(rounds) + 1):
+            with tempfile.TemporaryDirectory() as directory:
+                ceiling = _nothing(spark, options, Path(directory) / "nothing")
+                figure = _mirror(spark, options, Path(directory) / "mirror")
+            if ceiling.rows != figure.rows:
+                raise RuntimeError(f"{ceiling.rows} rows went into nothing, {figure.rows} into the mirror.")
+            if turn:
+                print(json.dumps([ceiling._asdict(), figure._asdict()]), flush=True)
+
+
+def _nothing(spark: SparkSession, options: Options, checkpoint: Path) -> Flow:
+    return _run(open_source(options).rows(spark, {}).writeStream.format("noop"), checkpoint)
+
+
+def _mirror(spark: SparkSession, options: Options, out: Path) -> Flow:
+    source, files, checkpoint = open_source(options), Files(spark, str(out)), out / "checkpoint"
+    sink = Sink(files, Files(spark, str(checkpoint)), load(files), source, lambda _: None)
+    return _run(source.rows(spark, {}).writeStream.foreachBatch(sink), checkpoint)
+
+
+def _run(writer: DataStreamWriter, checkpoint: Path) -> Flow:
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    done = [each for each in query.recentProgress if each["numInputRows"]]
+    seconds = [each["durationMs"]["triggerExecution"] / 1000 for each in done]
+    return Flow(sum(each["numInputRows"] for each in done), sum(seconds), max(seconds))
+
+
+if __name__ == "__main__":
+    main()

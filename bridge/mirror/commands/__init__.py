@@ -1,0 +1,28 @@
+"""`oms-bridge mirror …`: one file for each command."""
+# ruff: noqa: D301 - the \b in a docstring keeps click from wrapping an example
+
+import click
+
+from bridge.mirror.commands.compact import compact
+from bridge.mirror.commands.prune import prune
+from bridge.mirror.commands.query import query
+from bridge.mirror.commands.report import report
+from bridge.mirror.commands.restore import restore
+from bridge.mirror.commands.run import once, run
+from bridge.mirror.commands.verify import verify
+
+__all__ = ["mirror"]
+
+
+@click.group()
+def mirror() -> None:
+    """Mirror what goes through a bridge into Parquet, and work with it. Needs the extra `mirror`, and Java 17.
+
+    \b
+    oms-bridge mirror run --backend kafka://localhost:9092 --out /srv/mirror
+    oms-bridge mirror query --out /srv/mirror 'select destination, count(*) from messages group by 1'
+    """
+
+
+for _command in (run, once, compact, prune, verify, restore, query, report):
+    mirror.add_command(_command)

@@ -1,0 +1,1 @@
+"""Where rows go: staged, committed by a manifest, renamed into place."""

@@ -1,0 +1,1 @@
+"""Kafka: Spark's own connector, and the bridge's own mapping behind it."""

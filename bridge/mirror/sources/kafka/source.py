@@ -1,0 +1,126 @@
+"""Kafka as a source: Spark's own connector, and the bridge's own mapping behind it."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from adapters.kafka import url
+from adapters.kafka.names import Own
+from bridge.errors import CannotStart
+from bridge.mirror.manifest import Gap, Ranges
+from bridge.mirror.options import Options
+from bridge.mirror.rows import BATCH_BYTES, BATCH_ROWS
+from bridge.mirror.schema import SOURCE_DDL
+from bridge.mirror.sources.kafka import offsets, trouble
+from bridge.mirror.sources.kafka.asking import Asking
+from bridge.mirror.sources.kafka.reread import reread
+from bridge.mirror.sources.kafka.rows import COLUMNS, convert, log_of
+from bridge.mirror.sources.kafka.security import java_settings
+
+_ARROW: Final = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
+}
+"""What is handed to Python at once: 10,000 records without a bound of their own are 10 GB of the largest ones."""
+_QUESTION: Final = "10000"
+"""Milliseconds for one question to the brokers; the connector asks three times, then it is an outage."""
+_FETCH: Final = "30000"
+"""Milliseconds in which a record must come; a task is tried four times. Nothing stops a task sooner while it waits."""
+
+
+class KafkaSource:
+    """All topics of a cluster but for Kafka's own and the bridge's own."""
+
+    def __init__(self, options: Options) -> None:
+        """Raises `CannotStart` for a URL, a login or files with which Kafka cannot be read."""
+        try:
+            kafka = url.parse(options.backend)
+        except ValueError as error:
+            raise CannotStart(str(error)) from None
+        self._options = options
+        self._kafka = kafka
+        self._pattern = pattern(Own(kafka.prefix))
+        self._client = {"bootstrap.servers": ",".join(kafka.servers), **java_settings(kafka.security)}
+        self._asking = Asking(kafka, self._pattern)
+        self._lives: dict[str, str] = {}
+        """The id of each topic when it was last looked at."""
+
+    def rows(self, spark: SparkSession, start: Mapping[str, int]) -> DataFrame:
+        """Return the stream; see `sources.base`. Raises `BackendUnavailable` where `start` names a log."""
+        for key, value in _ARROW.items():
+            spark.conf.set(key, value)
+        reader = spark.readStream.format("kafka").options(**self._settings(spark, start))
+        return reader.load().select(*COLUMNS).mapInArrow(convert, SOURCE_DDL)
+
+    def moved(self, before: str | None, after: str) -> Ranges:
+        """Return what lies between two offsets of the connector.
+
+        Before the first batch is the text of `<checkpoint>/sources/0/0`, where Spark writes down what it begins with.
+        Without it every partition is said to begin at 0. A range that regresses, of a topic made anew, is left out.
+        """
+        return offsets.moved(_read(before), _read(after))
+
+    def gaps(self, before: str | None, after: str) -> Iterable[Gap]:
+        """Return what is gone of what lies between; see `moved`. Raises `BackendUnavailable`.
+
+        A topic that was deleted and made anew is seen where its offsets regress, and while this source lives by its id.
+        """
+        start, end = _read(before), _read(after)
+        topics, firsts = self._asking.firsts([part for part, at in end.items() if at != start.get(part)])
+        remade = frozenset(each.name for each in topics if self._lives.get(each.name, each.life) != each.life)
+        self._lives |= {each.name: each.life for each in topics}
+        return tuple(offsets.gaps(start, end, firsts, remade))
+
+    def instead(self, spark: SparkSession, before: str | None, after: str, error: BaseException) -> DataFrame | None:
+        """Return the rows of a batch that ended so, read by other means; None: they can only be read as before.
+
+        A timestamp that Java reads as a time beyond the year 294247 ends the connector's batch, each time anew.
+        """
+        if not trouble.unreadable(error):
+            return None
+        return reread(spark, self._kafka, offsets.moved(_read(before), _read(after)))
+
+    def bounds(self) -> Ranges:
+        """Return the first offset and the last stable one of every partition. Raises `BackendUnavailable`."""
+        firsts, nexts = self._asking.bounds()
+        return {log_of(*part): (first, nexts[part]) for part, first in firsts.items()}
+
+    def outage(self, error: BaseException) -> bool:
+        """Whether a query ended because the brokers could not be reached: it is to be started again."""
+        return trouble.outage(error)
+
+    def explain(self, error: BaseException) -> str | None:
+        """Return what an operator is told about the error that ended a query; None: it is none of Kafka's."""
+        return trouble.explain(error)
+
+    def _settings(self, spark: SparkSession, start: Mapping[str, int]) -> dict[str, str]:
+        return {
+            **{f"kafka.{name}": value for name, value in self._client.items()},
+            "kafka.isolation.level": "read_committed",
+            "kafka.request.timeout.ms": _QUESTION,
+            "kafka.default.api.timeout.ms": _QUESTION,
+            "kafkaConsumer.pollTimeoutMs": _FETCH,
+            "subscribePattern": self._pattern,
+            "includeHeaders": "true",
+            "startingOffsets": self._starting(start),
+            "maxOffsetsPerTrigger": str(self._options.rows),
+            "minPartitions": str(spark.sparkContext.defaultParallelism),
+            "failOnDataLoss": str(self._options.on_data_loss == "fail").lower(),
+        }
+
+    def _starting(self, start: Mapping[str, int]) -> str:
+        if not start:
+            return "earliest"
+        return offsets.starting(start, (part for topic in self._asking.topics() for part in topic.parts()))
+
+
+def pattern(own: Own) -> str:
+    """Return which topics are mirrored, for Java and Python; the connector looks for it anywhere in a name."""
+    ours = "|".join((re.escape(own.notes), f"{re.escape(own.delay(''))}.*"))
+    return rf"^(?!__|oms\.|(?:{ours})$).+$"
+
+
+def _read(text: str | None) -> offsets.Offsets:
+    return {} if text is None else offsets.read(text)

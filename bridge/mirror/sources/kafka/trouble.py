@@ -1,0 +1,98 @@
+"""What Spark's connector and Java's client say when a query ends, and what it means. Pure."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from bridge.errors import BackendUnavailable
+
+_PART: Final = r"(\S+)-(\d+)"
+_RECORD: Final = "--on-data-loss record names the gap and goes on."
+
+_FORGED: Final = re.compile(r"Record at topic (\S+) partition (\d+) offset (\d+) has timestamp value (-?\d+)")
+
+_Sentence = Callable[..., str]
+
+
+def _partition(topic: str, number: str) -> str:
+    return f"Kafka's topic {topic}, partition {number}"
+
+
+def _unread(start: str, end: str, topic: str, number: str) -> str:
+    lost = f"of the offsets {start} to {int(end) - 1} some were gone before the mirror came to them"
+    return f"{_partition(topic, number)}: {lost}; {_RECORD}"
+
+
+def _begun_late(topic: str, number: str, first: str) -> str:
+    lost = f"the offsets 0 to {int(first) - 1} were gone before the mirror came to them"
+    return f"{_partition(topic, number)}: {lost}; {_RECORD}"
+
+
+def _reset(topic: str, number: str, wanted: str, found: str) -> str:
+    return f"{_partition(topic, number)}: offset {wanted} was to be read, and {found} came; {_RECORD}"
+
+
+def _regressed(topic: str, number: str, wanted: str, end: str) -> str:
+    lost = f"offset {wanted} was to be read, and it ends at {end}: it was deleted and made again, or lost its tail"
+    return f"{_partition(topic, number)}: {lost}; {_RECORD}"
+
+
+def _deleted(parts: str) -> str:
+    return f"Kafka's partitions {parts} were deleted, perhaps before the mirror had read them to their end; {_RECORD}"
+
+
+def _forged(topic: str, number: str, offset: str, time: str) -> str:
+    wrong = f"the record at offset {offset} has the timestamp {time}, which is no time in milliseconds"
+    return f"{_partition(topic, number)}: {wrong}, and Spark's connector cannot read it."
+
+
+def _forbidden(topics: str) -> str:
+    return f"Kafka does not let the mirror read {topics}: it needs the permissions to describe and to read its topics."
+
+
+_SAID: Final[tuple[tuple[re.Pattern[str], _Sentence], ...]] = (
+    (re.compile(rf"Could not read records in offset \[(\d+), (\d+)\) for topic partition {_PART}"), _unread),
+    (re.compile(rf"Added partition {_PART} starts from (\d+) instead of 0"), _begun_late),
+    (re.compile(rf"Starting offset for {_PART} was (\d+) but consumer reset to (\d+)"), _reset),
+    (re.compile(rf"Partition {_PART} offset was changed from (\d+) to (\d+)"), _regressed),
+    (re.compile(r"Partitions \w*\(([^)]+)\) have been deleted"), _deleted),
+    (re.compile(r"Cannot find initial offsets for partitions \w*\(([^)]+)\)"), _deleted),
+    (_FORGED, _forged),
+    (re.compile(r"Not authorized to access topics: \[([^\]]+)\]"), _forbidden),
+    (
+        re.compile(r"SaslAuthenticationException"),
+        lambda: "Kafka refuses the login of the mirror: a wrong user, password or mechanism.",
+    ),
+    (
+        re.compile(r"SslAuthenticationException"),
+        lambda: "No TLS to Kafka comes about: the certificate of one side is not one that the other trusts.",
+    ),
+)
+"""In the words of Spark 4.2 and of its kafka-clients 3.9."""
+
+_PASSING: Final = re.compile(
+    r"(?:Timeout|Disconnect|Network|NotLeaderOrFollower|LeaderNotAvailable|UnknownTopicOrPartition|UnknownTopicId"
+    r"|KafkaStorage|FencedLeaderEpoch|UnknownLeaderEpoch)Exception"
+    r"|No resolvable bootstrap urls"
+    r"|The error could be transient"
+    r"|Partitions specified for Kafka start offsets don't match what are assigned"  # a topic came or went just then
+)
+
+
+def explain(error: BaseException) -> str | None:
+    """Return a sentence for an operator; None: nothing that is known, or an outage."""
+    text = str(error)
+    found = ((pattern.search(text), sentence) for pattern, sentence in _SAID)
+    return next((sentence(*match.groups()) for match, sentence in found if match), None)
+
+
+def unreadable(error: BaseException) -> bool:
+    """Whether it was one record's timestamp that ended a batch: the connector has no way past it."""
+    return _FORGED.search(str(error)) is not None
+
+
+def outage(error: BaseException) -> bool:
+    """Whether it passes by itself, so that the same query is to be started again."""
+    if isinstance(error, BackendUnavailable):
+        return True
+    return explain(error) is None and _PASSING.search(str(error)) is not None

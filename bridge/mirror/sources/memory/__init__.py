@@ -1,0 +1,1 @@
+"""The in-memory backend: the logs that a bridge shows of it."""

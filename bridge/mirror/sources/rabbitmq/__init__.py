@@ -1,0 +1,1 @@
+"""RabbitMQ: the streams beside its destinations, read by ranges of offsets."""

@@ -1,0 +1,211 @@
+"""What the sources that are written in Python have in common: everything that Spark asks, over three methods of theirs.
+
+Spark makes one reader in a process of its own to plan with, and one in each task to read with, and it kills the query
+for any exception. So while a backend cannot be reached there is nothing new; a task waits in `read_log` for as long as
+it thinks fit, and then raises `BackendUnavailable`, which `outage` knows again on the other side.
+"""
+
+# ruff: noqa: N802 - the names are Spark's
+
+import json
+import re
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from bridge.errors import BackendUnavailable
+from bridge.mirror.manifest import Gap, Ranges
+from bridge.mirror.options import Options
+from bridge.mirror.rows import Rows
+from bridge.mirror.sources import ranges
+from bridge.mirror.sources.ranges import Piece, Place
+
+_PAUSE: Final = 1.0
+"""Seconds without asking after the first time a backend could not be reached; twice as long each further time."""
+_LONGEST_PAUSE: Final = 30.0
+_OPTION: Final = "secret"
+"""It holds the backend's URL; Spark shows the value of no option whose name says that it is one."""
+_TROUBLE: Final = "trouble"
+"""In what is reported as the latest offset; no log is called so."""
+_BUSY: Final = "Python worker failed to connect back"
+"""What Spark says when a new planner is not there within 10 s: seen on two cores with a load of 20."""
+_MARK: Final = re.compile(r"^(?:[\w.]+\.)?(DataLost|BackendUnavailable|CannotStart): (.*)$", re.MULTILINE)
+
+
+class DataLost(Exception):
+    """Offsets are gone before they were read, and the options say to stop then."""
+
+
+class Ask(NamedTuple):
+    """What a reader is told."""
+
+    options: Options
+    start: Mapping[str, int]
+    """See `Source.rows`."""
+    tasks: int
+    """At most so many at one time."""
+
+    def to_options(self) -> dict[str, str]:
+        """Write it as options of a Spark source: strings."""
+        return {_OPTION: json.dumps([self.options._asdict(), dict(self.start), self.tasks])}
+
+    @classmethod
+    def from_options(cls, given: Mapping[str, str]) -> "Ask":
+        """Read what `to_options` wrote."""
+        options, start, tasks = json.loads(given[_OPTION])
+        return cls(Options(**options), start, tasks)
+
+
+class Pieces(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, pieces: tuple[Piece, ...]) -> None:
+        super().__init__(pieces)
+        self.pieces = pieces
+
+
+class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads logs by ranges of offsets. It travels to tasks: connections are opened when they are needed."""
+
+    backend: str
+    """Name for the column of that name."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._target: Ranges | None = None
+        self.seen: Ranges = {}
+        """What `bounds` said when it was last asked."""
+        self._trouble: str | None = None
+        self._pause = 0.0
+        self._asleep_until = 0.0
+
+    @abstractmethod
+    def bounds(self) -> Ranges:
+        """Return the first offset kept and the next one of every log there is, never too high: all, or none.
+
+        A log that is not among them is taken for gone. Raises `BackendUnavailable`.
+        """
+
+    @abstractmethod
+    def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Read what is in `[start, end)`, the same each time.
+
+        What is gone since it was planned: `yield from self.lost(…)`. Raises `BackendUnavailable` after some attempts.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Let go of every connection. Called at the end of a task; of a planner only now and then."""
+
+    def lost(self, log: str, destination: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield what stands for messages that were gone when their turn came, planned as they were.
+
+        One row in quarantine, because the batch's gaps are told by then. Raises `DataLost` where the options say so.
+        """
+        told = ranges.told([Gap(log, start, end)])
+        if self._ask.options.on_data_loss == "fail":
+            raise DataLost(told)
+        rows = Rows(self.backend)
+        rows.add_bad(f"gone before it was read: {told}", b"", destination, log, start)
+        yield rows.take()
+
+    # What Spark asks of the planner
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return what comes before the first: Spark asks more than once, and it is always the same."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return how much one batch may cover."""
+        return ReadMaxRows(self._ask.options.rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember where to stop. Raises `BackendUnavailable`: nothing to do would be said to be all done."""
+        self._target = self.bounds()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Plan the next batch; `start` again where there is nothing new. Raises `DataLost`."""
+        bounds = self._bounds()
+        if bounds is None:
+            return start
+        self.seen = bounds
+        if self._target is not None:
+            bounds = ranges.capped(bounds, self._target)
+        before = ranges.from_json(start)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        after = ranges.plan(before, bounds, self._ask.start, most)
+        losses = ranges.gaps(before, after)
+        if losses and self._ask.options.on_data_loss == "fail":
+            raise DataLost(ranges.told(losses))
+        return ranges.to_json(after)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Return what the backend had when it was last asked, in the form of an offset, for `report`."""
+        seen = ranges.to_json({log: Place(*pair) for log, pair in self.seen.items()})
+        return {**seen, _TROUBLE: self._trouble} if self._trouble else seen
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Share what lies between two offsets out among tasks, without what is known to be gone."""
+        before, after = ranges.from_json(start), ranges.from_json(end)
+        wanted = dict(ranges.moved(before, after))
+        for gap in ranges.gaps(before, after):
+            if gap.end is not None:
+                wanted[gap.log] = (gap.end, max(gap.end, after[gap.log].next))
+        return [Pieces(pieces) for pieces in ranges.split(wanted, self._ask.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read what one task was given. Raises `DataLost` and `BackendUnavailable`."""
+        assert isinstance(partition, Pieces)  # noqa: S101 - nobody else makes them
+        try:
+            for log, start, end in partition.pieces:
+                yield from self.read_log(log, start, end)
+        finally:
+            self.stop()
+
+    def _bounds(self) -> Ranges | None:
+        """Return None while the backend cannot be reached; asked at longer and longer intervals then."""
+        if time.monotonic() < self._asleep_until:
+            return None
+        try:
+            bounds = self.bounds()
+        except BackendUnavailable as error:
+            if self._target is not None:
+                raise  # without new data the query would end, as if all were done
+            self._trouble = error.detail
+            self._pause = min(self._pause * 2 or _PAUSE, _LONGEST_PAUSE)
+            self._asleep_until = time.monotonic() + self._pause
+            return None
+        self._trouble, self._pause = None, 0.0
+        return bounds
+
+
+def report(text: str) -> tuple[Ranges, str | None]:
+    """Return the bounds when the backend was last asked, and why it cannot be, from a progress's `latestOffset`."""
+    fields = json.loads(text)
+    trouble = fields.pop(_TROUBLE, None)
+    return {log: (place.begin, place.next) for log, place in ranges.from_json(fields).items()}, trouble
+
+
+def outage(error: BaseException) -> bool:
+    """Whether a query ended because the backend, or a planner, could not be reached: it may go on after a pause."""
+    return _found(error, "BackendUnavailable") is not None or _BUSY in str(error)
+
+
+def explain(error: BaseException) -> str | None:
+    """Say in one sentence what an operator must mend or decide; None where there is nothing, as for an outage."""
+    if lost := _found(error, "DataLost"):
+        return (
+            f"Messages were gone before they were mirrored: {lost}. With --on-data-loss record the mirror names the gap"
+            " and goes on."
+        )
+    return _found(error, "CannotStart")
+
+
+def _found(error: BaseException, name: str) -> str | None:
+    """Return what an error of the planner or a task said: Spark hands it on as the text of a traceback."""
+    return next((match[2] for match in _MARK.finditer(str(error)) if match[1] == name), None)

@@ -1,0 +1,1 @@
+"""Upkeep of a mirror: compaction of closed hours, retention. Beside a running job, one at a time."""

@@ -1,0 +1,147 @@
+"""Kills a job over and over while somebody reads what it writes. A job is any command that ends when all is done."""
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import duckdb
+
+Victim = Literal["group", "driver", "jvm", "worker"]
+VICTIMS: tuple[Victim, ...] = ("group", "driver", "jvm", "worker")
+GUARD = 600
+
+
+class Reader:
+    """Reads `data/` with DuckDB, over and over; keeps what was wrong."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._over = threading.Event()
+        self.looks = 0
+        self.most = 0
+        self.wrong: list[str] = []
+
+    def look(self) -> None:
+        place = f"{self._out}/data/**/*.parquet"
+        with duckdb.connect() as connection:
+            if not connection.execute("SELECT count(*) FROM glob(?)", [place]).fetchall()[0][0]:
+                return
+            found = connection.execute(
+                'SELECT count(*), count(DISTINCT (log, "offset")), sum(octet_length(body)) FROM read_parquet(?)',
+                [place],
+            ).fetchall()
+        rows, distinct, _ = found[0]
+        self.looks += 1
+        if rows != distinct or rows < self.most:
+            self.wrong.append(f"{rows} rows, {distinct} of them distinct, after {self.most}")
+        self.most = max(self.most, rows)
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self.look()
+            except duckdb.Error as error:
+                self.wrong.append(str(error))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.run)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+
+def kill_and_finish(command: Sequence[str], out: Path, victims: Sequence[Victim], seed: int, log: Path) -> None:
+    """Start the job once for each victim, kill that at a random point after some batch, then let the job end."""
+    chance = random.Random(seed)  # noqa: S311 - a test that can be repeated
+    for victim in victims:
+        with _job(command, log) as job:
+            _wait_for_a_batch(job, out)
+            _wait_to_strike(job, chance.uniform(0, 3))
+            _kill(job, victim)
+    for _ in range(3):  # a job whose last worker was killed late may end with that as its error
+        with _job(command, log) as job:
+            if job.wait(GUARD) == 0:
+                return
+    raise AssertionError(f"the job does not end:\n{log.read_text()[-5000:]}")
+
+
+@contextmanager
+def _job(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as output:
+        job = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            yield job
+        finally:
+            with_signal(job.pid, signal.SIGKILL)
+            job.wait()
+
+
+def with_signal(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def _manifests(out: Path) -> int:
+    return sum(1 for _ in out.glob("manifests/*/*.json"))
+
+
+def _wait_for_a_batch(job: subprocess.Popen[bytes], out: Path) -> None:
+    before, until = _manifests(out), time.monotonic() + GUARD
+    while job.poll() is None and _manifests(out) == before:
+        assert time.monotonic() < until, "no batch came"
+        time.sleep(0.01)
+
+
+def _wait_to_strike(job: subprocess.Popen[bytes], seconds: float) -> None:
+    """A random point: not a wait for anything."""
+    try:
+        job.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _kill(job: subprocess.Popen[bytes], victim: Victim) -> None:
+    if victim == "group":
+        with_signal(job.pid, signal.SIGKILL)
+        return
+    for pid in _pids(job.pid, victim):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    if victim == "driver":
+        job.wait()
+    else:
+        _wait_to_strike(job, 2)
+
+
+def _pids(group: int, victim: Victim) -> list[int]:
+    """The processes of a job: Python's first, the JVM, and the workers that the JVM has started."""
+    found = []
+    for place in Path("/proc").iterdir():
+        if not place.name.isdecimal():
+            continue
+        try:
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+            line = (place / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[2]) != group and int(fields[3]) != group:
+            continue
+        kind = "driver" if int(place.name) == group else "jvm" if b"java" in line.split(b"\0")[0] else "worker"
+        if kind == victim:
+            found.append(int(place.name))
+    return found

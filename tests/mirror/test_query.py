@@ -1,0 +1,266 @@
+"""SQL over a mirror, by the command and by DuckDB: what it finds, how it prints, what it must not be able to do."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import pytest
+from click.testing import CliRunner, Result
+
+from bridge.cli.program import main
+from bridge.errors import CannotStart
+from bridge.mirror.query import ask
+from tests.mirror.made import NOON, Bad, Batch, make_mirror, message, some
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    place = tmp_path / "it's [1]*"
+    bytes_body = message(7, body=b"\xff\x00", properties={"a": "b"}, trace_id="t-1", delay_time=5)
+    loud = message(8, body=b"\x1b[31m[red]", traceparent=f"00-{TRACE}-00f067aa0ba902b7-01")
+    make_mirror(
+        place,
+        [
+            Batch(some(5) | {("007/0", 0): message(0, "007", message_id="seven")}),
+            Batch({("orders/0", 7): bytes_body, ("orders/0", 8): loud}),
+            Batch({("orders.dlq/0", 0): bytes_body._replace(destination="orders.dlq", delivery_count=3)}),
+            Batch({("orders/0", 9): Bad("broken", b"\xfe", "orders")}),
+        ],
+    )
+    return place
+
+
+def run(out: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["mirror", "query", "--out", str(out), *arguments])
+
+
+def lines(out: Path, *arguments: str) -> list[dict[str, object]]:
+    result = run(out, "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_the_views_are_the_areas_with_every_column_of_its_type(out: Path) -> None:
+    counts = "SELECT (SELECT count(*) FROM messages) m, (FROM (SELECT count(*) FROM dead_letters)) d, count(*) q"
+    assert lines(out, f"{counts} FROM quarantine") == [{"m": 8, "d": 1, "q": 1}]
+    found = {row["column_name"]: row["column_type"] for row in lines(out, "DESCRIBE messages")}
+    assert (found["destination"], found["hour"], found["offset"]) == ("VARCHAR", "VARCHAR", "BIGINT")
+    assert (found["store_timestamp"], found["body"]) == ("TIMESTAMP WITH TIME ZONE", "BLOB")
+    assert lines(out, "SELECT message_id FROM messages WHERE destination = '007'") == [{"message_id": "seven"}]
+
+
+def test_an_empty_mirror_has_no_rows_and_all_columns(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+
+    assert lines(tmp_path, "SELECT * FROM messages") == []
+    assert len(lines(tmp_path, "DESCRIBE quarantine")) == len(lines(tmp_path, "DESCRIBE messages")) > 25
+    assert lines(tmp_path, "SELECT sum(body_size) s FROM messages WHERE properties['a'] = 'b'") == [{"s": None}]
+
+
+def test_columns_that_an_older_file_does_not_have_are_null(out: Path) -> None:
+    with ask(str(out), "SELECT * FROM messages LIMIT 0") as answer:
+        names = answer.columns
+    old = out / "data/destination=orders/date=2025-11-21/hour=12/old.parquet"
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import duckdb, sys; duckdb.sql(\"SELECT 'old' message_id\").write_parquet(sys.argv[1])",
+            old,
+        ],
+        check=True,
+    )
+
+    (row,) = lines(out, "SELECT * FROM messages WHERE message_id = 'old'")
+
+    assert list(row) == names
+    assert (row["body"], row["destination"], row["properties"]) == (None, "orders", None)
+
+
+def test_json_holds_everything(out: Path) -> None:
+    (row,) = lines(out, 'SELECT body, properties, store_timestamp, priority FROM messages WHERE "offset" = 7')
+    assert row == {
+        "body": {"base64": "/wA="},
+        "properties": {"a": "b"},
+        "store_timestamp": "2025-11-21T12:00:07.005000Z",
+        "priority": None,
+    }
+    odd = "SELECT 1.5 d, DATE '2025-01-02' t, 1::HUGEINT h,"
+    odd += " 'nan'::DOUBLE n, [1, NULL] l, {'x': 'ü'::VARCHAR} s, MAP {1: 'a'} m"
+    assert lines(out, odd) == [
+        {"d": 1.5, "t": "2025-01-02", "h": 1, "n": "nan", "l": [1, None], "s": {"x": "ü"}, "m": {"1": "a"}}
+    ]
+
+
+def test_a_table_holds_no_escape_sequences_and_no_markup(out: Path) -> None:
+    result = run(out, 'SELECT body, message_id FROM messages WHERE "offset" IN (7, 8) ORDER BY ALL')
+
+    assert "\x1b" not in result.stdout
+    assert "\\x1b[31m[red]" in result.stdout
+    assert "(2 bytes that are not text; --json prints them)" in result.stdout
+
+
+def test_a_message_id_shows_the_message_and_its_dead_letter(out: Path) -> None:
+    result = run(out, "--message-id", "orders-7")
+
+    assert result.exit_code == 0
+    shown = [line.split(maxsplit=1) for line in result.stdout.splitlines() if line]
+    assert [value for name, value in shown if name == "area"] == ["data", "dead-letters"]
+    assert ["properties", '{"a": "b"}'] in shown
+    assert ["delivery_count", "3"] in shown
+    assert [row["destination"] for row in lines(out, "--message-id", "orders-7")] == ["orders", "orders.dlq"]
+
+
+def test_a_trace_is_found_by_its_id_and_by_traceparent(out: Path) -> None:
+    assert [row["offset"] for row in lines(out, "--trace-id", "t-1")] == [7, 0]
+    assert [row["offset"] for row in lines(out, "--trace-id", TRACE.upper())] == [8]
+
+
+def test_what_is_not_there_is_said_with_status_3(out: Path) -> None:
+    result = run(out, "--message-id", "x' OR true --")
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "no such message" in result.stderr
+
+
+def test_a_limit_is_kept_and_said(out: Path) -> None:
+    result = run(out, "SELECT message_id FROM messages ORDER BY 1", "--limit", "2")
+
+    assert "orders-1" in result.stdout
+    assert "orders-2" not in result.stdout
+    assert "Only the first 2 rows are shown" in result.stderr
+    assert "Only" in run(out, "FROM range(101)").stderr
+    assert "Only" not in run(out, "FROM range(100)").stderr
+    assert len(lines(out, "FROM range(2500)")) == 2500
+    assert len(lines(out, "FROM range(2500)", "--limit", "1500")) == 1500
+
+
+def everything(place: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY (SELECT 1) TO '{data}/x.parquet'",
+        "WITH c AS (COPY (SELECT 1) TO '{data}/x.parquet') SELECT 1",
+        "WITH c AS (COPY (SELECT 1) TO '{file}') SELECT 1",
+        "SELECT (WITH c AS (COPY (SELECT 1) TO '{data}/x.parquet') SELECT 1)",
+        "SELECT * FROM messages WHERE EXISTS (WITH c AS (COPY (SELECT 1) TO '{data}/x.csv') FROM c)",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{data}/x.parquet'",
+        "SELECT 1; COPY (SELECT 1) TO '{data}/x.parquet'",
+        "FROM query('WITH c AS (COPY (SELECT 1) TO ''{data}/x.parquet'') SELECT 1')",
+        "FROM Query('SELECT 1')",
+        "FROM json_execute_serialized_sql('x')",
+        "ATTACH '{data}/x.db'",
+        "EXPORT DATABASE '{data}/x'",
+        "SET enable_external_access = true",
+        "CREATE TABLE x AS SELECT 1",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "PRAGMA database_list",
+        "CALL pragma_version()",
+        "FROM read_text('{secret}')",
+        "FROM read_blob('{file}')",
+        "FROM glob('/etc/*')",
+        "FROM '{secret}'",
+        "FROM '{data}/../../../secret.csv'",
+        "FROM '{data}/../../../../secret.csv'",
+        "SELECT * FROM read_csv('{secret}')",
+        "SELECT content FROM read_text(['{file}', '{secret}'])",
+        "FROM 'https://127.0.0.1:1/x.parquet'",
+    ],
+)
+def test_a_query_can_neither_write_nor_read_elsewhere(out: Path, sql: str) -> None:
+    secret = out.parent / "secret.csv"
+    secret.write_text("a\n1\n")
+    before = everything(out.parent)
+    file = next(out.rglob("*.parquet"))
+    places = {"data": out / "data", "file": file, "secret": secret}
+    text = sql.format(**{name: str(place).replace("'", "''") for name, place in places.items()})
+
+    result = run(out, text)
+
+    assert (result.exit_code, result.stdout) == (1, ""), result.output
+    assert result.stderr.startswith("Error: ")
+    assert everything(out.parent) == before
+
+
+def test_what_a_program_holds_is_not_a_table(out: Path) -> None:
+    import pandas as pd  # noqa: PLC0415 - what the query must not see
+
+    mine = pd.DataFrame({"a": [1]})
+    with pytest.raises(CannotStart, match="mine"), ask(str(out), "SELECT * FROM mine") as answer:
+        list(answer.rows)
+    assert len(mine) == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "sentence"),
+    [
+        ("SELEC 1", "syntax error"),
+        ("SELECT nope FROM messages", 'column "nope" not found'),
+        ("FROM nowhere", "nowhere does not exist"),
+        ("", "one SELECT statement"),
+        ("SELECT error(message_id) FROM messages", "Invalid Input Error"),
+        ("SELECT CASE WHEN range > 2000 THEN error('late') END FROM range(9000)", "late"),
+    ],
+)
+def test_a_wrong_query_is_one_sentence(out: Path, sql: str, sentence: str) -> None:
+    result = run(out, "--json", sql)
+
+    assert result.exit_code == 1
+    assert sentence in json.loads(result.stderr)["detail"]
+
+
+@pytest.mark.parametrize("where", ["hdfs://name:9000/mirror", "s3a://lake/mirror"])
+def test_a_mirror_elsewhere_is_said_to_be_so(where: str) -> None:
+    with pytest.raises(CannotStart, match="reads a mirror on this machine's disk"), ask(where, "SELECT 1"):
+        pass
+
+
+def test_a_folder_that_is_no_mirror_is_said_to_be_so(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "nowhere"):
+        assert "There is no mirror in" in run(place, "SELECT 1").stderr
+
+
+def test_a_path_may_be_a_uri_or_relative(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(out.parent)
+    for place in (f"file://{out}", f"file:{out}", out.name):
+        with ask(place, "SELECT count(*) FROM messages") as answer:
+            assert list(answer.rows) == [(8,)]
+
+
+@pytest.mark.parametrize("arguments", [[], ["SELECT 1", "--message-id", "x"], ["--message-id", "x", "--trace-id", "y"]])
+def test_one_thing_is_asked_at_a_time(out: Path, arguments: Sequence[str]) -> None:
+    assert run(out, *arguments).exit_code == 2
+
+
+def test_a_file_that_goes_meanwhile_is_not_missed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction takes a file away between DuckDB's list of them and its look into it."""
+    from bridge.mirror import query as module  # noqa: PLC0415 - to stand between two of its steps
+
+    define = module._define
+    failed: list[int] = []
+
+    def defining(*arguments: object) -> None:
+        if len(failed) < 2:
+            failed.append(1)
+            raise duckdb.IOException('IO Error: Cannot open file "x.parquet": No such file or directory')
+        define(*arguments)  # type: ignore[arg-type]  # handed on
+
+    monkeypatch.setattr(module, "_define", defining)
+    assert lines(out, "SELECT count(*) c, count(body) b FROM messages") == [{"c": 8, "b": 8}]
+
+
+def test_names_that_look_like_numbers_are_names(tmp_path: Path) -> None:
+    make_mirror(tmp_path, [Batch({("007/0", 0): message(0, "2026-1-1", store_timestamp=NOON - 4 * 3_600_000)})])
+
+    assert lines(tmp_path, "SELECT destination d, date, hour FROM messages") == [
+        {"d": "2026-1-1", "date": "2025-11-21", "hour": "08"}
+    ]
