@@ -16,6 +16,7 @@ from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror import layout
 from bridge.mirror.options import Options
 from bridge.mirror.session import session
+from bridge.mirror.sink import full
 from bridge.mirror.sink.catalogue import load
 from bridge.mirror.sink.check import check, start
 from bridge.mirror.sink.checkpoint import Checkpoint
@@ -113,8 +114,8 @@ def _supervise(query: _Query, source: Source, watch: Watch, asked: _Asked) -> No
         try:
             _follow(query.begin(), asked)
         except Exception as error:
-            if query.sink.failed is not None:
-                raise query.sink.failed from None
+            if (told := query.sink.failed or full.explain(error, query.sink.out)) is not None:
+                raise told from None
             if (said := source.explain(error)) is not None:
                 raise CannotStart(said) from error
             if not source.outage(error):

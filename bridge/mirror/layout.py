@@ -6,6 +6,7 @@
 | `dead-letters/…`, `quarantine/…` | the same layout, for dead letters and for what could not be read |
 | `manifests/<query>/<batch>.json` | what was committed, and thereby is: see `manifest.py` |
 | `staging/<query>-<batch>/` | what is being written; gone once it is published |
+| `upkeep/` | who compacts or prunes just now |
 | `checkpoint/` | Spark's own |
 """
 
@@ -16,6 +17,7 @@ from bridge.mirror.schema import Area
 AREAS: Final[tuple[Area, ...]] = ("data", "dead-letters", "quarantine")
 MANIFESTS: Final = "manifests"
 STAGING: Final = "staging"
+UPKEEP: Final = "upkeep"
 CHECKPOINT: Final = "checkpoint"
 
 

@@ -99,6 +99,9 @@ class Numbers:
     def bounds(self) -> Ranges:
         return {}
 
+    def instead(self, _spark: SparkSession, _before: str | None, _after: str, _error: BaseException) -> None:
+        pass
+
     def outage(self, error: BaseException) -> bool:
         return reader.outage(error)
 

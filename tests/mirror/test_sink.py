@@ -115,6 +115,22 @@ def test_every_point_at_which_it_may_die(spark: SparkSession, tmp_path: Path, mo
     assert 10 < point < 100
 
 
+def test_a_query_begun_again_without_a_restart_finishes_its_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dead(*_: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(room, "publish", dead)
+        with pytest.raises(Died):
+            by_hand(spark, tmp_path, 1)
+    assert rows(tmp_path) == []
+    monkeypatch.setitem(globals(), "recover", lambda _: None)
+    by_hand(spark, tmp_path, 1)
+    assert rows(tmp_path) == all_once(10)
+
+
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A mirror of two batches; only for copies."""

@@ -10,7 +10,7 @@ from bridge.mirror.sink.checkpoint import Checkpoint
 from bridge.mirror.sink.files import Files
 from bridge.mirror.sink.fold import NO_BATCH, Catalogue
 
-_OURS: Final = {*layout.AREAS, layout.MANIFESTS, layout.STAGING, layout.CHECKPOINT}
+_OURS: Final = {*layout.AREAS, layout.MANIFESTS, layout.STAGING, layout.CHECKPOINT, layout.UPKEEP}
 _SHOWN: Final = 3
 
 

@@ -5,7 +5,7 @@ on a local disk the folder is synced too); an object store is durable by itself.
 which the sink calls before it writes their manifest.
 
 On a local disk what is done for each file is done without the JVM: for 1,000 files on a busy machine of two cores the
-footers took it 8 s and the renames 3.5 s, ten times as long.
+footers took it 8 s and without it 0.3 s, the renames 3.5 to 7.4 s and 2.4 s.
 """
 
 import os

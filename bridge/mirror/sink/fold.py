@@ -13,7 +13,7 @@ NO_BATCH = ("compact", "prune")
 
 
 class Catalogue:
-    """A fold over manifests, whose order does not matter: a file that is gone never comes back.
+    """A fold over manifests. Those of one query come in its order, else that does not matter: what is gone stays gone.
 
     `keep_files` False: the files are left out, for who only asks what is covered. They are by far the most of it.
     """
@@ -60,12 +60,13 @@ class Catalogue:
             batch += 1
         return found
 
-    def overlap(self, ranges: Ranges) -> Ranges:
-        """Return those of these ranges of which something is covered already."""
+    def overlap(self, ranges: Ranges, gaps: Collection[Gap] = ()) -> Ranges:
+        """Return those of these ranges of which something is covered already; `gaps`: those found with them."""
+        anew = {gap.log for gap in gaps if gap.end is None}
         return {
             log: (start, end)
             for log, (start, end) in ranges.items()
-            if any(max(start, a) < min(end, b) for a, b in self.covered.get(log, Runs()).bounds())
+            if log not in anew and any(max(start, a) < min(end, b) for a, b in self.covered.get(log, Runs()).bounds())
         }
 
     def add(self, manifest: Manifest) -> None:
@@ -77,6 +78,9 @@ class Catalogue:
             self._changes.add(manifest.key)
         else:
             self._seen[query].add(int(number))
+        for gap in manifest.gaps:
+            if gap.end is None:  # the log's life ended; the next one may be called the same, and counts anew
+                self.covered.pop(gap.log, None)
         for log, (start, end) in manifest.ranges.items():
             if start < end:
                 self.covered[log].add_run(start, end)

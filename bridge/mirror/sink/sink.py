@@ -43,6 +43,7 @@ class Sink:
         self._others = dict(catalogue.batches)
         self._loose = len(keys(files))
         self._spread = False
+        self.out = files.out
         self.failed: CannotStart | None = None
 
     def __call__(self, frame: DataFrame, number: int) -> None:
@@ -61,14 +62,15 @@ class Sink:
 
     def _mirror(self, frame: DataFrame, query: str, number: int) -> None:
         key = layout.batch_key(query, number)
-        ranges, gaps = self._planned(number)
+        before, after = self._offsets(number)
+        ranges, gaps = self._source.moved(before, after), tuple(self._source.gaps(before, after))
         if key in self._catalogue:
             self._again(key, ranges)
             return
-        self._refuse(query, ranges)
+        self._refuse(query, ranges, gaps)
         self._files.delete(layout.staging(key))
         began = time.monotonic()
-        adds = self._staged(frame, key)
+        adds = self._staged(frame, key, before, after)
         staged = time.monotonic()
         manifest = Manifest(key, wall(), ranges, gaps, tuple(adds))
         write(self._files, manifest)
@@ -86,14 +88,14 @@ class Sink:
             roll(self._files)
             self._loose = len(keys(self._files))
 
-    def _planned(self, number: int) -> tuple[Ranges, tuple[Gap, ...]]:
+    def _offsets(self, number: int) -> tuple[str | None, str]:
         before, after = self._checkpoint.offset(number - 1), self._checkpoint.offset(number)
         if after is None or (before is None and number > 0):
             raise CannotStart(
                 f"The checkpoint {self._checkpoint.place} is damaged: the offsets of batch {number} or of the one "
                 "before are gone. Move it away and run with --resume."
             )
-        return self._source.moved(before, after), tuple(self._source.gaps(before, after))
+        return before, after
 
     def _again(self, key: str, ranges: Ranges) -> None:
         """Spark repeats a batch whose end it did not note; its plan may be lost too, if the power was cut."""
@@ -108,8 +110,8 @@ class Sink:
             )
         publish(self._files, manifest)
 
-    def _refuse(self, query: str, ranges: Ranges) -> None:
-        if overlap := self._catalogue.overlap(ranges):
+    def _refuse(self, query: str, ranges: Ranges, gaps: tuple[Gap, ...]) -> None:
+        if overlap := self._catalogue.overlap(ranges, gaps):
             log, (start, end) = next(iter(overlap.items()))
             raise CannotStart(
                 f"{self._files.out} holds some of what this batch would mirror, offsets {start} to {end - 1} of {log}: "
@@ -120,9 +122,16 @@ class Sink:
                 f"Another mirror, query {min(found)}, has begun to write to {self._files.out}: end one of the two."
             )
 
-    def _staged(self, frame: DataFrame, key: str) -> list[File]:
+    def _staged(self, frame: DataFrame, key: str, before: str | None, after: str) -> list[File]:
         try:
-            adds = stage(frame, self._files, key, spread=self._spread)
+            try:
+                adds = stage(frame, self._files, key, spread=self._spread)
+            except Exception as error:
+                again = self._source.instead(frame.sparkSession, before, after, error)
+                if again is None:
+                    raise
+                self._files.delete(layout.staging(key))
+                adds = stage(again, self._files, key, spread=self._spread)
         except BaseException:
             with suppress(OSError):
                 self._files.delete(layout.staging(key))

@@ -1,6 +1,7 @@
-"""A batch written by Spark's own Parquet writer into its staging folder."""
+"""A batch written into its staging folder: by the tasks themselves on a local disk, else by Spark's own writer."""
 
 import time
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -12,18 +13,17 @@ from bridge.mirror.manifest import File
 from bridge.mirror.schema import FILE, PATH, SCHEMA_VERSION
 from bridge.mirror.sink.files import Files, each
 from bridge.mirror.sink.publish import AREA
+from bridge.mirror.sink.writing import REPEATING, WRITTEN_DDL, write
 
 SPREAD: Final = 50
 """Folders in a batch from which on each destination goes to one task: a file costs milliseconds, a shuffle seconds."""
 NAME_BYTES: Final = 255 - len("destination=")
 """What a folder's name may hold beside the column's, on every filesystem; Kafka's topics may be longer."""
-_REPEATING: Final = ("backend", "log", "born_host", "store_host", "content_type", "error", "compression")
-"""Columns worth a dictionary; it is waste on bodies and ids."""
 _OPTIONS: Final = {
     "compression": "zstd",
     "parquet.compression.codec.zstd.level": "1",  # 113,000 messages/s; level 3: 102,000, and 3 % smaller
     "parquet.enable.dictionary": "false",
-    **{f"parquet.enable.dictionary#{column}": "true" for column in _REPEATING},
+    **{f"parquet.enable.dictionary#{column}": "true" for column in REPEATING},
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "mapreduce.fileoutputcommitter.algorithm.version": "2",  # staging is thrown away if a task fails half way
 }
@@ -34,15 +34,24 @@ def stage(rows: DataFrame, files: Files, key: str, *, spread: bool = False) -> l
 
     `spread`: gather each destination in one task. Raises `OSError`, and what Spark raises.
     """
-    name = _file_name(key)
     stamped = _stamped(rows)
-    (
-        (stamped.repartition("destination") if spread else stamped)
-        .write.options(**_OPTIONS, **{"mapreduce.output.basename": name})
-        .partitionBy("area", *PATH)
-        .parquet(files.path(layout.staging(key)).toString())
-    )
-    return _counted(files, layout.staging(key), name)
+    if spread:
+        stamped = stamped.repartition("destination")
+    if files.folder is None:
+        return _by_spark(stamped, files, layout.staging(key), _file_name(key))
+    return _by_tasks(stamped, files, layout.staging(key), _file_name(key))
+
+
+def _by_tasks(stamped: DataFrame, files: Files, staging: str, name: str) -> list[File]:
+    written = stamped.mapInArrow(partial(write, f"{files.folder}/{staging}", name), WRITTEN_DDL).collect()
+    files.sync(f"{staging}/{path}" for path, _, _ in written)
+    return [File(path.removeprefix(AREA), rows, size) for path, rows, size in written]
+
+
+def _by_spark(stamped: DataFrame, files: Files, staging: str, name: str) -> list[File]:
+    writer = stamped.write.options(**_OPTIONS, **{"mapreduce.output.basename": name}).partitionBy("area", *PATH)
+    writer.parquet(files.path(staging).toString())
+    return _counted(files, staging, name)
 
 
 def _file_name(key: str) -> str:
@@ -58,7 +67,7 @@ def _stamped(rows: DataFrame) -> DataFrame:
         "mirrored_timestamp": now,
         "schema_version": F.lit(SCHEMA_VERSION),
         "destination": _name(F.col("destination")),
-        "date": F.to_date(when),
+        "date": F.to_date(when).cast("string"),
         "hour": F.lpad(F.hour(when).cast("string"), 2, "0"),
     }
     return rows.withColumns(stamps).select("area", *PATH, *(f"`{column.name}`" for column in FILE))

@@ -1,4 +1,4 @@
-"""The contract between the job and a source: six methods.
+"""The contract between the job and a source: seven methods.
 
 Promises common to all of them:
 
@@ -40,6 +40,10 @@ class Source(Protocol):
 
     def bounds(self) -> Ranges:
         """Return the first offset kept and the next one of every log, now. Raises `BackendUnavailable`."""
+        ...
+
+    def instead(self, spark: SparkSession, before: str | None, after: str, error: BaseException) -> DataFrame | None:
+        """Return what lies between two offsets, read by other means where reading it ended so; None: there are none."""
         ...
 
     def outage(self, error: BaseException) -> bool:

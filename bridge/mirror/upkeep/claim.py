@@ -18,10 +18,9 @@ from typing import Final, NamedTuple
 from uuid_utils import uuid7
 
 from bridge.errors import CannotStart
-from bridge.mirror.layout import MANIFESTS
+from bridge.mirror import layout
 from bridge.mirror.sink.files import Files
 
-CLAIMS: Final = "upkeep"
 """The folder of claims under `--out`."""
 LEASE: Final = 900
 """Seconds after which a claim that was not renewed is nobody's, by the clocks of the machines."""
@@ -45,7 +44,7 @@ class Claim:
     def __init__(self, files: Files) -> None:
         self.id = str(uuid7())
         self._files = files
-        self._path = f"{CLAIMS}/{self.id}.json"
+        self._path = f"{layout.UPKEEP}/{self.id}.json"
         self._seen = 0.0
         self._lost = False
 
@@ -66,7 +65,7 @@ class Claim:
 
     def others(self) -> Iterator[Owner]:
         """Yield who else is at work; the claims of the dead are removed."""
-        for path, _ in self._files.list(CLAIMS):
+        for path, _ in self._files.list(layout.UPKEEP):
             text = None if path == self._path else self._files.read(path)
             if text is None:
                 continue
@@ -84,7 +83,7 @@ class Claim:
 @contextmanager
 def claimed(files: Files) -> Iterator[Claim]:
     """Be the only one at work until the block ends. Raises `CannotStart` if there is another, or no mirror."""
-    if not files.exists(MANIFESTS):
+    if not files.exists(layout.MANIFESTS):
         raise CannotStart(f"There is no mirror in {files.out}.")
     claim = Claim(files)
     claim.renew()

@@ -49,6 +49,9 @@ class Backend:
     def explain(self, error: BaseException) -> str | None:
         raise NotImplementedError
 
+    def instead(self, spark: SparkSession, before: str | None, after: str, error: BaseException) -> None:
+        raise NotImplementedError
+
     def outage(self, error: BaseException) -> bool:
         raise NotImplementedError
 

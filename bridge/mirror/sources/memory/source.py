@@ -51,6 +51,9 @@ class MemorySource:
         finally:
             self._log.close()
 
+    def instead(self, _spark: SparkSession, _before: str | None, _after: str, _error: BaseException) -> None:
+        """See `Source`: there are no other means."""
+
     def outage(self, error: BaseException) -> bool:
         """Whether a query ended because the bridge could not be reached."""
         return reader.outage(error)

@@ -61,6 +61,9 @@ class RabbitMQSource:
             line.run(tails.bounds())
             return tails.unmirrored
 
+    def instead(self, _spark: SparkSession, _before: str | None, _after: str, _error: BaseException) -> None:
+        """See `Source`: there are no other means."""
+
     def outage(self, error: BaseException) -> bool:
         """See `Source`."""
         return reader.outage(error)
