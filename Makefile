@@ -7,7 +7,7 @@ ARGS   ?=
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rabbitmq lint format brokers bench soak check-constraints constraints clean
+.PHONY: help serve test test-rabbitmq lint format brokers bench soak docs wheel sbom audit check-constraints constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,21 @@ bench: $(VENV)/.test ## Measure, each figure beside its ceiling; writes benchmar
 soak: $(VENV)/.test ## The longer runs of the same tests: more examples, more kills
 	OMS_TEST_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
+docs: $(VENV)/.test ## Build the documentation into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+wheel: ## Build the wheel into dist/
+	rm -rf build/lib build/bdist.* # setuptools would take what is no longer in the tree
+	$(PYTHON) -m pip wheel --no-deps --quiet --disable-pip-version-check --wheel-dir dist .
+
+sbom: build/tools/.installed ## An installation with every extra, as CycloneDX: build/sbom.json
+	rm -rf build/lib build/release && $(PYTHON) -m venv --without-pip build/release
+	build/tools/bin/pip --python build/release/bin/python install --quiet -c constraints.txt '.[kafka,rabbitmq,fast,mirror]'
+	build/tools/bin/cyclonedx-py environment build/release/bin/python --pyproject pyproject.toml --output-reproducible --of JSON -o build/sbom.json
+
+audit: build/tools/.installed ## Known vulnerabilities of what is pinned; needs an index that tells of them
+	build/tools/bin/pip-audit -r constraints.txt --no-deps --disable-pip --strict
+
 constraints: ## Pin anew what the environment resolves to (then read the diff)
 	rm -rf build/pins && $(PYTHON) -m venv build/pins
 	build/pins/bin/pip install --quiet --disable-pip-version-check '.[test]'
@@ -59,3 +74,8 @@ $(VENV)/.serve: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@ $(VENV)/.serve
+
+build/tools/.installed:
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0 pip-audit==2.10.1
+	touch $@

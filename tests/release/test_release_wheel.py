@@ -1,0 +1,76 @@
+"""What the wheel holds and says: the whole tree, the extras, the licence, and one version."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+import bridge
+from tests.release.wheel import ROOT, metadata, names
+
+FOLDERS: Final = {"bridge": "bridge", "adapters": "adapters", "tests/conformance": "openmessaging_conformance"}
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def tree() -> set[str]:
+    """Return every file of the packages, by its name in the wheel."""
+    return {
+        f"{package}/{path.relative_to(ROOT / folder)}"
+        for folder, package in FOLDERS.items()
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_wheel_holds_the_tree_and_nothing_else(wheel: Path) -> None:
+    held = {name for name in names(wheel) if ".dist-info/" not in name}
+    assert sorted(tree() - held) == [], "is missing; see packages and package-data in pyproject.toml"
+    assert sorted(held - tree()) == [], "is in the wheel and not in the tree"
+
+
+@pytest.mark.parametrize(
+    "name", ["bridge/mirror/pom.xml", "bridge/mirror/log4j2.properties", "bridge/mirror/sink/LocalFiles.java"]
+)
+def test_what_the_mirror_hands_to_java_is_in_it(name: str, wheel: Path) -> None:
+    assert name in names(wheel)
+
+
+def test_the_licence_is_in_it(wheel: Path) -> None:
+    assert metadata(wheel)["License-Expression"] == PROJECT["license"] == "Apache-2.0"
+    assert metadata(wheel).get_all("License-File") == ["LICENSE"]
+    assert any(re.fullmatch(r"[^/]+\.dist-info/licenses/LICENSE", name) for name in names(wheel))
+
+
+@pytest.mark.parametrize("extra", ["kafka", "rabbitmq", "mirror", "fast", "conformance"])
+def test_an_extra_is_there_and_brings_something(extra: str, wheel: Path) -> None:
+    said = metadata(wheel)
+    assert extra in said.get_all("Provides-Extra", [])
+    assert any(re.search(rf"""extra == ["']{extra}["']""", line) for line in said.get_all("Requires-Dist", []))
+
+
+def test_the_version_stands_in_one_place(wheel: Path) -> None:
+    assert metadata(wheel)["Version"] == bridge.__version__
+    assert "version" not in PROJECT
+    assert "version" in PROJECT["dynamic"]
+    given = [
+        str(path.relative_to(ROOT))
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == "__version__"
+    ]
+    assert given == ["bridge/__init__.py"]
+
+
+@pytest.mark.parametrize(
+    "chart", sorted(ROOT.glob("helm/openmessaging-bridge/**/Chart.yaml")), ids=lambda path: path.parent.name
+)
+def test_a_chart_is_of_this_version(chart: Path) -> None:
+    """Helm reads no Python, so charts have to repeat it."""
+    assert yaml.safe_load(chart.read_text("utf-8"))["appVersion"] == bridge.__version__
+    values = yaml.safe_load((chart.parent / "values.yaml").read_text("utf-8")) or {}
+    assert values.get("image", {}).get("tag") in {None, "", bridge.__version__}

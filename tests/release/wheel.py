@@ -1,0 +1,54 @@
+"""The wheel, built of a copy of the tree, and an environment into which nothing else is installed."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from email.message import Message
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Final
+from zipfile import ZipFile
+
+ROOT: Final = Path(__file__).parents[2]
+_LEFT_OUT: Final = shutil.ignore_patterns(".*", "build", "dist", "node_modules", "__pycache__", "*.egg-info")
+"""Not of the tree. An earlier `build` is what gives setuptools files that are there no more."""
+
+
+def built(directory: Path) -> Path:
+    """Build it as `pip wheel .` does; needs the package index for setuptools."""
+    tree = directory / "tree"
+    shutil.copytree(ROOT, tree, ignore=_LEFT_OUT)
+    _pip("wheel", "--no-deps", "--quiet", "--wheel-dir", directory / "wheels", tree)
+    (wheel,) = (directory / "wheels").iterdir()
+    return wheel
+
+
+def installed(wheel: Path, directory: Path) -> Path:
+    """Install it into a new environment and return that; what it depends on comes from the environment of the tests."""
+    venv.create(directory, with_pip=False)
+    _pip("--python", directory / "bin" / "python", "install", "--no-deps", "--no-index", "--quiet", wheel)
+    (packages,) = directory.glob("lib/*/site-packages")
+    # a bare path: the file that makes the tree importable in the environment of the tests is not read from it
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return directory
+
+
+def names(wheel: Path) -> list[str]:
+    """Return the names of its files."""
+    with ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def metadata(wheel: Path) -> Message:
+    """Return what it says of itself."""
+    with ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return HeaderParser().parsestr(archive.read(name).decode())
+
+
+def _pip(*arguments: str | Path) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
