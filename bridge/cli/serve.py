@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from bridge.cli.options import reads_settings
+from bridge.cli.output import FAILED, printable
 from bridge.cli.run import looped
 
 if TYPE_CHECKING:
     from adapters.base import Features
+    from bridge.migrate import Report
     from bridge.settings import Settings
 
 
@@ -48,13 +50,20 @@ def serve(config: Path | None, log_level: str | None, **given: str | None) -> No
 
 @click.command()
 @reads_settings
+@click.option("--migrate", metavar="TOPIC|QUEUE", help="Look at it instead: what will work through a bridge?")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def check(config: Path | None, as_json: bool, **given: str | None) -> None:
+def check(config: Path | None, migrate: str | None, as_json: bool, **given: str | None) -> None:
     """Check the settings and reach the backend, without serving.
+
+    With --migrate nothing is declared, changed or consumed. Exit status: 0 nothing is in the way, 1 something will
+    not work, or could not be looked at.
 
     \b
     oms-bridge check --config bridge.yaml && systemctl restart oms-bridge
+    oms-bridge check --backend kafka://localhost:9092 --migrate orders
     """
+    if migrate is not None:
+        sys.exit(_look(config, given, migrate, as_json=as_json))
 
     async def checking() -> "tuple[Settings, Features]":
         settings = _load(config, given)
@@ -68,6 +77,21 @@ def check(config: Path | None, as_json: bool, **given: str | None) -> None:
         return settings, adapter.features
 
     _show_check(*looped(checking(), as_json=as_json), as_json=as_json)
+
+
+def _look(config: Path | None, given: Mapping[str, object], name: str, *, as_json: bool) -> int:
+    """Print what was found about a topic or a queue; returns the exit status."""
+
+    async def looking() -> "Report":
+        from bridge.migrate import examine
+
+        return await examine(_load(config, given), name)
+
+    report = looped(looking(), as_json=as_json)
+    from bridge.migrate import show
+
+    click.echo(show.as_json(report) if as_json else printable(show.as_text(report)))
+    return 0 if report.fit else FAILED
 
 
 def _load(config: Path | None, given: Mapping[str, object]) -> "Settings":

@@ -15,7 +15,7 @@ from adapters.clock import wall
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror import layout
 from bridge.mirror.options import Options
-from bridge.mirror.session import session
+from bridge.mirror.session import session, submitted
 from bridge.mirror.sink import full
 from bridge.mirror.sink.catalogue import load
 from bridge.mirror.sink.check import check, start
@@ -67,7 +67,7 @@ def run(options: Options, shown: Shown, *, once: bool) -> Watch:
     with (
         _asking() as asked,
         watching(options, source, status_file=shown.status, metrics=shown.metrics, show=shown.show) as watch,
-        session("oms-bridge mirror", jars_for(options)) as spark,
+        session("oms-bridge mirror", () if submitted() else jars_for(options)) as spark,
     ):
         spark.streams.addListener(watch.listener)
         files = Files(spark, options.out)

@@ -30,6 +30,11 @@ _EVERYWHERE: Final = {
 }
 
 
+def submitted() -> bool:
+    """Whether `spark-submit` has started this program: then the jars are its to bring."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 @contextmanager
 def session(name: str, jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
     """Start Spark, or join what `spark-submit` has started; it ends with the block.
@@ -37,14 +42,13 @@ def session(name: str, jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
     Its settings win over ours, except for what the meaning of the rows hangs on: time zone and types.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not submitted:
+    if not submitted():
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     builder = SparkSession.builder.appName(name)
-    settings = _EVERYWHERE if submitted else _EVERYWHERE | _LOCAL
+    settings = _EVERYWHERE if submitted() else _EVERYWHERE | _LOCAL
     for key, value in settings.items():
         builder = builder.config(key, value)
-    if jars and not submitted:
+    if jars:
         builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
     spark = builder.getOrCreate()
     try:

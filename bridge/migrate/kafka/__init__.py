@@ -1,0 +1,1 @@
+"""A topic of Kafka, as native programs have left it."""

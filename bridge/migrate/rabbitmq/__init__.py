@@ -1,0 +1,1 @@
+"""A queue of RabbitMQ, as native programs have left it."""
