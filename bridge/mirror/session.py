@@ -7,7 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
+
+from bridge.errors import CannotStart
 
 LOOPBACK: Final = "127.0.0.1"
 _LOG: Final = Path(__file__).with_name("log4j2.properties")
@@ -37,7 +40,7 @@ def submitted() -> bool:
 
 @contextmanager
 def session(name: str, jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
-    """Start Spark, or join what `spark-submit` has started; it ends with the block.
+    """Start Spark, or join what `spark-submit` has started; it ends with the block. Raises `CannotStart` without Java.
 
     Its settings win over ours, except for what the meaning of the rows hangs on: time zone and types.
     """
@@ -50,7 +53,12 @@ def session(name: str, jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
         builder = builder.config(key, value)
     if jars:
         builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise CannotStart("Spark does not start: it needs Java 17 (JAVA_HOME, or java on the PATH).") from error
     try:
         yield spark
     finally:

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from bridge.cli.output import Failure
 from bridge.errors import BridgeError, CannotStart
+
+_EXTRA: Final = frozenset({"pyspark", "pyarrow", "pandas", "numpy", "duckdb", "rich"})
 
 
 @contextmanager
@@ -12,6 +15,11 @@ def stated(*, as_json: bool = False) -> Iterator[None]:
     """Make one sentence of what is raised on purpose; a defect stays a traceback."""
     try:
         yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
+            raise
+        told = f"The mirror needs {error.name}, which is not installed: pip install 'openmessaging-bridge[mirror]'."
+        raise Failure(CannotStart(told), as_json=as_json) from None
     except (CannotStart, BridgeError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
