@@ -7,7 +7,7 @@ ARGS   ?=
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rabbitmq lint format brokers bench soak docs wheel sbom audit check-constraints constraints clean
+.PHONY: help serve test test-rabbitmq lint format brokers bench soak docs image wheel sbom audit check-constraints constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,11 @@ soak: $(VENV)/.test ## The longer runs of the same tests: more examples, more ki
 
 docs: $(VENV)/.test ## Build the documentation into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+image: $(VENV)/.serve ## Build both images with the Docker that is there (BASE=name for another base)
+	version=$$($(BIN)/python -c 'import bridge; print(bridge.__version__)') && \
+	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target bridge -t openmessaging-bridge . && \
+	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target mirror -t openmessaging-bridge-mirror .
 
 wheel: ## Build the wheel into dist/
 	rm -rf build/lib build/bdist.* # setuptools would take what is no longer in the tree

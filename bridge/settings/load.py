@@ -25,6 +25,8 @@ _MEANT: Final = {
 """What may have been meant by what was written."""
 _SERVICE_HOST: Final = "_SERVICE_HOST"
 _LINK: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?")
+_ELSEWHERE: Final = frozenset({"OMS_MIRROR_JARS"})
+"""Variables that are no settings: the mirror reads them itself."""
 
 
 class _Environment(EnvSettingsSource):
@@ -62,7 +64,8 @@ def load(config: Path | None, overrides: Mapping[str, Any], environ: Mapping[str
 def _variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Pick the OMS_* variables. Raises `SettingsError` for an unknown or an empty one."""
     known = {CONFIG: CONFIG} | {leaf.variable: leaf.variable for leaf in _LEAVES.values()}
-    given = {name: value for name, value in environ.items() if name.startswith(PREFIX) and not _is_link(name, environ)}
+    ours = (name for name in environ if name.startswith(PREFIX) and name not in _ELSEWHERE)
+    given = {name: environ[name] for name in ours if not _is_link(name, environ)}
     for name, value in given.items():
         if name not in known:
             raise SettingsError(f"{name} is not a setting; {_suggestion(name.upper(), known)}")

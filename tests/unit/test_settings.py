@@ -287,3 +287,7 @@ def test_the_document_lists_every_setting_as_it_is() -> None:
 def test_every_variable_of_the_document_is_read() -> None:
     unnamed = [leaf.variable for leaf in leaves() if leaf.variable not in refused({leaf.variable: "\0 no"})]
     assert unnamed == ["OMS_BACKEND_FILE", "OMS_TLS__KEY", "OMS_TLS__CLIENT_CA"]  # their sentences name something else
+
+
+def test_a_variable_of_the_mirror_is_no_setting_and_no_mistake() -> None:
+    assert load(None, {}, {"OMS_MIRROR_JARS": "/opt/jars"}) == load(None, {}, {})
