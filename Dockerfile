@@ -4,7 +4,7 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS base
-# hadolint ignore=DL3008 # Debian keeps one version of a package, and mends it
+# hadolint ignore=DL3008 # Debian keeps one version of a package and only fixes it
 RUN if ! command -v python3 > /dev/null; then \
       apt-get update && apt-get install --yes --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*; \
     fi \
@@ -26,7 +26,7 @@ COPY tests/conformance tests/conformance
 COPY adapters adapters
 COPY bridge bridge
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
-    /opt/pip/bin/pip --python /opt/oms/bin/python install --constraint constraints.txt '.[kafka,rabbitmq,fast]'
+    /opt/pip/bin/pip --python /opt/oms/bin/python install --constraint constraints.txt '.[kafka,rabbitmq,fast,otel]'
 # The label's version is an argument; it must not differ from the one in bridge/__init__.py.
 ARG VERSION=unreleased
 RUN said="$(/opt/oms/bin/oms-bridge --version)" \
@@ -45,7 +45,7 @@ FROM build-mirror AS jars
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends maven && rm -rf /var/lib/apt/lists/*
 RUN --mount=type=secret,id=maven,target=/root/.m2/settings.xml \
-    XDG_CACHE_HOME=/cache /opt/oms/bin/python -c 'from bridge.mirror.jars import kafka_jars; print(*kafka_jars())' \
+    XDG_CACHE_HOME=/cache /opt/oms/bin/python -c 'from bridge.mirror.jars import spark_jars; print(*spark_jars())' \
     && mv /cache/openmessaging-bridge/spark-* /jars
 
 
@@ -77,7 +77,7 @@ LABEL org.opencontainers.image.title="openmessaging-bridge-mirror" \
 FROM base AS bridge
 COPY --from=build /opt/oms /opt/oms
 COPY deploy/healthcheck.py /opt/healthcheck.py
-# A file and not variables, so that a file and the variables of whoever runs it win.
+# A file, not variables: the file and the variables that a user gives take precedence.
 COPY deploy/bridge.yaml /etc/oms-bridge/bridge.yaml
 ENV PATH=/opt/oms/bin:${PATH} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp OMS_CONFIG=/etc/oms-bridge/bridge.yaml

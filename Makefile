@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
-# pytest's workers, each with brokers of its own: 4 are quicker on two cores (18 minutes in place of 33), and now and then too slow for a broker
-JOBS   ?= 2
+# pytest's workers, three for two cores because tests wait half of their time. Each starts its own Kafka, RabbitMQ and Spark, and takes whole files, the slowest first
+JOBS   ?= 3
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-rabbitmq lint format brokers bench soak docs image wheel sbom audit check-constraints constraints clean
+.PHONY: help serve test test-all preflight coverage mutants seconds lint format brokers bench soak docs image wheel sbom audit check-constraints constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,52 +16,71 @@ help: ## Show this list
 serve: $(VENV)/.serve ## Serve the in-memory backend on 127.0.0.1:8080 (ARGS="--server granian ..." for more)
 	$(BIN)/oms-bridge serve $(ARGS)
 
-test: $(VENV)/.test lint ## Everything CI runs: lint, types, all tests (ARGS="-k name" for some); docs/decisions/0019
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --reruns 1 $(ARGS)
+test: preflight lint ## Lint, types and the tests that a change is likely to break, in under 15 minutes (ARGS="-k name" for some)
+	$(PYTEST) -m "not extended and not soak" $(ARGS)
 
-test-rabbitmq: $(VENV)/.test ## What concerns RabbitMQ, against 4.0 or that of another Debian (RELEASE=sid)
-	OMS_TEST_RABBITMQ_RELEASE=$(RELEASE) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -k rabbitmq \
-		tests/rabbitmq tests/conformance $(ARGS)
+test-all: PREFLIGHT := --all
+test-all: $(if $(SHARD),preflight $(VENV)/.test,test) ## The rest of the tests as well (SHARD=2/3: only the second third of that rest)
+	$(PYTEST) -m "extended and not soak" --reruns 1 $(if $(SHARD),--shard $(SHARD)) $(ARGS)
 
-lint: $(VENV)/.test ## ruff and mypy, strict, over everything
+preflight: # the parts that the tests need on this machine, before anything is installed
+	@$(PYTHON) -m tests.brokers.preflight $(PREFLIGHT) || [ "$${CI:-}" != true ]
+
+coverage: $(VENV)/.test ## Lines and branches that `make test` runs (TIER=all: with `make test-all`); docs/testing.md
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/coverage run -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "$(if $(TIER),not soak,not extended and not soak)" $(ARGS)
+	$(BIN)/coverage combine --quiet && $(BIN)/coverage report
+
+mutants: $(VENV)/.test ## Change the code in 300 places and count what the tests detect (ARGS="--seed 2"); docs/testing.md
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt mutmut==3.8.1
+	$(BIN)/python -m tests.mutants $(ARGS)
+
+seconds: $(VENV)/.test ## Measure every test file again: tests/seconds.json, which orders and shards the tests
+	$(PYTEST) -m "not soak" --record-seconds $(ARGS)
+
+test-rabbitmq: $(VENV)/.test ## The tests of RabbitMQ, against 4.0 or the version of another Debian (RELEASE=sid)
+	OMS_TEST_RABBITMQ_RELEASE=$(or $(RELEASE),trixie) $(PYTEST) -m "not soak" -k rabbitmq tests/rabbitmq tests/conformance $(ARGS)
+
+lint: $(VENV)/.test ## ruff, mypy (strict), and the words that we do not use
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.words
 	$(BIN)/mypy
 
-format: $(VENV)/.test ## Format and mend what ruff can mend
+format: $(VENV)/.test ## Format, and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-brokers: $(VENV)/.test ## Fetch what the tests' own brokers need (the first test that wants one does the same)
+brokers: $(VENV)/.test ## Download the brokers for the tests (otherwise the first test that needs one does)
 	$(BIN)/python -m tests.brokers
 
 bench: $(VENV)/.test ## Measure, each figure beside its ceiling; writes benchmarks/results/
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 soak: $(VENV)/.test ## The longer runs of the same tests: more examples, more kills
-	OMS_TEST_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	OMS_TEST_SOAK=1 $(PYTEST) $(ARGS)
 
 docs: $(VENV)/.test ## Build the documentation into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-image: $(VENV)/.serve ## Build both images with the Docker that is there (BASE=name for another base)
+image: $(VENV)/.serve ## Build both images with Docker (BASE=name for another base)
 	version=$$($(BIN)/python -c 'import bridge; print(bridge.__version__)') && \
 	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target bridge -t openmessaging-bridge . && \
 	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target mirror -t openmessaging-bridge-mirror .
 
 wheel: ## Build the wheel into dist/
-	rm -rf build/lib build/bdist.* # setuptools would take what is no longer in the tree
+	rm -rf build/lib build/bdist.* # setuptools would include deleted files
 	$(PYTHON) -m pip wheel --no-deps --quiet --disable-pip-version-check --wheel-dir dist .
 
 sbom: build/tools/.installed ## An installation with every extra, as CycloneDX: build/sbom.json
 	rm -rf build/lib build/release && $(PYTHON) -m venv --without-pip build/release
-	build/tools/bin/pip --python build/release/bin/python install --quiet -c constraints.txt '.[kafka,rabbitmq,fast,mirror]'
+	build/tools/bin/pip --python build/release/bin/python install --quiet -c constraints.txt '.[kafka,rabbitmq,fast,otel,mirror]'
 	build/tools/bin/cyclonedx-py environment build/release/bin/python --pyproject pyproject.toml --output-reproducible --of JSON -o build/sbom.json
 
-audit: build/tools/.installed ## Known vulnerabilities of what is pinned; needs an index that tells of them
+audit: build/tools/.installed ## Known vulnerabilities of the pinned packages; needs an index that reports them
 	build/tools/bin/pip-audit -r constraints.txt --no-deps --disable-pip --strict
 
-constraints: ## Pin anew what the environment resolves to (then read the diff)
+constraints: ## Pin the versions that the environment resolves to (then read the diff)
 	rm -rf build/pins && $(PYTHON) -m venv build/pins
 	build/pins/bin/pip install --quiet --disable-pip-version-check '.[test]'
 	build/pins/bin/pip freeze --exclude openmessaging-bridge --exclude pip --exclude setuptools > constraints.txt
@@ -73,7 +93,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.serve: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[kafka,rabbitmq,fast]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[kafka,rabbitmq,fast,otel]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt

@@ -1,1 +1,1 @@
-"""Backends: each package here maps messages onto one kind of broker and knows nothing of HTTP."""
+"""Backends: each package here maps messages onto one kind of broker, without HTTP."""

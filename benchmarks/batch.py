@@ -1,42 +1,50 @@
-"""Batches of 10 and 100 as multipart/mixed, in messages per second, against singles and the bare application."""
+"""Batches of 10 and 100 as multipart/mixed, in messages per second, against singles and the bare applications."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from benchmarks import talk
-from benchmarks.launch import bare, bridge
+from benchmarks.launch import Process
 from benchmarks.load import generator, sized, timed
-from benchmarks.measurement import Measurement, Round, Sample, Target
+from benchmarks.measurement import BEFORE, BRIDGE, Measurement, Sample, Samples, Target, beside, part, rows
 from benchmarks.plan import SERVERS, Plan
+from benchmarks.subjects import RSGI, in_turn, subjects
 
 SIZES: Final = (10, 100)
 STREAMS: Final = 64
-TARGETS: Final = {100: Target("ratio", "≥", 5)}
-"""Against singles."""
+AT_SIZE: Final = 100
+"""Where the targets apply."""
+SINGLES: Final = Target("ratio", "≥", 5)
+FASTER: Final = Target("ratio", "≥", 1.9)
+CHEAPER: Final = Target("CPU ratio", "≤", 0.7)
+"""A message of a batch than a request of the bare RSGI application."""
 
 
 def measure(plan: Plan) -> Iterator[Measurement]:
-    """Yield two rows for each server and size."""
+    """Yield the rows of each server and size."""
+    shots = {size: talk.batch("orders", size) if size > 1 else talk.single("orders") for size in (1, *SIZES)}
     for server in SERVERS:
-        with bare(server) as ceiling, bridge(server) as figure:
-            shots = {size: talk.batch("orders", size) for size in SIZES} | {1: talk.single("orders")}
+        with subjects(plan, server) as among:
             # a batch takes longer than a bare request: sized by the bridge, a round is as long as a single's
-            numbers = {size: sized(figure, shot, STREAMS, plan.seconds) for size, shot in shots.items()}
-            rounds: list[dict[int, Round]] = []
-            for _ in range(plan.rounds):
-                sides: dict[int, list[Sample]] = {size: [] for size in shots}
-                for size, shot in shots.items():
-                    for process in (ceiling, figure):
-                        stored = {"produced": numbers[size] * size} if process is figure else {}
-                        sides[size].append(timed(process, shot, numbers[size], STREAMS, each=size, **stored))
-                rounds.append({size: Round(*both) for size, both in sides.items()})
-            yield from _rows(server, rounds)
+            numbers = {size: sized(among[BRIDGE], shot, STREAMS, plan.seconds) for size, shot in shots.items()}
+
+            def load(process: Process, _: int, numbers: Mapping[int, int] = numbers) -> dict[int, Sample]:
+                return {
+                    size: timed(process, shots[size], number, STREAMS, each=size, produced=number * size)
+                    for size, number in numbers.items()
+                }
+
+            loads = in_turn(plan, among, load)
+        singles = part(loads, 1)
+        for size in SIZES:
+            yield from _rows(server, size, singles, part(loads, size))
 
 
-def _rows(server: str, rounds: list[dict[int, Round]]) -> Iterator[Measurement]:
-    for size in SIZES:
-        name = f"batch of {size}, {server}, {STREAMS} at once"
-        bare_rounds = [r[size] for r in rounds]
-        yield Measurement(name, "messages/s", "bare application", bare_rounds, None, generator())
-        single_rounds = [Round(r[1].figure, r[size].figure) for r in rounds]
-        yield Measurement(name, "messages/s", "singles", single_rounds, TARGETS.get(size), generator())
+def _rows(server: str, size: int, singles: Samples, batches: Samples) -> Iterator[Measurement]:
+    name, unit, by = f"batch of {size}, {server}, {STREAMS} at once", "messages/s", generator()
+    aimed = size == AT_SIZE
+    yield from rows(name, unit, batches, {BEFORE: FASTER} if aimed and server == "granian" else {}, by)
+    yield Measurement(name, unit, "singles", beside(singles[BRIDGE], batches[BRIDGE]), SINGLES if aimed else None, by)
+    if RSGI in singles:
+        compared = beside(singles[RSGI], batches[BRIDGE])
+        yield Measurement(name, unit, f"singles of the {RSGI}", compared, CHEAPER if aimed else None, by)

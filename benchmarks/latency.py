@@ -1,24 +1,20 @@
 """From a produce to the reader of a push stream, at a steady rate far below what the bridge can carry."""
 
 import re
-import select
-import time
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import count
-from statistics import quantiles
 from typing import Final
 
 from benchmarks import talk
-from benchmarks.launch import bare, bridge
-from benchmarks.measurement import Measurement, Round, Sample
+from benchmarks.launch import Process
+from benchmarks.measurement import Measurement, Sample, part, rows
+from benchmarks.open_loop import latencies, pace, percentile
 from benchmarks.plan import SERVERS, Plan
 from benchmarks.rawh2 import Connection, pack
+from benchmarks.subjects import in_turn, subjects
 
 RATE: Final = 200
-"""Messages per second: each is sent when it is due, whatever has come back by then."""
-PATIENCE: Final = 10.0
-"""Seconds without news after which a message is lost."""
+"""Messages per second."""
 PERCENTILES: Final = (50, 99)
 
 _NUMBER: Final = re.compile(rb'"messageId":"n-(\d+)"')
@@ -26,62 +22,34 @@ _RECEIPT: Final = re.compile(rb'"receipt":"([0-9a-f-]+)"')
 
 
 def measure(plan: Plan) -> Iterator[Measurement]:
-    """Yield p50 and p99 for each server, without and with acknowledgement; the ceiling is a produce's own answer."""
+    """Yield p50 and p99 for each server, without and with acknowledgement; a bare application answers the produce."""
     number = int(RATE * plan.steady)
     for server in SERVERS:
-        sources = (f"orders-{turn}" for turn in count())
-        rounds: list[list[list[float]]] = []
-        with bare(server) as ceiling, bridge(server) as figure:
-            for _ in range(plan.rounds):
-                taken = [_answered(ceiling.url, number)]
-                with figure.expecting(delivered=2 * number, produced=2 * number):
-                    taken += [_pushed(figure.url, next(sources), number, ack=ack) for ack in (False, True)]
-                rounds.append(taken)
-        for side, ack in ((1, ""), (2, " + ack")):
-            for percentile in PERCENTILES:
-                pairs = [Round(_at(percentile, taken[0]), _at(percentile, taken[side])) for taken in rounds]
-                name = f"produce to push{ack}, {server}, ndjson, {RATE} a second, p{percentile}"
-                yield Measurement(name, "µs", "answer of the bare application", pairs, None, "own client")
+        for ack in (False, True):
 
+            def load(process: Process, turn: int, *, ack: bool = ack) -> dict[int, Sample]:
+                if not process.is_bridge:
+                    took = latencies(process.url, talk.small("orders"), RATE, number)
+                else:
+                    with process.expecting(delivered=number, produced=number):
+                        took = _pushed(process.url, f"orders-{turn}-{ack}", number, ack=ack)
+                return {percent: Sample(percentile(percent, took) * 1_000_000) for percent in PERCENTILES}
 
-def _answered(url: str, number: int) -> list[float]:
-    """Seconds from each produce to its answer."""
-    with closing(_Producer(url, "orders")) as producer:
-        return _pace(number, producer, producer)
+            with subjects(plan, server) as among:
+                loads = in_turn(plan, among, load)
+            for percent in PERCENTILES:
+                name = f"produce to push{' + ack' if ack else ''}, {server}, ndjson, {RATE} a second, p{percent}"
+                yield from rows(name, "µs", part(loads, percent), by="own client")
 
 
 def _pushed(url: str, source: str, number: int, *, ack: bool) -> list[float]:
-    """Seconds from each produce to the end of its line on an open stream."""
+    """Seconds from when each produce was due to the end of its line on an open stream."""
     with closing(_Producer(url, source)) as producer, closing(_Stream(url, source, number, ack=ack)) as stream:
-        took = _pace(number, producer, stream)
+        readers = {producer.connection: producer.hear, stream.connection: stream.hear}
+        took = pace(RATE, number, producer.send, readers)
         while stream.open:
             stream.hear()
         return took
-
-
-def _pace(number: int, producer: "_Producer", hearer: "_Producer | _Stream") -> list[float]:
-    """Send so many at the rate, until the last of them is heard of."""
-    sent, took = [0.0] * number, [0.0] * number
-    due, missing = 0, number
-    begun = time.perf_counter()
-    while missing:
-        now = time.perf_counter()
-        wait = begun + due / RATE - now if due < number else PATIENCE
-        if wait <= 0:
-            sent[due] = now
-            producer.send(due)
-            due += 1
-            continue
-        readable = select.select({producer.connection, hearer.connection}, [], [], wait)[0]
-        if not readable and due == number:
-            raise RuntimeError(f"{missing} messages did not come.")
-        if hearer.connection in readable:
-            for index in hearer.hear():
-                took[index] = time.perf_counter() - sent[index]
-                missing -= 1
-        elif readable:
-            producer.hear()
-    return took
 
 
 class _Producer:
@@ -90,18 +58,18 @@ class _Producer:
     def __init__(self, url: str, destination: str) -> None:
         self.connection = Connection(url)
         self._url = url
-        (self._path,), self._headers, self._body = talk.small(destination)
-        self._numbers: dict[int, int] = {}
+        (self._path,), self._headers, self._body, _ = talk.small(destination)
 
-    def send(self, number: int) -> None:
+    def send(self, number: int) -> bool:
         headers = [*self._headers, ("x-oms-h-messageid", f"n-{number}"), ("content-length", str(len(self._body)))]
-        block = pack(self._url, "POST", self._path, headers)
-        self._numbers[self.connection.ask(block, self._body)] = number
+        self.connection.ask(pack(self._url, "POST", self._path, headers), self._body)
         self.connection.flush()
+        return True
 
     def hear(self) -> list[int]:
-        """Return what has been answered."""
-        return [self._numbers.pop(answer.stream) for answer in self.connection.answers()]
+        """Read the answers, which are not measured."""
+        self.connection.answers()
+        return []
 
     def close(self) -> None:
         self.connection.close()
@@ -127,7 +95,7 @@ class _Stream:
         lines, self._lines = self._lines, []
         for line in lines:
             if (receipt := _RECEIPT.search(line)) is not None:
-                (path,), headers, _ = talk.acks([receipt[1].decode("ascii")])
+                (path,), headers, *_ = talk.acks([receipt[1].decode("ascii")])
                 self.connection.ask(pack(self._url, "POST", path, headers))
         self.connection.flush()
         return [int(found[1]) for line in lines if (found := _NUMBER.search(line)) is not None]
@@ -139,7 +107,3 @@ class _Stream:
         if stream == self._stream:
             *whole, self._rest = (self._rest + piece).split(b"\n")
             self._lines += whole
-
-
-def _at(percentile: int, seconds: list[float]) -> Sample:
-    return Sample(quantiles(seconds, n=100)[percentile - 1] * 1_000_000)

@@ -1,14 +1,13 @@
 """How late delayed messages come: from the moment they are due to the end of their line on an open stream."""
 
 import re
-import select
 import time
 from contextlib import closing
 from statistics import quantiles
 from typing import Final, NamedTuple
 
 from benchmarks import talk
-from benchmarks.rawh2 import Connection, pack
+from benchmarks.rawh2 import Connection, pack, readable
 
 RATE: Final = 100
 """Messages per second."""
@@ -30,7 +29,7 @@ class Lateness(NamedTuple):
 def lateness(url: str, destination: str) -> Lateness:
     """Send delayed messages at a steady rate and see when they come."""
     with closing(_Stream(url, destination)) as stream, closing(Connection(url)) as producer:
-        (path,), headers, body = talk.small(destination)
+        (path,), headers, body, _ = talk.small(destination)
         _ready(url, producer)
         begun = time.perf_counter()
         sent = 0
@@ -43,17 +42,17 @@ def lateness(url: str, destination: str) -> Lateness:
                 producer.flush()
                 sent += 1
                 continue
-            readable = select.select({producer, stream.connection}, [], [], wait)[0]
-            if not readable and sent == NUMBER:
+            answering = readable({producer, stream.connection}, wait)
+            if not answering and sent == NUMBER:
                 raise RuntimeError(f"{NUMBER - len(stream.late)} messages did not come.")
-            for connection in readable:
+            for connection in answering:
                 connection.answers()
     return Lateness(min(stream.late), quantiles(stream.late, n=100)[98])
 
 
 def _ready(url: str, producer: Connection) -> None:
     """Have whatever a backend makes for its first delay, which may take it some seconds."""
-    (path,), headers, body = talk.small("delayed-first")
+    (path,), headers, body, _ = talk.small("delayed-first")
     given = [*headers, ("x-oms-h-delaytime", str(DELAYS[1])), ("content-length", str(len(body)))]
     producer.ask(pack(url, "POST", path, given), body)
     producer.flush()
@@ -71,7 +70,7 @@ class _Stream:
         self.connection.flush()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
         self.connection.close()
 
     def _hear(self, _: int, piece: bytes) -> None:

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.request import urlopen
 
+from benchmarks.revision import THIS, Revision
+
 READY_SECONDS: Final = 30
 STOP_SECONDS: Final = 15
 SHOWN: Final = 1000
@@ -37,15 +39,35 @@ class Process:
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self._log, env=environ | dict(settings or {}), text=True
         )
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        self._output = self._process.stdout
         self.url, *management = self._wait_until_ready()
         self._management = management[0] if management else None
 
-    def cpu(self) -> float:
-        """Seconds of CPU that the process has used, all its threads, in nanosecond steps.
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
 
-        The clock of another process (clock_getcpuclockid(3)): /proc/<pid>/stat counts the same in steps of 10 ms.
-        """
-        return time.clock_gettime((~self._process.pid << 3) | 2)
+    @property
+    def management(self) -> str:
+        """The URL of a bridge's management port."""
+        if self._management is None:
+            raise RuntimeError(f"{self.name} has no management port.")
+        return self._management
+
+    @property
+    def is_bridge(self) -> bool:
+        """Whether it is a bridge: a bare application stores nothing and counts nothing."""
+        return self._management is not None
+
+    def cpu(self) -> float:
+        """Seconds of CPU that the process has used."""
+        return cpu_seconds(self.pid)
+
+    def main_thread(self) -> float:
+        """Seconds of CPU of the thread that runs Python."""
+        return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text("ascii").split()[0]) / 1e9
 
     def memory(self, field: str) -> float:
         """MiB of `VmRSS` (held now) or `VmHWM` (most ever held)."""
@@ -78,6 +100,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._output.close()
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -89,25 +112,32 @@ class Process:
         self.stop()
 
     def _wait_until_ready(self) -> list[str]:
-        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         late = threading.Timer(READY_SECONDS, self._process.kill)
         late.start()
         try:
-            line = self._process.stdout.readline()
+            line = self._output.readline()
         finally:
             late.cancel()
         if urls := _URL.findall(line):
             return urls
-        self._process.kill()
-        self._process.wait()
         self._log.seek(0)
-        raise RuntimeError(f"{self.name} did not start.\n{self._log.read()[-SHOWN:]}")
+        said = self._log.read()[-SHOWN:]
+        self.stop()
+        raise RuntimeError(f"{self.name} did not start.\n{said}")
 
 
-def bare(server: str) -> Process:
-    """Start the bare application."""
+def cpu_seconds(pid: int) -> float:
+    """Seconds of CPU that a process has used, all its threads, in nanosecond steps.
+
+    The clock of another process (clock_getcpuclockid(3)): /proc/<pid>/stat counts the same in steps of 10 ms.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def bare(kind: str) -> Process:
+    """Start a bare application: `hypercorn`, `granian` or `rsgi`."""
     # -P: not with this folder in front of everything that is imported
-    return Process(f"bare application on {server}", [sys.executable, "-P", str(_BARE), server])
+    return Process(f"bare application on {kind}", [sys.executable, "-P", str(_BARE), kind])
 
 
 def sink() -> Process:
@@ -115,9 +145,10 @@ def sink() -> Process:
     return Process("endpoint for callbacks", [sys.executable, "-P", str(_SINK)])
 
 
-def bridge(server: str, backend: str = ROOMY, settings: Mapping[str, str] | None = None) -> Process:
+def bridge(
+    server: str, backend: str = ROOMY, settings: Mapping[str, str] | None = None, revision: Revision = THIS
+) -> Process:
     """Start a bridge as its users do. `settings` are OMS_* variables."""
     ports = {"OMS_LISTEN": "127.0.0.1:0", "OMS_MANAGEMENT": "127.0.0.1:0"}
-    command = [str(Path(sys.executable).with_name("oms-bridge")), "serve"]
-    own = {"OMS_SERVER": server, "OMS_BACKEND": backend, **ports, **(settings or {})}
-    return Process(f"bridge on {server}", command, own)
+    variables = {"OMS_SERVER": server, "OMS_BACKEND": backend, **ports, **(settings or {}), **revision.variables}
+    return Process(f"bridge on {server}, {revision.name}", [revision.program, "serve"], variables)

@@ -1,19 +1,16 @@
-"""Load on one connection: by h2load where it is installed, else by our own client. The results say which."""
+"""Load by h2load: as many requests at once as a row says, on one HTTP/2 connection or on as many of HTTP/1.1."""
 
 import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from functools import cache
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.launch import Process
 from benchmarks.measurement import Sample
-from benchmarks.rawh2 import Connection, pack
 
 WARM_UP: Final = 300
 _TOOK: Final = re.compile(r"finished in ([\d.]+)(us|ms|s),")
@@ -22,25 +19,22 @@ _DONE: Final = re.compile(r"(\d+) succeeded, (\d+) failed.* (\d+) 2xx", re.DOTAL
 
 
 class Shot(NamedTuple):
-    """What to ask: the paths in turn, each with the same headers and body. Without a body it is a GET."""
+    """What to request: the paths in turn, each with the same headers and body. Without a body it is a GET."""
 
     paths: Sequence[str]
     headers: Sequence[tuple[str, str]] = ()
     body: bytes = b""
+    http1: bool = False
+    """Over HTTP/1.1, with a connection for each request at once, instead of HTTP/2."""
 
 
 @cache
 def generator() -> str:
-    """Name what makes the load."""
+    """Name what makes the load. Raises `RuntimeError` if it is not installed."""
     found = shutil.which("h2load")
     if found is None:
-        return "own client"
+        raise RuntimeError("The benchmark needs h2load: apt-get install nghttp2-client")
     return subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def fire(url: str, shot: Shot, number: int, streams: int) -> float:
-    """Make `number` requests, `streams` at a time; returns requests per second. Raises unless each is a 2xx."""
-    return (_fire_own if generator() == "own client" else _fire_h2load)(url, shot, number, streams)
 
 
 def sized(process: Process, shot: Shot, streams: int, seconds: float) -> int:
@@ -51,7 +45,7 @@ def sized(process: Process, shot: Shot, streams: int, seconds: float) -> int:
 
 
 def timed(process: Process, shot: Shot, number: int, streams: int, *, each: int = 1, **counts: int) -> Sample:
-    """Fire and watch: the rate, and what the process worked for it. A request carries `each` messages."""
+    """Make these requests; the rate, and the CPU time of the process. A request has `each` messages."""
     with process.expecting(**counts):
         before = process.cpu()
         rate = fire(process.url, shot, number, streams)
@@ -59,9 +53,11 @@ def timed(process: Process, shot: Shot, number: int, streams: int, *, each: int 
     return Sample(rate * each, cpu / number / each * 1000)
 
 
-def _fire_h2load(url: str, shot: Shot, number: int, streams: int) -> float:
+def fire(url: str, shot: Shot, number: int, streams: int) -> float:
+    """Make `number` requests, `streams` at a time; returns requests per second. Raises unless each is a 2xx."""
+    at_once = ["--h1", f"-c{streams}"] if shot.http1 else ["-c1", f"-m{streams}"]
     with tempfile.TemporaryDirectory() as directory:
-        command = ["h2load", f"-n{number}", "-c1", f"-m{streams}", "-t1"]
+        command = ["h2load", f"-n{number}", "-t1", *at_once]
         command += [f"-H{name}: {value}" for name, value in shot.headers]
         if shot.body:
             Path(directory, "body").write_bytes(shot.body)
@@ -77,25 +73,3 @@ def _fire_h2load(url: str, shot: Shot, number: int, streams: int) -> float:
         raise RuntimeError(f"h2load did not succeed with {number} requests:\n{said}")
     # not its "req/s", which has two decimals: too few for a handful of long streams
     return number / (float(took[1]) * _UNITS[took[2]])
-
-
-def _fire_own(url: str, shot: Shot, number: int, streams: int) -> float:
-    method = "POST" if shot.body else "GET"
-    headers = [*shot.headers, ("content-length", str(len(shot.body)))] if shot.body else shot.headers
-    blocks = [pack(url, method, path, headers) for path in shot.paths]
-    connection = Connection(url)
-    begun = time.perf_counter()
-    coming = islice(cycle(blocks), number)
-    for block in islice(coming, streams):
-        connection.ask(block, shot.body)
-    connection.flush()
-    missing = number
-    while missing:
-        for _ in connection.answers():
-            missing -= 1
-            if (block := next(coming, None)) is not None:  # type: ignore[assignment]
-                connection.ask(block, shot.body)
-        connection.flush()
-    took = time.perf_counter() - begun
-    connection.close()
-    return number / took

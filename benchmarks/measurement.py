@@ -1,8 +1,14 @@
 """What one row of the table holds: rounds of a ceiling and a figure, and what becomes of them."""
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
+
+K = TypeVar("K")
+
+BRIDGE: Final = "bridge"
+BEFORE: Final = "revision before"
 
 
 class Sample(NamedTuple):
@@ -10,6 +16,10 @@ class Sample(NamedTuple):
 
     value: float
     cpu: float | None = None
+
+
+Samples = dict[str, list[Sample]]
+"""Of each subject, one for each round."""
 
 
 class Round(NamedTuple):
@@ -20,10 +30,10 @@ class Round(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What the median shall be: of the ratio, or of the figure itself."""
+    """What the median shall be: of the ratio, of the figure itself, or of the ratio of the CPU seconds."""
 
     of: str
-    """`ratio` or `figure`."""
+    """`ratio`, `figure` or `CPU ratio`."""
     sign: str
     """`≥` or `≤`."""
     bound: float
@@ -67,14 +77,48 @@ class Measurement:
         return median(r.figure.value for r in self.rounds)
 
     @property
-    def cpu(self) -> tuple[float, float] | None:
-        """Medians of ceiling and figure, CPU seconds per 1,000 messages."""
-        both = [(r.ceiling.cpu, r.figure.cpu) for r in self.rounds if r.ceiling.cpu is not None]
-        return (median(c or 0 for c, _ in both), median(f or 0 for _, f in both)) if both else None
+    def ceiling_cpu(self) -> float | None:
+        """The median, CPU seconds per 1,000 messages; None if they were not measured."""
+        return _median(r.ceiling.cpu for r in self.rounds)
+
+    @property
+    def figure_cpu(self) -> float | None:
+        """The median, CPU seconds per 1,000 messages; None if they were not measured."""
+        return _median(r.figure.cpu for r in self.rounds)
+
+    @property
+    def cpu_ratio(self) -> float | None:
+        """The median of the ratios of CPU seconds; None if they were not measured."""
+        return _median(r.figure.cpu / r.ceiling.cpu for r in self.rounds if r.figure.cpu and r.ceiling.cpu)
 
     @property
     def reached(self) -> bool | None:
         """Whether the target is; None without one."""
         if self.target is None:
             return None
-        return self.target.reached(self.ratio if self.target.of == "ratio" else self.figure)
+        values = {"ratio": self.ratio, "figure": self.figure, "CPU ratio": self.cpu_ratio}
+        return (value := values[self.target.of]) is not None and self.target.reached(value)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def beside(ceiling: list[Sample], figure: list[Sample]) -> list[Round]:
+    """Pair the rounds of two subjects."""
+    return [Round(*both) for both in zip(ceiling, figure, strict=True)]
+
+
+def part(loads: Mapping[str, Sequence[Mapping[K, Sample]]], key: K) -> Samples:
+    """Return one of the values that each load has measured at once."""
+    return {name: [load[key] for load in rounds] for name, rounds in loads.items()}
+
+
+def rows(
+    name: str, unit: str, samples: Samples, targets: Mapping[str, Target] | None = None, by: str = ""
+) -> Iterator[Measurement]:
+    """Yield a row for each subject that the bridge is compared with. `targets` has the subjects' names."""
+    for other, ceiling in samples.items():
+        if other != BRIDGE:
+            yield Measurement(name, unit, other, beside(ceiling, samples[BRIDGE]), (targets or {}).get(other), by)

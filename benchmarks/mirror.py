@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from adapters.rabbitmq import names
+from adapters.rabbitmq.topology import names
 from benchmarks import kafka, rabbitmq, talk
 from benchmarks.launch import ROOMY, Process, bridge
 from benchmarks.measurement import Measurement, Round, Sample, Target

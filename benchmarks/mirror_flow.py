@@ -1,6 +1,6 @@
 """One Spark that reads a source into nothing and into a mirror, in turn: `mirror_flow.py BACKEND BRIDGE ROUNDS`.
 
-A process of its own. It prints a line of JSON for each pair of queries, each over everything that the backend keeps:
+Runs as a separate process. It prints a line of JSON for each pair of queries, each over all that the backend keeps:
 rows and seconds of both. The first pair warms the JVM up and is not printed.
 """
 
@@ -13,12 +13,13 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from bridge.mirror.jars import spark_jars
 from bridge.mirror.options import Options
 from bridge.mirror.session import session
-from bridge.mirror.sink.catalogue import load
-from bridge.mirror.sink.files import Files
+from bridge.mirror.sink.checkpoint import Checkpoint
 from bridge.mirror.sink.sink import Sink
-from bridge.mirror.sources import jars_for, open_source
+from bridge.mirror.sources import open_source
+from bridge.mirror.table import create, spark_path
 
 
 class Flow(NamedTuple):
@@ -35,7 +36,7 @@ def main() -> None:
     """Run the rounds."""
     backend, bridge, rounds = sys.argv[1:]
     options = Options(backend, "", bridge)
-    with session("benchmark", jars_for(options)) as spark:
+    with session("benchmark", spark_jars()) as spark:
         for turn in range(int(rounds) + 1):
             with tempfile.TemporaryDirectory() as directory:
                 ceiling = _nothing(spark, options, Path(directory) / "nothing")
@@ -51,9 +52,10 @@ def _nothing(spark: SparkSession, options: Options, checkpoint: Path) -> Flow:
 
 
 def _mirror(spark: SparkSession, options: Options, out: Path) -> Flow:
-    source, files, checkpoint = open_source(options), Files(spark, str(out)), out / "checkpoint"
-    sink = Sink(files, Files(spark, str(checkpoint)), load(files), source, lambda _: None)
-    return _run(source.rows(spark, {}).writeStream.foreachBatch(sink), checkpoint)
+    create(str(out))
+    source, checkpoint = open_source(options), Checkpoint(spark, spark_path(str(out), "checkpoint"))
+    sink = Sink(str(out), checkpoint, source, lambda _: None)
+    return _run(source.rows(spark, {}).writeStream.foreachBatch(sink), out / "checkpoint")
 
 
 def _run(writer: DataStreamWriter, checkpoint: Path) -> Flow:

@@ -20,8 +20,8 @@ from typing import Any, Final
 import pika
 from pika.adapters.asyncio_connection import AsyncioConnection
 
-from adapters.rabbitmq import names
 from adapters.rabbitmq.options import Options
+from adapters.rabbitmq.topology import names
 
 BODY: Final = b"0123456789abcdef" * 64
 WARM_UP: Final = 500

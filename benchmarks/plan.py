@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from benchmarks.revision import Revision
+
 SERVERS: Final = ("hypercorn", "granian")
 
 
@@ -10,7 +12,7 @@ class Plan(NamedTuple):
 
     name: str
     rounds: int
-    """Of ceiling and figure in turn; the median of their ratios counts."""
+    """Of all subjects in turn; the median of their ratios counts."""
     seconds: float
     """About how long one load of the bare application takes."""
     steady: float
@@ -22,6 +24,8 @@ class Plan(NamedTuple):
     """Pulls that wait while others work; a multiple of 100."""
     steps: int
     """Messages of one load where CPU time is measured."""
+    before: Revision | None = None
+    """Another revision of the bridge, measured in turn with this one."""
 
 
 FULL: Final = Plan("full", 5, 0.3, 1.0, (1, 16, 64), 1_000_000, 10_000, 2000)

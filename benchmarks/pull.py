@@ -5,80 +5,80 @@ other: N pulls of a fresh group, which fetch N messages and lease them; then N a
 gathered beforehand. Together they are all the work of N messages.
 """
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from benchmarks import talk
-from benchmarks.launch import Process, bare, bridge
+from benchmarks.launch import Process
 from benchmarks.load import Shot, generator, sized, timed
-from benchmarks.measurement import Measurement, Round, Sample, Target
+from benchmarks.measurement import BEFORE, Measurement, Sample, Target, part, rows
 from benchmarks.plan import SERVERS, Plan
+from benchmarks.subjects import BARE, Subjects, in_turn, subjects
 
-AT_STREAMS: Final = 64
-TARGET: Final = Target("ratio", "≥", 0.35)
+STREAMS: Final = 64
+"""Where the targets apply."""
+CASES: Final[Mapping[str, Mapping[str, Target]]] = {
+    "pull": {},
+    "ack": {},
+    "pull + ack": {BARE: Target("ratio", "≥", 0.35), BEFORE: Target("ratio", "≥", 1.5)},
+}
 MOST: Final = 20_000
-"""Messages of one round; the window, which is not to run out of room for leases, ends at 100,000."""
-
-
-class Pair(NamedTuple):
-    """Ceiling and figure on one server."""
-
-    server: str
-    ceiling: Process
-    figure: Process
+"""Messages of one round; the prefetch buffer must hold the leases of a round, and is limited to 100,000."""
+BUFFER: Final = {"OMS_LIMITS__PREFETCH": str(2 * MOST)}
+"""Enough for the leases of a round; then a piggy-backed round refills the buffer once."""
+RECEIPT: Final = "00000000-0000-4000-8000-{:012}"
+"""Of the bare application, which has none."""
 
 
 def measure(plan: Plan) -> Iterator[Measurement]:
     """Yield the rows of each server."""
     for server in SERVERS:
-        with bare(server) as ceiling:
+        with subjects(plan, server, BUFFER) as among:
             some = Shot([talk.pull_path("orders", "billing")])
-            numbers = {s: min(MOST, sized(ceiling, some, s, plan.seconds)) for s in plan.streams}
-            # room for the leases of a round; and with it a piggy-backed round refills the window once, by N
-            window = {"OMS_LIMITS__WINDOW": str(2 * max(numbers.values()))}
-            with bridge(server, settings=window) as figure:
-                pair = Pair(server, ceiling, figure)
-                for streams, number in numbers.items():
-                    yield from _in_two(plan, pair, streams, number)
-                yield _in_one(plan, pair, max(numbers.values()))
+            numbers = {s: min(MOST, sized(among[BARE], some, s, plan.seconds)) for s in plan.streams}
+            for streams, number in numbers.items():
+                yield from _in_two(plan, server, among, streams, number)
+            yield from _in_one(plan, server, among, max(numbers.values()))
 
 
-def _in_two(plan: Plan, pair: Pair, streams: int, number: int) -> Iterator[Measurement]:
+def _in_two(plan: Plan, server: str, among: Subjects, streams: int, number: int) -> Iterator[Measurement]:
     source = f"orders-{streams}"
-    server, ceiling, figure = pair
-    talk.preload(figure.url, source, number)
-    pulls, acks = [], []
-    for turn in range(plan.rounds):
+    _preload(among, source, number)
+
+    def load(process: Process, turn: int) -> dict[str, Sample]:
         pull = Shot([talk.pull_path(source, f"pull-{turn}")])
-        pulls.append(
-            Round(timed(ceiling, pull, number, streams), timed(figure, pull, number, streams, delivered=number))
-        )
-        receipts = talk.receipts(figure.url, talk.pull_path(source, f"ack-{turn}"), number)
+        pulled = timed(process, pull, number, streams, delivered=number)
+        receipts = _receipts(process, talk.pull_path(source, f"ack-{turn}"), number)
         ack = Shot([talk.ack_path(receipt) for receipt in receipts], body=b"-")  # h2load has no empty POST
-        acks.append(Round(timed(ceiling, ack, number, streams), timed(figure, ack, number, streams, settled=number)))
-    both = [
-        Round(_together(pull.ceiling, ack.ceiling), _together(pull.figure, ack.figure))
-        for pull, ack in zip(pulls, acks, strict=True)
-    ]
-    at = f"{server}, {streams} at once"
-    target = TARGET if streams == AT_STREAMS else None
-    yield Measurement(f"pull, {at}", "requests/s", "bare application", pulls, None, generator())
-    yield Measurement(f"ack, {at}", "requests/s", "bare application", acks, None, generator())
-    yield Measurement(f"pull + ack, {at}", "requests/s", "bare application", both, target, generator())
+        acked = timed(process, ack, number, streams, settled=number)
+        return {"pull": pulled, "ack": acked, "pull + ack": _together(pulled, acked)}
+
+    loads = in_turn(plan, among, load)
+    for case, targets in CASES.items():
+        name = f"{case}, {server}, {streams} at once"
+        yield from rows(name, "requests/s", part(loads, case), targets if streams == STREAMS else {}, generator())
 
 
-def _in_one(plan: Plan, pair: Pair, number: int) -> Measurement:
-    server, ceiling, figure = pair
-    talk.preload(figure.url, "orders-next", 3 * number)
-    rounds = []
-    for turn in range(plan.rounds):
+def _in_one(plan: Plan, server: str, among: Subjects, number: int) -> Iterator[Measurement]:
+    _preload(among, "orders-next", 3 * number)
+
+    def pull(process: Process, turn: int) -> Sample:
         path = talk.pull_path("orders-next", f"next-{turn}")
-        receipts = talk.receipts(figure.url, path, number)
-        shot = Shot([f"{path}&receipt={receipt}" for receipt in receipts])
-        bare_sample = timed(ceiling, shot, number, AT_STREAMS)
-        rounds.append(Round(bare_sample, timed(figure, shot, number, AT_STREAMS, delivered=number, settled=number)))
-    name = f"pull that acks the last, {server}, {AT_STREAMS} at once"
-    return Measurement(name, "requests/s", "bare application", rounds, None, generator())
+        shot = Shot([f"{path}&receipt={receipt}" for receipt in _receipts(process, path, number)])
+        return timed(process, shot, number, STREAMS, delivered=number, settled=number)
+
+    name = f"pull that acks the last, {server}, {STREAMS} at once"
+    yield from rows(name, "requests/s", in_turn(plan, among, pull), by=generator())
+
+
+def _preload(among: Subjects, source: str, number: int) -> None:
+    for process in among.values():
+        if process.is_bridge:
+            talk.preload(process.url, source, number)
+
+
+def _receipts(process: Process, path: str, number: int) -> list[str]:
+    return talk.receipts(process.url, path, number) if process.is_bridge else [RECEIPT.format(n) for n in range(number)]
 
 
 def _together(pull: Sample, ack: Sample) -> Sample:

@@ -1,16 +1,18 @@
 """Messages per second out of push streams: each framing, beside the bare server that streams the same bytes."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from typing import Final, NamedTuple
 
 from benchmarks import talk
-from benchmarks.launch import Process, bare, bridge
+from benchmarks.launch import Process
 from benchmarks.load import Shot, fire, generator
-from benchmarks.measurement import Measurement, Round, Sample, Target
+from benchmarks.measurement import BEFORE, BRIDGE, Measurement, Sample, Target, rows
 from benchmarks.plan import SERVERS, Plan
 from benchmarks.rawh2 import pack
 from benchmarks.reader import acknowledge, record
+from benchmarks.subjects import BARE, Subjects, in_turn, subjects
 
 FRAMINGS: Final = {"multipart": "multipart/mixed", "ndjson": "application/x-ndjson", "SSE": "text/event-stream"}
 SIZES: Final = {"100 B": talk.SMALL, "1 KiB": talk.BODY}
@@ -21,12 +23,10 @@ RECORDED: Final = 250
 STEP: Final = RECORDED * max(STREAMS)
 """A round is a multiple of it."""
 MOST: Final = 6 * STEP
-LONGER: Final = 3
-"""Times the messages of the bridge that the bare application streams: the same number would be over in 20 ms."""
 CREDIT: Final = 1000
-TARGET: Final = Target("figure", "≥", 40_000)
+TARGETS: Final = {BARE: Target("figure", "≥", 40_000), BEFORE: Target("ratio", "≥", 1.5)}
 AT_SERVER, AT_SIZE, AT_FRAMINGS = "granian", "1 KiB", ("multipart", "ndjson")
-"""Where it applies; one of the two framings shall reach it."""
+"""Where they apply."""
 
 
 class Case(NamedTuple):
@@ -59,60 +59,53 @@ CASES: Final = (
 )
 
 
-class Pair(NamedTuple):
-    """Ceiling and figure on one server."""
-
-    server: str
-    ceiling: Process
-    figure: Process
-    groups: Iterator[int]
-    """Numbers of groups that are new to the figure; each of them gets all messages."""
-
-    def streamed(self, case: Case, number: int) -> Sample:
-        """Read so many messages from the bridge."""
-        counts = {"delivered": number, "settled": number} if case.ack else {"delivered": number}
-        with self.figure.expecting(**counts):
-            return case.read(self.figure, case.path(next(self.groups), number // case.streams), number)
-
-
 def measure(plan: Plan) -> Iterator[Measurement]:
-    """Yield a row for each server and case."""
+    """Yield the rows of each server and case."""
     for server in SERVERS:
-        with bare(server) as ceiling, bridge(server) as figure:
-            for body in SIZES.values():
-                talk.preload(figure.url, _orders(body), MOST, body)
-            pair = Pair(server, ceiling, figure, count())
+        with subjects(plan, server) as among:
+            for process in among.values():
+                for body in SIZES.values() if process.is_bridge else ():
+                    talk.preload(process.url, _orders(body), MOST, body)
+            groups = count()
             for case in CASES:
-                yield _row(plan, pair, case)
+                yield from _rows(plan, server, among, case, groups)
 
 
-def _row(plan: Plan, pair: Pair, case: Case) -> Measurement:
-    _prepare(pair, case)
-    rate = pair.streamed(case, STEP).value
+def _rows(plan: Plan, server: str, among: Subjects, case: Case, groups: Iterator[int]) -> Iterator[Measurement]:
+    _record(among, case, next(groups))
+
+    def load(process: Process, _: int, number: int = STEP) -> Sample:
+        if not process.is_bridge:
+            return case.read(process, f"{talk.PUSH}?repeat={number // case.streams // RECORDED}", number)
+        counts = {"delivered": number, "settled": number} if case.ack else {"delivered": number}
+        with process.expecting(**counts):
+            return case.read(process, case.path(next(groups), number // case.streams), number)
+
+    in_turn(plan._replace(rounds=1), among, load)  # warms up
+    rate = load(among[BRIDGE], 0).value
     number = min(MOST, max(1, round(rate * plan.seconds / STEP)) * STEP)
-    replay = f"{talk.PUSH}?repeat={number // case.streams // RECORDED}"
-    case.read(pair.ceiling, replay, number)  # warms up
-    rounds = [Round(case.read(pair.ceiling, replay, number), pair.streamed(case, number)) for _ in range(plan.rounds)]
-    aimed = pair.server == AT_SERVER and case.size == AT_SIZE and case.framing in AT_FRAMINGS and not case.ack
-    return Measurement(
-        f"push{' + ack' if case.ack else ''}, {pair.server}, {case.framing}, {case.size}, {STREAMS[case.streams]}",
+    aimed = server == AT_SERVER and case.size == AT_SIZE and case.framing in AT_FRAMINGS and not case.ack
+    yield from rows(
+        f"push{' + ack' if case.ack else ''}, {server}, {case.framing}, {case.size}, {STREAMS[case.streams]}",
         "messages/s",
-        "bare application",
-        rounds,
-        TARGET if aimed else None,
+        in_turn(plan, among, partial(load, number=number)),
+        TARGETS if aimed else {},
         "own client" if case.ack else generator(),
     )
 
 
-def _prepare(pair: Pair, case: Case) -> None:
-    """Give the ceiling what the bridge sends for so many messages."""
-    # nobody acknowledges a recording: its stream is over when its leases are
-    path = case.path(next(pair.groups), RECORDED) + "&leasemills=1"
-    recording = record(pair.figure.url, path, FRAMINGS[case.framing])
-    fire(pair.ceiling.url, Shot([talk.PUSH], body=recording), 1, 1)
-    played = record(pair.ceiling.url, f"{talk.PUSH}?repeat=2", FRAMINGS[case.framing])
-    if len(recording) < RECORDED * len(SIZES[case.size]) or played != 2 * recording:
-        raise RuntimeError("The bare application does not stream what the bridge does.")
+def _record(among: Subjects, case: Case, group: int) -> None:
+    """Give the bare applications what the bridge sends for so many messages."""
+    # no client acknowledges a recording: its stream is over when its leases are
+    path = case.path(group, RECORDED) + "&leasemills=1"
+    recording = record(among[BRIDGE].url, path, FRAMINGS[case.framing])
+    for process in among.values():
+        if process.is_bridge:
+            continue
+        fire(process.url, Shot([talk.PUSH], body=recording), 1, 1)
+        played = record(process.url, f"{talk.PUSH}?repeat=2", FRAMINGS[case.framing])
+        if len(recording) < RECORDED * len(SIZES[case.size]) or played != 2 * recording:
+            raise RuntimeError("The bare application does not stream what the bridge does.")
 
 
 def _orders(body: bytes) -> str:

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks import talk
+from benchmarks import memory, talk
 from benchmarks.lateness import lateness
 from benchmarks.launch import Process, bridge
 from benchmarks.load import Shot, fire, generator, sized, timed
-from benchmarks.measurement import Measurement, Round, Sample, Target
+from benchmarks.measurement import BRIDGE, Measurement, Round, Sample, Target, rows
 from benchmarks.plan import Plan
 from benchmarks.rawh2 import pack
 from benchmarks.reader import acknowledge
@@ -35,6 +35,8 @@ LONGER: Final = 3
 def measure(plan: Plan) -> Iterator[Measurement]:
     """Yield the rows of RabbitMQ."""
     with broker() as url, bridge(SERVER, f"{url}?instance=bench") as figure:
+        held = {"the target": [Sample(memory.TARGET.bound)], **memory.idle({BRIDGE: figure})}
+        yield from rows("RabbitMQ, idle memory", "MiB", held)
         for size, target in SIZES.items():
             yield from _produced(plan, url, figure, size, target)
         yield from _pushed(plan, url, figure)
@@ -100,7 +102,7 @@ def _delayed(plan: Plan, figure: Process) -> Iterator[Measurement]:
         ("least", [each.least for each in late], EARLY),
     ):
         rounds = [Round(Sample(LATE.bound), Sample(value)) for value in values]
-        yield Measurement(f"RabbitMQ, lateness of a delay, {name}", "ms", "the target", rounds, target, "own client")
+        yield Measurement(f"RabbitMQ, lateness of a delay: {name}", "ms", "the target", rounds, target, "own client")
 
 
 def _join(figure: Process, destination: str, group: str) -> None:

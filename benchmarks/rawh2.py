@@ -6,6 +6,7 @@ It knows what a load generator needs and trusts its server: no continuation, no 
 import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from selectors import EVENT_READ, DefaultSelector
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -104,11 +105,11 @@ class Connection:
         return done
 
     def fileno(self) -> int:
-        """For `select`."""
+        """For selectors."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Leave without a word."""
+        """Close the socket and send nothing."""
         self._socket.close()
 
     def _read(self, block: bytes) -> Mapping[bytes, bytes]:
@@ -160,6 +161,14 @@ class Connection:
     def _frame(self, kind: int, flags: int, stream: int, payload: bytes | memoryview = b"") -> None:
         self._out += _HEAD.pack(len(payload) >> 16, len(payload) & 0xFFFF, kind, flags, stream)
         self._out += payload
+
+
+def readable(connections: Iterable[Connection], seconds: float) -> list[Connection]:
+    """Wait up to so many seconds; the connections with something to read. `select.select` takes no file above 1,023."""
+    with DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection, EVENT_READ, connection)
+        return [key.data for key, _ in selector.select(seconds)]
 
 
 def pack(url: str, method: str, path: str, headers: Iterable[tuple[str, str]] = ()) -> bytes:

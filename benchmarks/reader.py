@@ -70,5 +70,5 @@ class _Reader:
         while len(self._receipts) >= min(AT_ONCE, self._missing) > 0:
             some, self._receipts = self._receipts[:AT_ONCE], self._receipts[AT_ONCE:]
             self._missing -= len(some)
-            (path,), headers, _ = talk.acks(some)
+            (path,), headers, *_ = talk.acks(some)
             self._connection.ask(pack(self._url, "POST", path, headers))

@@ -35,7 +35,8 @@ class Run:
     @classmethod
     def begin(cls, plan: Plan) -> Self:
         """Note where and on what this run is made."""
-        return cls(_now().isoformat(timespec="seconds"), _revision(), _machine(), _versions(), plan._asdict())
+        sizes = plan._asdict() | {"before": plan.before.name if plan.before else None}
+        return cls(_now().isoformat(timespec="seconds"), _revision(), _machine(), _versions(), sizes)
 
     def end(self) -> None:
         """Note how long it took."""

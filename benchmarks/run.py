@@ -13,31 +13,39 @@ sys.path[0] = str(ROOT)
 from benchmarks import (  # noqa: E402
     backlog,
     batch,
+    bombs,
     callbacks,
+    client,
     kafka,
     latency,
     memory,
     mirror,
+    prefetch,
     produce,
+    profile,
     pull,
     push,
     rabbitmq,
+    rates,
     report,
     results,
     waiting,
-    window,
 )
-from benchmarks.plan import FULL, QUICK  # noqa: E402
+from benchmarks.plan import FULL, QUICK, Plan  # noqa: E402
+from benchmarks.revision import checkout  # noqa: E402
 
 SCENARIOS = {
     "memory": memory.measure,
-    "window": window.measure,
+    "prefetch": prefetch.measure,
     "produce": produce.measure,
     "batch": batch.measure,
     "pull": pull.measure,
     "push": push.measure,
     "latency": latency.measure,
+    "rates": rates.measure,
+    "bombs": bombs.measure,
     "callbacks": callbacks.measure,
+    "client": client.measure,
     "kafka": kafka.measure,
     "rabbitmq": rabbitmq.measure,
     "mirror": mirror.measure,
@@ -48,14 +56,23 @@ LATEST = ROOT / "benchmarks" / "results" / "latest.json"
 
 
 def main() -> None:
-    """Measure what was asked for; only a whole run replaces the results on disk."""
+    """Measure what the options select; only a whole run replaces the results on disk."""
     options = _options()
-    if options.markdown:
-        print(report.markdown(results.read(LATEST)))
-        return
-    # stopped from outside, leave through every `with`, so that no server stays behind
+    # stopped from outside, leave through every `with`, so that no server and no worktree stays behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     plan = QUICK if options.quick else FULL
+    if options.markdown:
+        print(report.markdown(results.read(LATEST)))
+    elif options.profile:
+        print(profile.record(plan))
+    elif options.beside:
+        with checkout(options.beside) as before:
+            _measure(options, plan._replace(before=before))
+    else:
+        _measure(options, plan)
+
+
+def _measure(options: argparse.Namespace, plan: Plan) -> None:
     run, begun = results.Run.begin(plan), time.monotonic()
     for name in options.only or SCENARIOS:
         for measurement in SCENARIOS[name](plan):
@@ -71,6 +88,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", choices=SCENARIOS, help="this one alone; may be repeated")
     parser.add_argument("--quick", action="store_true", help="shorter and rougher: does it still work?")
+    parser.add_argument(
+        "--beside", metavar="REV", help="measure that revision of the bridge too, in turn with this one"
+    )
+    parser.add_argument("--profile", action="store_true", help="draw where the CPU time of one produce goes instead")
     parser.add_argument("--markdown", action="store_true", help="measure nothing; print the latest results")
     return parser.parse_args()
 

@@ -1,7 +1,8 @@
 """An endpoint for callbacks that costs next to nothing: it answers 204 and counts.
 
-`python sink.py` prints its URL and serves until SIGTERM. `GET /<number>` is answered once so many POSTs have come since
-the last such answer, with the seconds from the first of them to the last.
+`python sink.py` prints its URL and serves until SIGTERM. `GET /<number>` is answered once so many messages have come
+since the last such answer, with the seconds from the first POST to the last and the number of POSTs. A POST with a
+batch, as JSON or ndjson, has a `messageId` for each message.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from importlib.util import find_spec
 from typing import Final, cast
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_MESSAGE: Final = b'"messageId":'
 _ANSWER: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
@@ -19,30 +21,31 @@ class Tally:
     """The POSTs of all connections."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._posts = self._messages = 0
         self._first = self._last = 0.0
-        self._asked: tuple[int, asyncio.Transport] | None = None
+        self._waiting: tuple[int, asyncio.Transport] | None = None
 
-    def add(self) -> None:
+    def add(self, messages: int) -> None:
         """Count one POST."""
         self._last = time.perf_counter()
-        if not self._count:
+        if not self._posts:
             self._first = self._last
-        self._count += 1
+        self._posts += 1
+        self._messages += messages
         self._tell()
 
     def ask(self, number: int, transport: asyncio.Transport) -> None:
-        """Answer on that connection once so many have come."""
-        self._asked = number, transport
+        """Answer on that connection once so many messages have come."""
+        self._waiting = number, transport
         self._tell()
 
     def _tell(self) -> None:
-        if self._asked is None or self._count < self._asked[0]:
+        if self._waiting is None or self._messages < self._waiting[0]:
             return
-        seconds = b"%.6f" % (self._last - self._first)
-        self._asked[1].write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(seconds), seconds))
-        self._asked = None
-        self._count = 0
+        text = b"%.6f %d" % (self._last - self._first, self._posts)
+        self._waiting[1].write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(text), text))
+        self._waiting = None
+        self._posts = self._messages = 0
 
 
 class Conversation(asyncio.Protocol):
@@ -66,7 +69,7 @@ class Conversation(asyncio.Protocol):
                 return
             if self._in.startswith(b"POST "):
                 self._transport.write(_ANSWER)
-                self._tally.add()
+                self._tally.add(self._in.count(_MESSAGE, end, whole) or 1)
             else:
                 self._tally.ask(int(self._in[5 : self._in.index(b" ", 5)]), self._transport)
             self._in = self._in[whole:]

@@ -37,7 +37,7 @@ def small(destination: str) -> Shot:
 
 
 def batch(destination: str, size: int, body: bytes | None = BODY, first: int = 0) -> Shot:
-    """The same messages as parts of a batch, each with a key of its own; without a body each has one of its own.
+    """The same messages as parts of a batch, each with its own key; without `body`, each with its own body.
 
     That is 1 KiB of hexadecimal digits: files of it compress to half, as files of one body would to nothing.
     """
@@ -83,10 +83,10 @@ def push_path(source: str, group: str, number: int, **more: str | int) -> str:
     return f"{PUSH}?{urlencode(asked)}"
 
 
-def callback_path(source: str, group: str, target: str) -> str:
-    """A registration; an empty target stops it."""
+def callback_path(source: str, group: str, target: str, batch: int = 1) -> str:
+    """A registration, for batches of at most so many messages; an empty target stops it."""
     asked = {"version": "1.0.0", "source": source, "consumerid": group, "callbackurl": target}
-    return f"{PUSH}?{urlencode(asked)}"
+    return f"{PUSH}?{urlencode(asked | ({'maxmessages': str(batch)} if batch > 1 else {}))}"
 
 
 def acks(receipts: Sequence[str]) -> Shot:

@@ -1,6 +1,5 @@
 """Cost per message while many pulls of other groups wait."""
 
-import select
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from benchmarks.launch import Process, bridge
 from benchmarks.load import generator
 from benchmarks.measurement import Measurement, Round, Target
 from benchmarks.plan import SERVERS, Plan
-from benchmarks.rawh2 import Connection, pack
+from benchmarks.rawh2 import Connection, pack, readable
 
 STREAMS: Final = 100
 """Waiting pulls of one connection; the servers allow 128."""
@@ -63,9 +62,9 @@ def _held(process: Process, number: int) -> Iterator[None]:
 
 
 def _keep(connections: list[Connection], done: threading.Event) -> None:
-    """Read what comes: settings, pings that want an answer, a lost connection that is somebody else's error."""
+    """Read what comes: settings, pings that need an answer, a lost connection that another task reports."""
     while not done.is_set():
-        for connection in select.select(connections, [], [], 0.2)[0]:
+        for connection in readable(connections, 0.2):
             connection.answers()
 
 

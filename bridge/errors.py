@@ -1,25 +1,28 @@
-"""The one tree of errors. A class is a promise about what became of the message; its code never changes.
+"""All errors of the bridge. The class of an error says whether the message was stored; its code never changes.
 
-Three outcomes a client can tell apart: stored (no error), not stored (every 4xx, and 503 with
-`x-oms-retry-safe: true`), unknown (504, or a broken connection).
+A client can distinguish three outcomes: stored (no error), not stored (every 4xx, and 503 with
+`x-oms-retry-safe: true`), unknown (500, 504, or a broken connection).
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
 class CannotStart(Exception):
-    """The backend cannot start and waiting will not mend it: one sentence for the operator, never for a client."""
+    """The backend cannot start, and a retry cannot help. The text is for the operator, never for a client."""
 
 
 class BridgeError(Exception):
-    """Base of everything this project raises on purpose.
+    """Base of every error that clients get.
 
-    `detail` is one sentence for a person: what was wrong and what is allowed. `retry_after` is seconds.
+    `detail` is for people: what is wrong, and what is allowed. `retry_after` is in seconds.
     """
 
     code: ClassVar[str]
     status: ClassVar[int]
     retry_safe: ClassVar[bool] = False
+    extra: Mapping[str, str] = {}
+    """More members of the problem document."""
 
     def __init__(self, detail: str, *, retry_after: int | None = None) -> None:
         super().__init__(detail)
@@ -28,11 +31,11 @@ class BridgeError(Exception):
 
 
 class Rejected(BridgeError):
-    """4xx: the request cannot be honoured as it is. Nothing was stored."""
+    """4xx: the request is invalid or not allowed. Nothing was stored."""
 
 
 class NotStored(BridgeError):
-    """503: nothing was stored and the same request may succeed later."""
+    """503: nothing was stored, and the same request may succeed later."""
 
     status = 503
     retry_safe = True
@@ -42,35 +45,42 @@ class NotStored(BridgeError):
 
 
 class OutcomeUnknown(BridgeError):
-    """504: the message may or may not have been stored. A retry may store it twice."""
+    """The message may or may not have been stored. A retry may store it twice."""
 
     code = "outcome-unknown"
     status = 504
 
 
 class Internal(BridgeError):
-    """500: a defect of the bridge. The outcome is unknown."""
+    """A defect of the bridge. The outcome is unknown."""
 
     code = "internal"
     status = 500
 
 
+class RequestMalformed(Rejected):
+    """The bytes are no valid HTTP request, or two readers could disagree about where it ends."""
+
+    code = "request-malformed"
+    status = 400
+
+
 class HeaderMissing(Rejected):
-    """A header that the request cannot do without is absent."""
+    """A required header is missing."""
 
     code = "header-missing"
     status = 400
 
 
 class HeaderInvalid(Rejected):
-    """A header or parameter holds something that its type does not allow."""
+    """The value of a header or parameter is not allowed."""
 
     code = "header-invalid"
     status = 400
 
 
 class HeaderRepeated(Rejected):
-    """An x-oms-* header came twice, or as a header and as a parameter with different values."""
+    """An x-oms-* header was sent twice, or as a header and as a parameter with different values."""
 
     code = "header-repeated"
     status = 400
@@ -84,56 +94,63 @@ class VersionUnsupported(Rejected):
 
 
 class DestinationInvalid(Rejected):
-    """A destination or consumer id that no backend could hold."""
+    """The name of a destination or consumer id is not allowed."""
 
     code = "destination-invalid"
     status = 400
 
 
 class PartitionUnknown(Rejected):
-    """The destination has no such partition."""
+    """The destination does not have this partition."""
 
     code = "partition-unknown"
     status = 400
 
 
 class BodyInvalid(Rejected):
-    """The body is not what its headers say: corrupt gzip, broken multipart, JSON that is none, a length that lies."""
+    """The body does not match its headers: corrupt gzip, broken multipart, invalid JSON, a wrong length."""
 
     code = "body-invalid"
     status = 400
 
 
 class ReceiptInvalid(Rejected):
-    """The receipt was not issued by this bridge, or belongs to another group than the one named."""
+    """The receipt was not issued by this bridge, or belongs to another group than the request names."""
 
     code = "receipt-invalid"
     status = 400
 
 
+class SignatureInvalid(Rejected):
+    """The destination takes only signed requests, and the signature is missing, wrong or too old."""
+
+    code = "signature-invalid"
+    status = 401
+
+
 class Forbidden(Rejected):
-    """A host or an origin that the settings do not name."""
+    """The host or the origin of the request is not in the settings."""
 
     code = "forbidden"
     status = 403
 
 
 class CallbackRefused(Rejected):
-    """A callback URL that the settings do not allow."""
+    """The settings do not allow this callback URL."""
 
     code = "callback-refused"
     status = 403
 
 
 class Refused(Rejected):
-    """The backend's own permissions or rules do not let the bridge do this."""
+    """The backend's permissions or rules do not allow the bridge to do this."""
 
     code = "backend-refused"
     status = 403
 
 
 class NotFound(Rejected):
-    """No such path."""
+    """The path does not exist."""
 
     code = "not-found"
     status = 404
@@ -146,15 +163,22 @@ class DestinationUnknown(Rejected):
     status = 404
 
 
+class TransactionUnknown(Rejected):
+    """No transaction of this id is open, and none ended lately."""
+
+    code = "transaction-unknown"
+    status = 404
+
+
 class MethodNotAllowed(Rejected):
-    """The path exists; the method does not."""
+    """The path exists, but not with this method."""
 
     code = "method-not-allowed"
     status = 405
 
 
 class NotAcceptable(Rejected):
-    """The client accepts none of the framings of a push stream."""
+    """The client accepts none of the media types of a push stream."""
 
     code = "not-acceptable"
     status = 406
@@ -167,38 +191,59 @@ class RequestTimeout(Rejected):
     status = 408
 
 
+class TransactionEnded(Rejected):
+    """The transaction has ended, and not as the request asks: `detail` says whether it was committed or rolled back."""
+
+    code = "transaction-ended"
+    status = 409
+
+
 class LeaseEnded(Rejected):
-    """The receipt's lease has ended: the message may be delivered again."""
+    """The lease of the receipt has ended: the message may be delivered again."""
 
     code = "lease-ended"
     status = 410
 
 
 class BodyTooLarge(Rejected):
-    """The body, or what it inflates to, exceeds the limit."""
+    """The body, or the inflated body, exceeds the limit."""
 
     code = "body-too-large"
     status = 413
 
 
 class ContentTypeUnsupported(Rejected):
-    """Neither a single message nor a batch form that the bridge reads."""
+    """The content type is neither that of a single message nor that of a batch."""
 
     code = "content-type-unsupported"
     status = 415
 
 
 class FieldUnsupported(Rejected):
-    """`x-oms-require` names a field that cannot be honoured here."""
+    """`x-oms-require` names a field that this backend does not support."""
 
     code = "field-unsupported"
     status = 422
 
 
+class IdempotencyMismatch(Rejected):
+    """A message of this messageId or idempotency key was produced lately, with another body."""
+
+    code = "idempotency-mismatch"
+    status = 422
+
+
 class QuotaExceeded(Rejected):
-    """The destination's quota of messages per second is used up."""
+    """The destination's quota of messages per second is exceeded."""
 
     code = "quota-exceeded"
+    status = 429
+
+
+class LimitReached(Rejected):
+    """The client address has its share of what all clients use together, such as destinations or waiting pulls."""
+
+    code = "limit-reached"
     status = 429
 
 
@@ -210,13 +255,13 @@ class HeadersTooLarge(Rejected):
 
 
 class TooManyInFlight(NotStored):
-    """The bridge is already publishing as many messages, or as many bytes, as it may."""
+    """The bridge has reached its limit of messages or bytes being published, or of waiting pulls."""
 
     code = "too-many-in-flight"
 
 
 class BackendFull(NotStored):
-    """The backend has no room and nothing that it may drop."""
+    """The backend is full and has no messages that it may drop."""
 
     code = "backend-full"
 
@@ -228,6 +273,6 @@ class BackendUnavailable(NotStored):
 
 
 class Draining(NotStored):
-    """The bridge is stopping; another one will answer."""
+    """The bridge is stopping."""
 
     code = "draining"

@@ -2,7 +2,7 @@
 
 Its argument is the port, unless OMS_MANAGEMENT names another. One that stands only in a settings file is not seen.
 """
-# ruff: noqa: INP001, T201 - a program by itself; docker inspect shows what it prints
+# ruff: noqa: INP001, T201 - a standalone program; docker inspect shows what it prints
 
 import http.client
 import os

@@ -1,8 +1,8 @@
 """Draw the diagrams of the documentation: `python docs/draw_diagrams.py`, with npm and Chromium at hand.
 
-GitHub draws them by itself; the site shows these pictures.
+GitHub draws them itself; the site shows these pictures.
 """
-# ruff: noqa: INP001 - a program of its own, run by whoever has changed a diagram
+# ruff: noqa: INP001 - a standalone program, to be run after a diagram was changed
 
 import base64
 import json

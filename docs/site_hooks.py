@@ -17,6 +17,13 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 PAGES: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
+NAME: Final = re.compile(r"<code>((?:[A-Z]{3,6} )?[^\s<]+)</code>")
+"""Code without a space, or a method and its path, in a sentence or a table."""
+SHORT: Final = 18
+"""Characters that fit into a column of a table: a browser shall not break such a name."""
+CELL: Final = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
+DRAWING: Final = re.compile(r'<div class="language-text highlight">(?=(?:(?!</div>).)*(?:→|--&gt;))', re.DOTALL)
+"""A block of text that is a drawing."""
 DIAGRAM: Final = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -35,6 +42,19 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         markdown = markdown.replace(f"](../{name}", f"]({there}")
     here = posixpath.dirname(page.file.src_uri)
     return DIAGRAM.sub(lambda found: f"![diagram]({posixpath.relpath(drawing(found[1]), here)})", markdown)
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - the same
+    """Mark names and drawings, which docs/site.css keeps in one piece; a pipe in a table loses its backslash."""
+    html = CELL.sub(lambda cell: cell[0].replace("\\|", "|"), html)
+    return DRAWING.sub('<div class="diagram highlight">', NAME.sub(_name, html))
+
+
+def _name(found: re.Match[str]) -> str:
+    if len(found[1]) <= SHORT or ("-" in found[1] and len(found[1]) <= 2 * SHORT):
+        return f'<code class="name">{found[1]}</code>'
+    parts = re.sub(r"(?<=[^&])([_./=]+|&amp;)(?=[^_./=])", r"\1<wbr>", found[1])
+    return f'<code class="long">{parts}</code>'
 
 
 def drawing(source: str) -> str:

@@ -1,4 +1,4 @@
-"""A bridge in front of some backend, and somebody who talks to it."""
+"""A bridge in front of some backend, and a client of it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

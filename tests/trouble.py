@@ -16,7 +16,7 @@ PATIENCE: Final = 60.0
 _MEMORY: Final = 40 << 20
 """Bytes that a bridge may hold more than before: what the allocators keep, not what leaks with each record."""
 _SPARE: Final = 2
-"""Connections that may have been made anew before the old ones are let go of."""
+"""Connections that may have been made anew before the old ones are closed."""
 
 
 def probe(bridge: Bridge, path: str) -> tuple[int, str]:

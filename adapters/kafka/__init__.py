@@ -2,11 +2,17 @@
 
 from adapters.base import Adapter
 from adapters.kafka.url import parse
+from bridge.errors import CannotStart
 
 
 def connect(url: str) -> Adapter:
-    """Build the adapter that a `kafka://` URL describes. Raises `ValueError` with what is allowed."""
-    options = parse(url)
-    from adapters.kafka.adapter import KafkaAdapter  # noqa: PLC0415 - it brings the client library, an extra
+    """Build the adapter that a `kafka://` URL describes.
 
+    Raises `ValueError` with what is allowed, or `CannotStart` if the client library, an extra, is not installed.
+    """
+    options = parse(url)
+    try:
+        from adapters.kafka.adapter import KafkaAdapter  # noqa: PLC0415 - it brings the client library
+    except ModuleNotFoundError as missing:
+        raise CannotStart(f"Kafka needs {missing.name}: pip install 'openmessaging-bridge[kafka]'.") from missing
     return KafkaAdapter(options)

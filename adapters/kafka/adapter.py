@@ -2,21 +2,26 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from adapters.base import Features, Revoked, Stored, Support
-from adapters.clock import wall
-from adapters.kafka import drivers
+from adapters.base import Complete, Features, Revoked, Stored, Support, Transaction
+from adapters.cloud_events import EventHeaders
+from adapters.kafka.admin import Admin
+from adapters.kafka.consume.subscription import KafkaSubscription
 from adapters.kafka.delay.delays import Delays
-from adapters.kafka.drivers.kafka_python.admin import Admin
+from adapters.kafka.delay.purges import Purges
+from adapters.kafka.headers import EVENT_PREFIX, PLAIN_NAMES
 from adapters.kafka.mapping import to_record
+from adapters.kafka.metadata_topic import MetadataTopic
 from adapters.kafka.names import LANES, lane_of
-from adapters.kafka.notes import Notes
 from adapters.kafka.options import Options
-from adapters.kafka.publisher import Publisher, acks_of
-from adapters.kafka.subscription import KafkaSubscription
-from adapters.kafka.topics import Topics
+from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.record import Outgoing
+from adapters.kafka.topics import Deletion, Topics
+from adapters.kafka.transaction.transactions import Transactions
+from adapters.plain_properties import prefixed_header
+from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, Refused
 from bridge.message import FIELDS, Message
 
@@ -28,44 +33,93 @@ class KafkaAdapter:
     """Destinations are topics, groups are consumer groups, and every record is an ordinary one to a native client."""
 
     features = Features(
-        fields={f.name: Support.EMULATED if f.name in _EMULATED else Support.NATIVE for f in FIELDS if f.asks},
+        fields={f.name: Support.EMULATED if f.name in _EMULATED else Support.NATIVE for f in FIELDS if f.is_feature},
         durable=True,
         late_groups=True,
         shared_groups=True,
     )
-    kept_in = "kafka"
+    stored_in = "kafka"
+    transactions = Support.NATIVE
+    help_texts: Mapping[str, str] = {
+        "held_partitions": "Partitions that this bridge holds, of all its groups.",
+        "paused_partitions": "Held partitions that are paused: too much lies behind an unsettled message.",
+        "buffered_records": "Records fetched and not yet in the prefetch buffer.",
+        "buffered_bytes": "Bytes of these records, an estimate.",
+        "delayed_held": "Delayed messages held in memory until they are due.",
+        "delayed_put_off": "Destinations, and single messages, that cannot be forwarded now.",
+        "delayed_moved": "Records moved out of delay topics.",
+        "delayed_expired": "Delayed messages dropped as expired, purged or foreign.",
+    }
 
     def __init__(self, options: Options) -> None:
+        self.new_partitions = options.partitions
+        plain = options.properties == "plain"
+        if plain:
+            self.features = self.features._replace(property_refusal=PLAIN_NAMES.refusal)
+        header_of = PLAIN_NAMES.header if plain else prefixed_header
+        self._header_of = EventHeaders(EVENT_PREFIX, header_of) if options.format == "cloudevents" else header_of
         self._options = options
         self._admin = Admin(options)
         self._publisher = Publisher(options)
         self._topics = Topics(options, self._admin, self._publisher)
-        self._notes = Notes(options, self._topics, self._publisher)
-        self._delays = Delays(options, self._admin, self._topics, self._publisher)
+        self._notes = MetadataTopic(options, self._topics, self._publisher)
+        purges = Purges(options, self._admin, self._topics, self._publisher)
+        self._delays = Delays(options, self._admin, self._topics, self._publisher, purges)
+        self._transactions = Transactions(options, self._admin, self._topics, self._publisher, self._outgoing)
+        self._deletion = Deletion(self._admin, self._topics, purges.purge)
         self._subscriptions: list[KafkaSubscription] = []
 
     async def start(self) -> None:
-        """Connect, read the notes, begin to forward what is delayed. Raises `BackendUnavailable`, `CannotStart`."""
+        """Connect, read notes and transactions, begin to forward. Raises `BackendUnavailable` or `CannotStart`."""
         await self._publisher.start()
         try:
             await self._notes.start()
             await self._delays.start()
+            await self._transactions.start()
         except Refused as error:  # of the bridge's own topics: a permission can be given while it waits
             raise BackendUnavailable(error.detail) from error
 
     def publish(self, message: Message) -> asyncio.Future[Stored]:
         """Send one record: to its destination, to a lane of it, or to where it waits until it is due."""
-        lane = lane_of(message.priority) if self._options.lanes else 0
-        record = to_record(message, message.destination + LANES[lane])
-        if message.delay_time:
-            ahead = message.due - wall()
-            if ahead > 0 and (self._options.strict_delay or ahead > self._options.hold):
-                return asyncio.ensure_future(self._delays.publish(record, message.due))
-        return self._publisher.send(record, acks_of(message))
+        record = self._record(message)
+        if self._waits(message):
+            return asyncio.ensure_future(self._delays.publish(record, message.due))
+        return self._publisher.send(record)
 
-    async def partitions(self, destination: str) -> int:
-        """Number of partitions, creating the topic on first use."""
-        return await self._topics.partitions(destination)
+    def _record(self, message: Message) -> Outgoing:
+        lane = lane_of(message.priority) if self._options.lanes else 0
+        return to_record(message, message.destination + LANES[lane], self._header_of)
+
+    def _waits(self, message: Message) -> bool:
+        return bool(message.delay_time) and message.due - wall() > self._options.forwarded_early
+
+    async def _outgoing(self, message: Message) -> Outgoing:
+        record = self._record(message)
+        return await self._delays.delayed(record, message.due) if self._waits(message) else record
+
+    def known_transactions(self) -> Mapping[str, Transaction]:
+        """Return the transactions by id; see `Transactional`."""
+        return self._transactions.known()
+
+    async def prepare(self, transaction: Transaction, message: Message) -> None:
+        """Keep a message in the topic of transactions; see `Transactional`."""
+        await self._transactions.prepare(transaction, message)
+
+    async def commit(self, transaction: str, complete: Complete) -> Sequence[Stored | None]:
+        """Store the messages with one transaction of Kafka's; see `Transactional`."""
+        return await self._transactions.commit(transaction, complete)
+
+    async def rollback(self, transaction: str) -> None:
+        """Drop the messages; see `Transactional`."""
+        await self._transactions.rollback(transaction)
+
+    async def partitions(self, destination: str, *, create: bool = True) -> int:
+        """Return the number of partitions; see `Partitioned`."""
+        return await self._topics.partitions(destination, create=create)
+
+    def known_partitions(self, destination: str) -> int | None:
+        """Number of partitions, if it need not be asked for."""
+        return self._topics.known_partitions(destination)
 
     async def subscribe(self, source: str, group: str, revoked: Revoked, *, latest: bool = False) -> KafkaSubscription:
         """Join the consumer group of that name."""
@@ -73,21 +127,27 @@ class KafkaAdapter:
         topics = [source + lane for lane in (LANES if self._options.lanes else LANES[:1])]
         if latest:
             await self._admin.start_at_end(group, topics)
-        subscription = KafkaSubscription(
-            source, topics, revoked, lambda member: drivers.consumer(self._options, group, topics, member)
-        )
+        subscription = KafkaSubscription(self._options, self._admin, group, topics, revoked)
         await subscription.join()
         self._subscriptions = [other for other in self._subscriptions if not other.closed]
         self._subscriptions.append(subscription)
         return subscription
 
-    async def keep(self, key: str, value: str | None) -> None:
-        """Keep a note in the topic of notes."""
-        await self._notes.keep(key, value)
+    async def purge(self, destination: str, group: str | None) -> None:
+        """Delete all records, or settle them for a group; see `Deletable`."""
+        await self._deletion.purge(destination, group)
 
-    def kept(self) -> Mapping[str, str]:
+    async def delete(self, destination: str, group: str | None) -> None:
+        """Delete the topics of a destination, or the offsets of a group; see `Deletable`."""
+        await self._deletion.delete(destination, group)
+
+    async def put(self, key: str, value: str | None) -> None:
+        """Keep a note in the topic of notes."""
+        await self._notes.put(key, value)
+
+    def all(self) -> Mapping[str, str]:
         """Every note."""
-        return self._notes.kept()
+        return self._notes.all()
 
     def gauges(self) -> Mapping[str, int]:
         """What is held for the groups of this bridge, and what is on its way from delay topics."""
@@ -97,8 +157,13 @@ class KafkaAdapter:
         total.update(self._delays.gauges())
         return total
 
+    def totals(self) -> Mapping[str, int]:
+        """What has come out of delay topics."""
+        return self._delays.totals()
+
     async def close(self) -> None:
-        """Flush what was accepted, stop forwarding, let go of every connection."""
+        """Finish commits, flush what was accepted, stop forwarding, close every connection."""
+        await self._transactions.close()
         await self._delays.close()
         await self._topics.close()
         await self._publisher.close()

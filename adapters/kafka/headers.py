@@ -3,10 +3,11 @@
 | in Kafka | in the message |
 |---|---|
 | `oms_h_<field>` | a header field, as UTF-8 text or as a number in plain digits |
-| `oms_p_<name>` | a property, as UTF-8 text |
-| `content-type`, `traceparent`, `tracestate` | the same, as everybody in the field names them |
+| `oms_p_<name>`, with `properties=plain` `<name>` | a property, as UTF-8 text |
+| `content-type`, `traceparent`, `tracestate` | the same, the usual names |
 | the record's key, partition, timestamp | messageKey, partition, storeTimestamp; no header |
 | the topic | destination; the caller says which, as a record may lie in a lane or a dead-letter topic |
+| with `format=cloudevents` `ce_<attribute>` | a CloudEvent: its attributes, among them properties |
 | `oms_d_<name>` | nothing: the bridge's own, never seen by a client |
 
 deliveryCount is counted, never written. Any other header is a native producer's, and becomes a property.
@@ -15,7 +16,8 @@ deliveryCount is counted, never written. Any other header is a native producer's
 from collections.abc import Mapping
 from typing import Final
 
-from adapters.fields import PLACES, numbers, readers, texts
+from adapters.field_headers import FIELD_INDEX, header_fields, number_headers, text_headers
+from adapters.plain_properties import PlainNames
 
 COMPRESSION: Final = "oms_h_compression"
 """The value is compressed so, as its producer says."""
@@ -24,10 +26,15 @@ SENT_AS: Final = "oms_d_compression"
 STORED: Final = "oms_h_storeTimestamp"
 """Only where the record's own timestamp says something else: it was forwarded after a delay."""
 
-DUE: Final = "oms_d_due"
+DUE_AT: Final = "oms_d_due"
 TOPIC: Final = "oms_d_topic"
 PARTITION: Final = "oms_d_partition"
-"""When a delayed record goes to which partition of which topic."""
+AGAIN: Final = "oms_d_again"
+"""When a delayed record goes to which partition of which topic, and when to try that again."""
+FIRST: Final = "oms_d_first"
+"""Where a delayed record was stored first: topic, partition and offset."""
+TRANSACTION: Final = "oms_d_transaction"
+"""What a record of the topic of transactions says: an entry in JSON."""
 
 _NATIVE: Final = {"content-type": "content_type", "traceparent": "traceparent", "tracestate": "tracestate"}
 _ELSEWHERE: Final = frozenset(
@@ -36,14 +43,18 @@ _ELSEWHERE: Final = frozenset(
 """Fields that no header is written for, or not always."""
 
 TEXTS: Final = (
-    *texts(_ELSEWHERE),
-    *((name, PLACES[attribute]) for name, attribute in _NATIVE.items()),
+    *text_headers(_ELSEWHERE),
+    *((name, FIELD_INDEX[attribute]) for name, attribute in _NATIVE.items()),
 )
 """What is written as text: the header's name, the field's place."""
-NUMBERS: Final = numbers(_ELSEWHERE)
+NUMBERS: Final = number_headers(_ELSEWHERE)
 """What is written in digits."""
+EVENT_PREFIX: Final = "ce_"
+"""Of the headers of a CloudEvent."""
+PLAIN_NAMES: Final = PlainNames({*_NATIVE, f"{EVENT_PREFIX}specversion"})
+"""Headers of properties with `properties=plain`."""
 READ: Final[Mapping[str, tuple[int, int | None]]] = {
-    **readers(),
-    **{name: (PLACES[attribute], None) for name, attribute in _NATIVE.items()},
+    **header_fields(),
+    **{name: (FIELD_INDEX[attribute], None) for name, attribute in _NATIVE.items()},
 }
 """What is read: place and largest number of each header; None: it is text."""

@@ -1,7 +1,7 @@
 """Message to record and back, by the table in `headers`; pure, and the same for every client library.
 
 A message comes back from its record as it was, except: gzip is written anew (the body inflates to the same), traceId is
-set where only a traceparent was, half a surrogate pair becomes `?`, and what the record itself knows is taken from it:
+set where only a traceparent was, half a surrogate pair becomes `?`, and what the record itself has is taken from it:
 partition, storeTimestamp, no deliveryCount. What native producers write, `foreign` makes something of.
 
 For 3 fields, a key and 2 properties 2.1 us either way, a native record with 7 headers 6.5 us (CPython 3.11).
@@ -10,23 +10,33 @@ For 3 fields, a key and 2 properties 2.1 us either way, a native record with 7 h
 from contextlib import suppress
 from typing import Any, Final
 
-from adapters.fields import INTERNAL_PREFIX, PLACES, PROPERTY_PREFIX, check, parent_of, without_surrogates
-from adapters.foreign import NAME_BYTES_MAX, Odd, add_properties, as_text, key_text
-from adapters.kafka.headers import COMPRESSION, NUMBERS, READ, SENT_AS, TEXTS
+from adapters.cloud_events import EventHeaders, PropertyHeaders, property_headers, read_event
+from adapters.field_headers import (
+    FIELD_INDEX,
+    INTERNAL_PREFIX,
+    PROPERTY_PREFIX,
+    move_invalid,
+    traceparent_of,
+    without_surrogates,
+)
+from adapters.gzip_body import GZIP, deflate, inflate, is_gzip
+from adapters.kafka.headers import COMPRESSION, EVENT_PREFIX, NUMBERS, READ, SENT_AS, TEXTS
 from adapters.kafka.record import Headers, Outgoing, Record
-from adapters.packing import GZIP, NotGzip, deflate, inflate, is_gzip
+from adapters.plain_properties import prefixed_header
+from adapters.unmapped_headers import NAME_BYTES_MAX, Unmapped, add_properties, as_text, key_text
+from bridge.inflate import NotGzip
 from bridge.message import Message
 
 _NEW: Final = tuple(Message("", b""))
-_DESTINATION: Final = PLACES["destination"]
-_BODY: Final = PLACES["body"]
-_PROPERTIES: Final = PLACES["properties"]
-_MESSAGE_ID: Final = PLACES["message_id"]
-_BORN: Final = PLACES["born_timestamp"]
-_COMPRESSION: Final = PLACES["compression"]
-_PARTITION: Final = PLACES["partition"]
-_STORED: Final = PLACES["store_timestamp"]
-_KEY: Final = PLACES["message_key"]
+_DESTINATION: Final = FIELD_INDEX["destination"]
+_BODY: Final = FIELD_INDEX["body"]
+_PROPERTIES: Final = FIELD_INDEX["properties"]
+_MESSAGE_ID: Final = FIELD_INDEX["message_id"]
+_BORN: Final = FIELD_INDEX["born_timestamp"]
+_COMPRESSION: Final = FIELD_INDEX["compression"]
+_PARTITION: Final = FIELD_INDEX["partition"]
+_STORED: Final = FIELD_INDEX["store_timestamp"]
+_KEY: Final = FIELD_INDEX["message_key"]
 
 _PROPERTY: Final = len(PROPERTY_PREFIX)
 _SHORT: Final = NAME_BYTES_MAX // 4
@@ -35,15 +45,18 @@ _GZIP: Final = GZIP.encode()
 _DIGITS_MAX: Final = 19
 
 
-def to_record(message: Message, topic: str) -> Outgoing:
-    """Write a message that the engine has completed. Raises `ValueError` for one that has no partition or time."""
+def to_record(message: Message, topic: str, header_of: PropertyHeaders = prefixed_header) -> Outgoing:
+    """Write a message that the engine has completed; `header_of` names the headers of properties.
+
+    Raises `ValueError` for a message without partition or time.
+    """
     if message.partition is None or message.store_timestamp is None:
         raise ValueError("a message is stored with its partition and storeTimestamp set")
     try:
-        headers, key = _write(message), message.message_key
+        headers, key = _write(message, header_of), message.message_key
         raw_key = None if key is None else key.encode()
     except UnicodeEncodeError:
-        return to_record(without_surrogates(message), topic)
+        return to_record(without_surrogates(message), topic, header_of)
     body = message.body if message.compression is None else _unpack(message, headers)
     return Outgoing(topic, message.partition, message.store_timestamp, raw_key, body, headers)
 
@@ -53,42 +66,44 @@ def from_record(record: Record, destination: str) -> Message:
     topic, partition, offset, timestamp, key, value, headers = record
     values: list[Any] = list(_NEW)
     properties: dict[str, str] = {}
-    odd = _read(headers, values, properties)
+    unmapped = _read(headers, values, properties)
     values[_DESTINATION] = destination
     values[_BODY] = value or b""
     values[_PROPERTIES] = properties
     values[_PARTITION] = partition
     native = not values[_MESSAGE_ID]
-    if native:
-        values[_MESSAGE_ID] = f"{topic}-{partition}-{offset}"
     if key is not None and values[_KEY] is None:
         values[_KEY] = key_text(key) if native else as_text(key)
+    if unmapped:
+        unmapped = read_event(unmapped, values, properties, EVENT_PREFIX, native=native)
+    if not values[_MESSAGE_ID]:
+        values[_MESSAGE_ID] = f"{topic}-{partition}-{offset}"
     if timestamp >= 0:  # -1: none
         if values[_BORN] is None:
             values[_BORN] = timestamp
         if values[_STORED] is None:
             values[_STORED] = timestamp
-    check(values, odd)
-    if odd:
-        _add_odd(values, properties, odd)
+    move_invalid(values, unmapped)
+    if unmapped:
+        _add_unmapped(values, properties, unmapped, native=native)
     return Message._make(values)
 
 
-def _write(message: Message) -> list[tuple[str, bytes]]:
+def _write(message: Message, header_of: PropertyHeaders) -> list[tuple[str, bytes]]:
     fields: tuple[Any, ...] = message
     headers = [(name, value.encode()) for name, place in TEXTS if (value := fields[place]) is not None]
     headers += [(name, b"%d" % value) for name, place in NUMBERS if (value := fields[place]) is not None]
-    if message.properties:
+    if message.properties or isinstance(header_of, EventHeaders):
         "".join(message.properties).encode()  # names are text to the client library, which must not trip over them
-        headers += [(PROPERTY_PREFIX + name, value.encode()) for name, value in message.properties.items()]
-    if message.trace_id is not None and message.traceparent is None and (parent := parent_of(message.trace_id)):
+        headers += [(name, value.encode()) for name, value in property_headers(message, header_of)]
+    if message.trace_id is not None and message.traceparent is None and (parent := traceparent_of(message.trace_id)):
         headers.append(("traceparent", parent.encode()))
     return headers
 
 
-def _read(headers: Headers, values: list[Any], properties: dict[str, str]) -> Odd:
-    """Sort what the table knows into values and properties; returns the rest."""
-    odd: Odd = []
+def _read(headers: Headers, values: list[Any], properties: dict[str, str]) -> Unmapped:
+    """Sort the headers of the table into values and properties; returns the rest."""
+    unmapped: Unmapped = []
     for name, raw in headers:
         slot = READ.get(name)
         try:
@@ -107,14 +122,14 @@ def _read(headers: Headers, values: list[Any], properties: dict[str, str]) -> Od
                     continue
         except UnicodeError:
             pass  # bytes that are no text
-        odd.append((name, raw))
-    return odd
+        unmapped.append((name, raw))
+    return unmapped
 
 
 def _unpack(message: Message, headers: list[tuple[str, bytes]]) -> bytes:
     """Return the body as Kafka keeps it: plain, for every native consumer, with a note for `from_record`.
 
-    Kafka compresses whole batches better than anybody one body. A consumer of the bridge that takes gzip gets gzip
+    Kafka compresses whole batches better than a client one body. A consumer of the bridge that takes gzip gets gzip
     again; only a body that is not what it claims, or beyond `INFLATED_MAX`, stays as it is, claim and all.
     """
     plain = None
@@ -128,11 +143,11 @@ def _unpack(message: Message, headers: list[tuple[str, bytes]]) -> bytes:
     return plain
 
 
-def _add_odd(values: list[Any], properties: dict[str, str], odd: Odd) -> None:
+def _add_unmapped(values: list[Any], properties: dict[str, str], unmapped: Unmapped, *, native: bool) -> None:
     """Find a place for what the table has none for."""
-    kept: Odd = []
+    kept: Unmapped = []
     sent_as = claimed = False
-    for name, raw in odd:
+    for name, raw in unmapped:
         if name.startswith(INTERNAL_PREFIX):
             sent_as |= name == SENT_AS
         elif name == COMPRESSION and raw == _GZIP:
@@ -149,6 +164,6 @@ def _add_odd(values: list[Any], properties: dict[str, str], odd: Odd) -> None:
     elif claimed:
         if is_gzip(values[_BODY]):
             values[_COMPRESSION] = GZIP
-        else:  # a consumer that takes gzip must not be told a lie
+        else:  # a consumer that takes gzip would fail to inflate it
             kept.append((COMPRESSION, _GZIP))
-    add_properties(properties, kept)
+    add_properties(properties, kept, native=native)

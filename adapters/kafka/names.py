@@ -25,6 +25,16 @@ class Own(NamedTuple):
         return f"{self.prefix}notes"
 
     @property
+    def purges(self) -> str:
+        """The compacted topic that says which delayed messages were purged."""
+        return f"{self.prefix}purges"
+
+    @property
+    def transactions(self) -> str:
+        """The topic of prepared messages and of what became of them; a prefix of the transactional ids."""
+        return f"{self.prefix}transactions"
+
+    @property
     def forwarders(self) -> str:
         """The consumer group of those who forward delayed messages."""
         return f"{self.prefix}forwarder"
@@ -39,6 +49,11 @@ def lane_of(priority: int | None) -> int:
     if priority is None or priority == _NORMAL:
         return 0
     return 1 if priority > _NORMAL else 2
+
+
+def destination_of(topic: str) -> str:
+    """Return the destination of a topic, which may be one of its lanes."""
+    return topic.removesuffix(HIGH).removesuffix(LOW)
 
 
 def handle(lane: int, partition: int) -> int:

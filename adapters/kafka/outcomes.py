@@ -30,13 +30,17 @@ _FORBIDDEN: Final = {
 _AGAINST_RULES: Final = {
     21: "its brokers do not know these acks",  # INVALID_REQUIRED_ACKS
     32: "the time of the message is too far from the brokers' clocks",  # INVALID_TIMESTAMP
-    37: "the number of partitions is not one that the brokers allow",  # INVALID_PARTITIONS
-    40: "a setting of the topic is not one that the brokers know",  # INVALID_CONFIG
+    37: "the brokers do not allow this number of partitions",  # INVALID_PARTITIONS
+    40: "the brokers do not know a setting of the topic",  # INVALID_CONFIG
     43: "its message format is too old",  # UNSUPPORTED_FOR_MESSAGE_FORMAT
     44: "a policy of the cluster forbids it",  # POLICY_VIOLATION
+    73: "the brokers do not allow topics to be deleted",  # TOPIC_DELETION_DISABLED
     76: "the brokers do not know this compression",  # UNSUPPORTED_COMPRESSION_TYPE
-    87: "the topic does not take such records (a compacted topic needs a key)",  # INVALID_RECORD
+    87: "the topic does not accept such records (a compacted topic needs a key)",  # INVALID_RECORD
 }
+
+_OF_RECORD: Final = frozenset({32, 87})
+"""Of these, what a topic refuses in one record and not in others."""
 
 _TRANSIENT: Final = {
     2: "a batch was damaged on its way",  # CORRUPT_MESSAGE
@@ -47,25 +51,25 @@ _TRANSIENT: Final = {
     14: "a coordinator is just starting",  # COORDINATOR_LOAD_IN_PROGRESS
     15: "no coordinator is available",  # COORDINATOR_NOT_AVAILABLE
     16: "a coordinator has just moved",  # NOT_COORDINATOR
-    19: "fewer replicas are in sync than the topic asks for",  # NOT_ENOUGH_REPLICAS
-    38: "fewer brokers are there than copies asked for",  # INVALID_REPLICATION_FACTOR
-    23: "native members share its partitions by another assignor than cooperative-sticky",  # INCONSISTENT_GROUP…
+    19: "fewer replicas are in sync than the topic requires",  # NOT_ENOUGH_REPLICAS
+    38: "there are fewer brokers than requested replicas",  # INVALID_REPLICATION_FACTOR
+    23: "native members use an assignor other than cooperative-sticky",  # INCONSISTENT_GROUP…
     41: "the controller has just changed",  # NOT_CONTROLLER
     60: "a partition is being moved",  # REASSIGNMENT_IN_PROGRESS
     72: "a broker lacks the listener",  # LISTENER_NOT_FOUND
     74: "the leader of a partition has just changed",  # FENCED_LEADER_EPOCH
     75: "the leader of a partition has just changed",  # UNKNOWN_LEADER_EPOCH
     89: "the cluster's quota is used up",  # THROTTLING_QUOTA_EXCEEDED
-    100: "a topic has just been made anew",  # UNKNOWN_TOPIC_ID
-    103: "a topic has just been made anew",  # INCONSISTENT_TOPIC_ID
+    100: "a topic has just been recreated",  # UNKNOWN_TOPIC_ID
+    103: "a topic has just been recreated",  # INCONSISTENT_TOPIC_ID
 }
 """The broker answered before it wrote anything, and the same may succeed later."""
 
 _DOUBTFUL: Final = {
     7: "the replicas did not confirm in time",  # REQUEST_TIMED_OUT
-    13: "the connection broke",  # NETWORK_EXCEPTION
-    20: "fewer replicas than the topic asks for have it",  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    45: "a message of this producer before it is missing",  # OUT_OF_ORDER_SEQUENCE_NUMBER
+    13: "the connection was lost",  # NETWORK_EXCEPTION
+    20: "fewer replicas have it than the topic requires",  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    45: "an earlier message of this producer is missing",  # OUT_OF_ORDER_SEQUENCE_NUMBER
     47: "this producer was replaced by another",  # INVALID_PRODUCER_EPOCH
     56: "a disk of the broker failed",  # KAFKA_STORAGE_ERROR
     59: "the broker does not know this producer any more",  # UNKNOWN_PRODUCER_ID
@@ -73,20 +77,33 @@ _DOUBTFUL: Final = {
 }
 
 
-class _Gone(Exception):
-    """The cause of what `topic_gone` returns: a class of its own would be one more outcome for clients to know."""
+class _Removed(Exception):
+    """The cause of what `topic_removed` returns: a class would be one more outcome for clients."""
 
 
-def topic_gone(topic: str) -> BackendUnavailable:
+class InstanceTaken(BackendUnavailable):
+    """Another bridge has joined the group with the same `instance`, so this one is no member of it any more."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: another bridge has joined with the same instance (?instance= must be different for each bridge)."
+        )
+
+
+class RecordRefused(Refused):
+    """The topic refuses this record, or another one of its batch, and accepts others."""
+
+
+def topic_removed(topic: str) -> BackendUnavailable:
     """The topic was there a moment ago. Nothing was stored; on its next use it is looked for, or made, again."""
     error = BackendUnavailable(f"{topic}: the topic, or this partition of it, has just been deleted.")
-    error.__cause__ = _Gone(topic)
+    error.__cause__ = _Removed(topic)
     return error
 
 
-def is_topic_gone(error: BaseException | None) -> bool:
-    """Whether it is what `topic_gone` returned."""
-    return error is not None and isinstance(error.__cause__, _Gone)
+def is_topic_removed(error: BaseException | None) -> bool:
+    """Whether it is what `topic_removed` returned."""
+    return error is not None and isinstance(error.__cause__, _Removed)
 
 
 def certain(code: int) -> bool:
@@ -103,9 +120,11 @@ def certain(code: int) -> bool:
 def of_produce(code: int, topic: str) -> BridgeError:
     """What became of a record whose produce request was answered with this code, the first time it was sent."""
     if code == UNKNOWN_TOPIC:
-        return topic_gone(topic)
+        return topic_removed(topic)
     if code in _TOO_LARGE:
-        return BodyTooLarge(f"{topic}: Kafka does not take messages as large (max.message.bytes of the topic).")
+        return BodyTooLarge(f"{topic}: Kafka does not accept messages this large (max.message.bytes of the topic).")
+    if code in _OF_RECORD:
+        return RecordRefused(of_request(code, topic).detail)
     if certain(code):
         return of_request(code, topic)
     reason = _DOUBTFUL.get(code, f"error {code}")
@@ -117,7 +136,7 @@ def of_request(code: int, what: str) -> BridgeError:
     if code == UNKNOWN_TOPIC:
         return DestinationUnknown(f"{what}: there is no such topic or partition.")
     if code == INVALID_TOPIC:
-        return DestinationInvalid(f"{what}: Kafka does not allow this name, or has one that differs in . and _ only.")
+        return DestinationInvalid(f"{what}: Kafka does not allow this name, or has one that differs only in . and _.")
     if code in _FORBIDDEN:
         return Refused(f"{what}: the bridge's user has no permission for {_FORBIDDEN[code]} (Kafka's ACLs).")
     if code in _AGAINST_RULES:

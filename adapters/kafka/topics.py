@@ -1,18 +1,19 @@
-"""Which topics there are and how many partitions they have; made on first use, where that is allowed."""
+"""The topics and their partitions: created on first use if the options allow it, deleted and purged for operators."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import monotonic
 from typing import Final, NamedTuple
 
-from adapters.kafka.drivers.kafka_python.admin import Admin
+from adapters.kafka.admin import Admin
 from adapters.kafka.names import LANES
 from adapters.kafka.options import METADATA_AGE, Options
-from adapters.kafka.publisher import Publisher
-from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown
+from adapters.kafka.produce.publisher import Publisher
+from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown, OutcomeUnknown
 
 _READY: Final = 10.0
-"""Seconds in which the partitions of a new topic get their leaders, and every broker hears of it."""
+"""Seconds in which the partitions of a new topic get their leaders, and every broker gets it."""
 _LOOK: Final = 0.02
 
 
@@ -31,28 +32,54 @@ class Topics:
         self._publisher = publisher
         self._lanes = LANES if options.lanes else LANES[:1]
         self._known: dict[str, _Known] = {}
-        self._asking: dict[str, asyncio.Task[int]] = {}
-        publisher.gone = self.forget
+        self._asking: dict[tuple[str, bool], asyncio.Task[int]] = {}
+        """By destination, and whether it is created."""
+        publisher.on_removed = self.forget
 
-    async def partitions(self, destination: str) -> int:
-        """Number of partitions, creating the topic, or those of all lanes, on first use.
+    async def partitions(self, destination: str, *, create: bool = True) -> int:
+        """Return the number of partitions; with `create`, create the topic, or those of all lanes, on first use.
 
         Raises `DestinationUnknown`, `DestinationInvalid`, `Refused` or `BackendUnavailable`.
         """
         known = self._known.get(destination)
         if known is not None and known.until > monotonic():
             return known.partitions
-        asking = self._asking.get(destination)
+        asking = self._asking.get((destination, create))
         if asking is None:
-            asking = self._asking[destination] = asyncio.create_task(self._ask(destination))
-            asking.add_done_callback(lambda task: self._asked(destination, task))
-        # Nobody waits for what is only looked at again: the number is as good as it was, and Kafka may be away.
+            asking = self._asking[destination, create] = asyncio.create_task(self._ask(destination, create=create))
+            asking.add_done_callback(lambda task: self._answered(destination, create, task))
+        # No caller waits for what is only looked at again: the number is as good as it was, and Kafka may be away.
         return await asyncio.shield(asking) if known is None else known.partitions
+
+    def known_partitions(self, destination: str) -> int | None:
+        """Number of partitions, if it is known and need not be looked at again."""
+        known = self._known.get(destination)
+        return known.partitions if known is not None and known.until > monotonic() else None
 
     def forget(self, topic: str) -> None:
         """Ask anew on the next use: the topic has turned out not to be there."""
         for lane in LANES:
             self._known.pop(topic.removesuffix(lane), None)
+
+    async def existing(self, destination: str) -> list[str]:
+        """Return the topics of a destination, asked of the cluster. Raises `DestinationUnknown` if there is none."""
+        self._check(destination)
+        names = [destination + lane for lane in self._lanes]
+        found = [topic for topic in names if await self._publisher.partitions(topic) is not None]
+        if not found:
+            self.forget(destination)
+            raise DestinationUnknown(f"{destination}: there is no such topic.")
+        return found
+
+    async def wait_until_removed(self, topics: Sequence[str]) -> None:
+        """Wait until brokers no longer report topics that were deleted. Raises `BackendUnavailable`."""
+        deadline = monotonic() + _READY
+        while monotonic() < deadline:
+            found = [await self._publisher.partitions(topic) for topic in topics]
+            if not any(found):
+                return
+            await asyncio.sleep(_LOOK)
+        raise BackendUnavailable(f"{', '.join(topics)}: deleted, but still reported after {_READY:.0f} s.")
 
     async def ensure(self, topic: str, partitions: int, configs: Mapping[str, str]) -> int:
         """Have one of the bridge's own topics, whatever `create` says; return how many partitions it has."""
@@ -66,20 +93,25 @@ class Topics:
         if self._asking:
             await asyncio.wait(self._asking.values())
 
-    async def _ask(self, destination: str) -> int:
+    async def _ask(self, destination: str, *, create: bool) -> int:
         """Have a topic for every lane; the smallest counts, as a message must have its partition in each."""
-        if destination.startswith(self._options.prefix):
-            raise DestinationInvalid(f"{destination}: names that start so are internal.")
+        self._check(destination)
         least = self._options.partitions
         for number, lane in enumerate(self._lanes):
             topic = destination + lane
             found = await self._publisher.partitions(topic)
+            if found is None and not create:
+                raise DestinationUnknown(f"{topic}: there is no such topic.")
             if found is None and not self._options.create:
                 raise DestinationUnknown(f"{topic}: there is no such topic, and the bridge may not create it.")
             if found is None:
                 found = await self._make(topic, least, {})
             least = found if number == 0 else min(least, found)
         return least
+
+    def _check(self, destination: str) -> None:
+        if destination.startswith(self._options.prefix):
+            raise DestinationInvalid(f"{destination}: names that begin like this are internal.")
 
     async def _make(self, topic: str, partitions: int, configs: Mapping[str, str]) -> int:
         """Create a topic and wait until it can be used. Another bridge may have done so with another number."""
@@ -90,10 +122,10 @@ class Topics:
             if found is not None and await self._admin.leaders(topic) == found:
                 return found
             await asyncio.sleep(_LOOK)
-        raise BackendUnavailable(f"{topic}: the new topic has not got leaders for {_READY:.0f} s.")
+        raise BackendUnavailable(f"{topic}: the new topic has had no leaders for {_READY:.0f} s.")
 
-    def _asked(self, destination: str, task: asyncio.Task[int]) -> None:
-        del self._asking[destination]
+    def _answered(self, destination: str, create: bool, task: asyncio.Task[int]) -> None:
+        del self._asking[destination, create]
         if task.cancelled():
             return
         error = task.exception()
@@ -106,3 +138,60 @@ class Topics:
             self._known.pop(destination, None)
             if not isinstance(error, BridgeError):
                 raise error
+
+
+class Deletion:
+    """Changes topics and committed offsets. Each change can be repeated.
+
+    A group exists for a destination if it has committed offsets of its topics: Kafka has no other record of it.
+    """
+
+    def __init__(self, admin: Admin, topics: Topics, purge_delayed: Callable[[Sequence[str]], Awaitable[bool]]) -> None:
+        """`purge_delayed` drops the delayed messages for topics, and returns whether there may be some."""
+        self._admin = admin
+        self._topics = topics
+        self._purge_delayed = purge_delayed
+
+    async def purge(self, destination: str, group: str | None) -> None:
+        """Delete all records of the topics, or commit their ends for a group, also for one that has no offsets yet."""
+        topics = await self._topics.existing(destination)
+        if group is not None:
+            await self._admin.settle_all(group, topics)
+            return
+        await self._admin.purge(topics)
+        with _begun():
+            if await self._purge_delayed(topics):  # meanwhile some may have been forwarded
+                await self._admin.purge(topics)
+
+    async def delete(self, destination: str, group: str | None) -> None:
+        """Delete the topics, and with them their offsets of all groups, or the offsets of one group."""
+        topics = await self._topics.existing(destination)
+        if group is not None:
+            parts = [part for part in await self._admin.group_offsets(group) if part.topic in topics]
+            if not parts:
+                raise DestinationUnknown(f"{group}: the group has settled nothing of {destination}.")
+            await self._admin.delete_group_offsets(group, parts)
+            return
+        try:
+            await self._remove(topics)
+            with _begun():
+                if await self._purge_delayed(topics):  # meanwhile forwarding may have created a topic anew
+                    await self._remove(topics)
+        finally:
+            self._topics.forget(destination)
+
+    async def _remove(self, topics: Sequence[str]) -> None:
+        try:
+            await self._admin.delete_topics(topics)
+            await self._topics.wait_until_removed(topics)
+        except BackendUnavailable as error:
+            raise OutcomeUnknown(error.detail) from error
+
+
+@contextmanager
+def _begun() -> Iterator[None]:
+    """Raise `OutcomeUnknown` for every error of the bridge: a part has been done."""
+    try:
+        yield
+    except BridgeError as error:
+        raise OutcomeUnknown(f"{error.detail} A part of it has been done: repeat it.") from error

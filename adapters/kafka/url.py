@@ -6,8 +6,20 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
+from adapters.cloud_events import parse_format
 from adapters.kafka.options import Client, Compression, Mechanism, Options, Security
-from adapters.url import Grammar, Reader, one_of, password_in, printable, readable, short_name, switch, whole_number
+from adapters.plain_properties import parse_property_names
+from adapters.url_options import (
+    Grammar,
+    OptionParser,
+    one_of,
+    password_in,
+    printable,
+    readable,
+    short_name,
+    switch,
+    whole_number,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -25,10 +37,10 @@ def _endpoint(text: str) -> str:
             return text
     except ValueError:
         pass
-    raise ValueError("an https:// URL without a user is allowed, or an http:// one of this machine")
+    raise ValueError("the value must be an https:// URL without a user, or an http:// URL of this machine")
 
 
-_SECURITY: Final[Mapping[str, Reader]] = {
+_SECURITY: Final[Mapping[str, OptionParser]] = {
     "tls": switch,
     "ca": readable,
     "certificate": readable,
@@ -41,12 +53,14 @@ _SECURITY: Final[Mapping[str, Reader]] = {
     "token_url": _endpoint,
     "scope": printable,
 }
-_OTHERS: Final[Mapping[str, Reader]] = {
+_OTHERS: Final[Mapping[str, OptionParser]] = {
     "client": one_of(*get_args(Client)),
     "partitions": whole_number(1, 10_000),
     "replication": whole_number(1, 100),
     "create": switch,
     "compression": one_of(*get_args(Compression)),
+    "properties": parse_property_names,
+    "format": parse_format,
     "lanes": switch,
     "hold": whole_number(0, 3_600_000),
     "strict_delay": switch,
@@ -65,8 +79,8 @@ def parse(url: str) -> Options:
         raise ValueError(f"The Kafka backend is {_EXAMPLE}.")
     place, _, query = url.removeprefix(_SCHEME).partition("?")
     userinfo, at, servers = place.rpartition("@")
-    given = _GRAMMAR.given(query)
-    read = _GRAMMAR.read(_GRAMMAR.with_login(given, userinfo) if at else given)
+    given = _GRAMMAR.split(query)
+    read = _GRAMMAR.parse(_GRAMMAR.with_login(given, userinfo) if at else given)
     security = _security({name: value for name, value in read.items() if name in _SECURITY})
     others = {name: value for name, value in read.items() if name in _OTHERS}
     return Options(servers=_servers(servers), security=security, **others)
@@ -94,7 +108,7 @@ def _security(given: dict[str, Any]) -> Security:
         if wrong:
             raise ValueError(f"kafka://: {said}.")
     if security.mechanism is not None and not security.tls:
-        _log.warning("Kafka: the login goes over the network without TLS (mechanism= without tls=true).")
+        _log.warning("Kafka: the login is sent without TLS (mechanism= without tls=true).")
     return security
 
 
@@ -105,13 +119,13 @@ def _contradictions(given: Security) -> list[tuple[bool, str]]:
     token = given.token_file is not None or given.token_url is not None
     return [
         (not given.tls and bool(given.ca or given.certificate or given.key), "ca, certificate and key need tls=true"),
-        ((given.certificate is None) != (given.key is None), "certificate and key are given together"),
+        ((given.certificate is None) != (given.key is None), "certificate and key must be given together"),
         (some and not given.mechanism, "a user or password needs mechanism=PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
         (bool(given.mechanism) and not bearer and not named, "this mechanism needs a user and a password"),
         (token and not bearer, "token_file and token_url need mechanism=OAUTHBEARER"),
         (bearer and not token, "OAUTHBEARER needs token_file or token_url"),
         (bool(given.token_file and given.token_url), "token_file and token_url exclude each other"),
         (bool(given.token_url) and not named, "token_url needs a user and a password, the client's id and secret"),
-        (bool(given.token_file) and some, "token_file stands in the place of a user and a password"),
+        (bool(given.token_file) and some, "token_file replaces user and password"),
         (bool(given.scope) and not given.token_url, "scope needs token_url"),
     ]

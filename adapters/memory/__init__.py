@@ -1,9 +1,9 @@
-"""The memory backend: the reference for the others, durable when it is given a journal."""
+"""The memory backend: the reference for other adapters; durable if its URL names a journal."""
 
 from adapters.base import Adapter
 from adapters.memory.adapter import MemoryAdapter
-from adapters.memory.durable import DurableAdapter
-from adapters.memory.files import JournalCorrupt
+from adapters.memory.durable_adapter import DurableAdapter
+from adapters.memory.journal_directory import JournalCorrupt
 from adapters.memory.options import parse
 
 __all__ = ["JournalCorrupt", "connect"]

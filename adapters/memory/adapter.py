@@ -1,100 +1,139 @@
-"""The asyncio driver around the log: futures, one timer for delayed messages, one for old ones."""
+"""The adapter without a journal: futures around the log, one timer for delayed messages, one for old ones."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from adapters.base import Delivery, Features, Outcome, Replayed, Revoked, Stored, Support
-from adapters.clock import wall
-from adapters.memory import replay
-from adapters.memory.group import Group
-from adapters.memory.log import Destination, Held, Log
+from adapters.base import Delivery, Features, Outcome, Published, Replayed, Revoked, Stored, Support
+from adapters.memory.capacity import SLICE, Capacity
+from adapters.memory.destination import Destination
+from adapters.memory.group import StoredGroup
 from adapters.memory.options import Options
-from adapters.memory.partition import pack
-from adapters.memory.room import SLICE, Room
+from adapters.memory.partition import Partition
+from adapters.memory.record_codec import Record, pack
+from adapters.memory.store import DelayedMessage, MessageStore
 from adapters.memory.subscription import MemorySubscription
+from adapters.memory.transactions import Transactions
+from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError
 from bridge.message import FIELDS, Message
 
 _WALL_CHECK: Final = 1.0
-"""Seconds after which a waiting timer looks at the wall clock again: it may have been set forward."""
-_SWEEP: Final = 60_000
-"""Milliseconds between two looks for messages older than the retention."""
+"""Seconds after which a waiting timer reads the wall clock again: it may have been set forward."""
+_EXPIRE_EVERY: Final = 60_000
+"""Milliseconds between two searches for messages older than the retention."""
 
 _EMULATED: Final = frozenset({"priority", "expireTime"})
-"""Left to the engine's window: it orders by priority, and looks at the clock when it hands out."""
+"""The engine's prefetch buffer does these: it orders by priority, and checks the expiry when it leases."""
 
 
 def features(*, durable: bool) -> Features:
-    """What the memory backend can do, with a journal and without."""
-    fields = {f.name: Support.EMULATED if f.name in _EMULATED else Support.NATIVE for f in FIELDS if f.asks}
+    """Return the features of the memory backend, with a journal and without."""
+    fields = {f.name: Support.EMULATED if f.name in _EMULATED else Support.NATIVE for f in FIELDS if f.is_feature}
     if not durable:
         fields["durability"] = Support.UNSUPPORTED
     return Features(fields=fields, durable=durable, late_groups=True)
 
 
-class MemoryAdapter:
-    """Everything in this process's memory, and gone with it. `publish` and `settle` are done when they return."""
+class MemoryAdapter(Transactions):
+    """Stores everything in this process's memory. `publish` and `settle` are complete when they return."""
+
+    help_texts: Mapping[str, str] = {
+        "messages": "Messages kept.",
+        "bytes": "Bytes that these messages take, an estimate from above.",
+        "delayed": "Kept messages that are not due yet.",
+        "destinations": "Destinations.",
+        "groups": "Consumer groups, open or not.",
+        "dropped_by_retention": "Messages dropped because they were older than the retention.",
+        "dropped_when_full": "Messages that every group had settled, dropped because the memory was full.",
+    }
 
     def __init__(self, options: Options) -> None:
         self.features = features(durable=False)
+        self.new_partitions = options.partitions
         self._options = options
-        self._log = Log(options)
-        self._room = Room(self._log, options)
+        self._store = MessageStore(options)
+        self._capacity = Capacity(self._store, options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._subscriptions: set[MemorySubscription] = set()
-        self._due: asyncio.TimerHandle | None = None
-        self._sweep: asyncio.TimerHandle | None = None
+        self._due_timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Be ready to publish. There is nothing to connect to."""
-        self._run()
+        """Start the timers; there is nothing to connect to."""
+        self._open()
 
     def publish(self, message: Message) -> asyncio.Future[Stored]:
-        """Keep one message. The future raises `NotStored`, `PartitionUnknown` or `BodyTooLarge`."""
-        now = wall()
-        try:
-            future: asyncio.Future[Stored] = self._running().create_future()
-            destination, partition = self._log.place(message)
-            record = pack(message)
-            self._room.admit(record, now)
-        except BridgeError as error:
-            return failed(error)
-        sequence = self._log.next_sequence()
-        if message.due > now:
-            self._log.hold(destination, record, message.due, sequence)
-            self._arm()
-            future.set_result(Stored(partition.number, None))
+        """Store one message. The future raises `NotStored`, `PartitionUnknown` or `BodyTooLarge`."""
+        published = self._store_message(message, wall())
+        future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        if isinstance(published, Stored):
+            future.set_result(published)
         else:
-            offset = partition.reserve()
-            partition.append(record, offset, sequence, now)
-            if destination.waiting:
-                destination.wake()
-            future.set_result(Stored(partition.number, offset))
+            future.set_exception(published)
         return future
 
-    async def partitions(self, destination: str) -> int:
-        """Number of partitions, creating the destination on first use. Raises `BackendFull`, `BackendUnavailable`."""
+    def publish_many(self, messages: Sequence[Message]) -> Sequence[Published]:
+        """Store messages; see `PublishesMany`. The errors are those of `publish`."""
+        now = wall()
+        return [self._store_message(message, now) for message in messages]
+
+    def _store_message(self, message: Message, now: int) -> Stored | BridgeError:
+        try:
+            self._running()
+            destination, partition = self._store.place(message)
+            record = pack(message)
+            self._admit(record, now)
+        except BridgeError as error:
+            return error
+        return self._append(message, destination, partition, record, now)
+
+    def _admit(self, record: Record, now: int) -> None:
+        self._capacity.admit(record, now)
+
+    def _append(
+        self, message: Message, destination: Destination, partition: Partition, record: Record, now: int
+    ) -> Stored:
+        store = self._store
+        sequence = store.next_sequence()
+        if message.delay_time and (due := message.due) > now:
+            store.add_delayed(destination, record, due, sequence)
+            self._set_due_timer()
+            return Stored(partition.number, None)
+        offset = partition.reserve()
+        partition.append(record, offset, sequence, now)
+        if destination.listeners:
+            destination.notify()
+        return Stored(partition.number, offset)
+
+    async def partitions(self, destination: str, *, create: bool = True) -> int:
+        """Return the number of partitions; see `Partitioned`. Raises `BackendFull`, `BackendUnavailable`."""
         self._running()
-        return len(self._log.destination(destination).partitions)
+        found = self._store.destination(destination) if create else self._store.existing(destination)
+        return len(found.partitions)
+
+    def known_partitions(self, destination: str) -> int | None:
+        """Return the number of partitions of a destination that exists."""
+        known = self._store.destinations.get(destination)
+        return None if known is None else len(known.partitions)
 
     async def subscribe(
         self,
         source: str,
         group: str,
-        revoked: Revoked,  # noqa: ARG002 - nobody else to share with
+        revoked: Revoked,  # noqa: ARG002 - no other bridge shares the backend
         *,
         latest: bool = False,
     ) -> MemorySubscription:
         """Join a group. Raises `BackendFull`, `BackendUnavailable`; `RuntimeError` while it has a subscription."""
         self._running()
-        destination = self._log.destination(source)
-        return self._join(destination, self._log.group(destination, group, wall(), latest=latest))
+        destination = self._store.destination(source)
+        return self._join(destination, self._store.group(destination, group, wall(), latest=latest))
 
     def settle(
         self, subscription: MemorySubscription, deliveries: Sequence[Delivery], outcome: Outcome
     ) -> asyncio.Future[None]:
-        """Record the outcome of a subscription's deliveries, at once."""
+        """Record the outcome of a subscription's deliveries at once."""
         group = subscription.group
         try:
             future: asyncio.Future[None] = self._running().create_future()
@@ -102,83 +141,119 @@ class MemoryAdapter:
             return failed(error)
         if outcome is Outcome.SETTLED:
             for delivery in deliveries:
-                self._log.settle(group, delivery.partition, delivery.position)
+                self._store.settle(group, delivery.partition, delivery.position)
         else:
-            self._hand_back(subscription, deliveries, outcome)
+            self._release(subscription, deliveries, outcome)
         future.set_result(None)
         return future
 
     def leave(self, subscription: MemorySubscription) -> None:
-        """Free the group for its next subscription."""
+        """Make the group available for its next subscription."""
         self._subscriptions.discard(subscription)
-        subscription.group.live = False
+        subscription.group.subscribed = False
         subscription.group.idle_since = wall()
         subscription.group.rewind()
 
     def logs(self) -> Mapping[str, tuple[int, int]]:
-        """First offset kept and next one of every log. Raises `BackendUnavailable`."""
+        """Return the bounds of every log; see `Replayable`. Raises `BackendUnavailable`."""
         self._running()
-        return replay.bounds(self._log)
+        return self._store.bounds()
 
     def replay(self, log: str, start: int, limit: int, max_bytes: int) -> Replayed:
-        """What is kept from an offset on. Raises `DestinationUnknown`, `BackendUnavailable`."""
+        """Return stored messages; see `Replayable`. Raises `DestinationUnknown`, `BackendUnavailable`."""
         self._running()
-        return replay.read(self._log, log, start, limit, max_bytes)
+        return self._store.replay(log, start, limit, max_bytes)
+
+    async def purge(self, destination: str, group: str | None) -> None:
+        """Drop all messages, or settle them for a group; see `Deletable`."""
+        self._running()
+        found = self._store.existing(destination)
+        if group is None:
+            await self._drop_messages(found)
+        else:
+            purged = self._store.existing_group(found, group)
+            self._store.purge_group(found, purged)
+            self._group_purged(purged)
+        await self._recorded()
+
+    async def delete(self, destination: str, group: str | None) -> None:
+        """Remove a destination or a group; see `Deletable`."""
+        self._running()
+        found = self._store.existing(destination)
+        if group is None:
+            await self._drop_messages(found)
+            for _ in self._drop_slices(found):  # what was stored since: at once
+                pass
+            groups = [self._store.existing_group(found, name) for name in found.groups]
+            self._store.remove(found)
+            self._groups_forgotten(groups)
+            self._destinations_forgotten([found])
+        else:
+            deleted = self._store.existing_group(found, group)
+            self._store.remove_group(found, deleted)
+            self._groups_forgotten([deleted])
+        await self._recorded()
 
     async def close(self) -> None:
-        """Let go of everything kept."""
-        self._halt()
+        """Stop the timers and subscriptions, and forget all messages."""
+        self._stop()
         self._reset()
 
     def gauges(self) -> Mapping[str, int]:
-        """Messages and bytes held, destinations, groups, and what was dropped to stay within the limits."""
-        log, room = self._log, self._room
+        """Return messages and bytes stored, destinations and groups."""
+        store, capacity = self._store, self._capacity
         return {
-            "messages": room.messages,
-            "bytes": room.bytes,
-            "delayed": log.delayed,
-            "destinations": len(log.destinations),
-            "groups": log.groups,
-            "dropped_by_retention": room.dropped_by_retention,
-            "dropped_when_full": room.dropped_when_full,
+            "messages": capacity.messages,
+            "bytes": capacity.bytes,
+            "delayed": store.delayed,
+            "destinations": len(store.destinations),
+            "groups": store.groups,
         }
 
-    # For the durable adapter as well
+    def totals(self) -> Mapping[str, int]:
+        """Return messages dropped to stay within the limits."""
+        capacity = self._capacity
+        return {
+            "dropped_by_retention": capacity.dropped_by_retention,
+            "dropped_when_full": capacity.dropped_when_full,
+        }
 
-    def _run(self) -> None:
+    # Used by the durable adapter, too
+
+    def _open(self) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._arm()
-            self._sweep_old()
+            self._set_due_timer()
+            self._expire_old()
 
-    def _halt(self) -> None:
+    def _stop(self) -> None:
         for subscription in list(self._subscriptions):
             subscription.stop()
-        for timer in (self._due, self._sweep):
+        for timer in (self._due_timer, self._expiry_timer):
             if timer is not None:
                 timer.cancel()
-        self._due = self._sweep = self._loop = None
+        self._due_timer = self._expiry_timer = self._loop = None
 
     def _reset(self) -> None:
-        self._log.forget_all()
-        self._log = Log(self._options)
-        self._room = Room(self._log, self._options)
+        self._store.forget_all()
+        self._store = MessageStore(self._options)
+        self._capacity = Capacity(self._store, self._options)
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             raise BackendUnavailable("The memory backend is not started.")
         return self._loop
 
-    def _join(self, destination: Destination, group: Group) -> MemorySubscription:
-        if group.live:
+    def _join(self, destination: Destination, group: StoredGroup) -> MemorySubscription:
+        if group.subscribed:
             raise RuntimeError(f"{group.name!r} on {destination.name!r} has a subscription already")
-        group.live = True
-        subscription = MemorySubscription(self, destination, group)
+        group.subscribed = True
+        subscription = MemorySubscription(self, group, destination.listeners)
         self._subscriptions.add(subscription)
         return subscription
 
     @staticmethod
-    def _hand_back(subscription: MemorySubscription, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
+    def _release(subscription: MemorySubscription, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
         cursors = subscription.group.cursors
         for delivery in deliveries:
             cursor = cursors[delivery.partition]
@@ -191,47 +266,80 @@ class MemoryAdapter:
 
     # Delayed messages
 
-    def _arm(self) -> None:
-        """Set the one timer to when the next held message is due, or to the next look at the wall clock."""
-        due = self._log.next_due
+    def _set_due_timer(self) -> None:
+        """Set the timer to the next due time, or to the next reading of the wall clock."""
+        due = self._store.next_due
         if due is None or self._loop is None:
             return
         at = self._loop.time() + min(max(due - wall(), 0) / 1000, _WALL_CHECK)
-        if self._due is None or at < self._due.when():
-            if self._due is not None:
-                self._due.cancel()
-            self._due = self._loop.call_at(at, self._ring)
+        if self._due_timer is None or at < self._due_timer.when():
+            if self._due_timer is not None:
+                self._due_timer.cancel()
+            self._due_timer = self._loop.call_at(at, self._append_due)
 
-    def _ring(self) -> None:
-        """Let out what is due by the wall clock; that it was not early for the timer says nothing."""
-        self._due = None
+    def _append_due(self) -> None:
+        """Append what is due by the wall clock, which may disagree with the timer, and set the timer again."""
+        self._due_timer = None
         now = wall()
         for _ in range(SLICE):
-            held = self._log.take_due(now)
-            if held is None:
+            delayed = self._store.pop_due(now)
+            if delayed is None:
                 break
-            self._let_out(held, now)
-        self._arm()
+            self._append_delayed(delayed, now)
+        self._set_due_timer()
 
-    def _let_out(self, held: Held, now: int) -> None:
-        partition = held.partition
-        partition.append(held.record, partition.reserve(), self._log.next_sequence(), now)
-        held.destination.wake()
+    def _append_delayed(self, delayed: DelayedMessage, now: int) -> None:
+        partition = delayed.partition
+        partition.append(delayed.record, partition.reserve(), self._store.next_sequence(), now)
+        delayed.destination.notify()
 
     # Old messages
 
-    def _sweep_old(self) -> None:
-        """Drop what is too old, a slice in each turn of the loop, and look again a minute later."""
+    def _expire_old(self) -> None:
+        """Drop old messages, a slice in each turn of the loop, and search again a minute later."""
         loop = self._running()
         now = wall()
-        if self._room.expire(now):
-            self._sweep = loop.call_later(0, self._sweep_old)
+        if self._capacity.expire(now):
+            self._expiry_timer = loop.call_later(0, self._expire_old)
             return
-        self._forgotten(self._log.forget_idle(now))
-        self._sweep = loop.call_later(min(_SWEEP, self._options.retention) / 1000, self._sweep_old)
+        self._groups_forgotten(self._store.forget_idle(now))
+        self._destinations_forgotten(self._store.forget_empty(now))
+        self._expiry_timer = loop.call_later(min(_EXPIRE_EVERY, self._options.retention) / 1000, self._expire_old)
 
-    def _forgotten(self, groups: list[Group]) -> None:
-        """Nothing remembers them here."""
+    async def _drop_messages(self, destination: Destination) -> None:
+        """Drop what is stored now, a slice in each turn of the loop."""
+        for _ in self._drop_slices(destination):
+            await asyncio.sleep(0)
+            self._running()
+
+    def _drop_slices(self, destination: Destination) -> Iterator[None]:
+        """Drop what is stored when this begins; yields after each slice."""
+        self._drop_delayed(destination)
+        ends = [partition.end for partition in destination.partitions]
+        while self._capacity.purge(destination, ends):
+            yield
+
+    def _drop_delayed(self, destination: Destination) -> None:
+        for sequence, record in self._store.take_delayed(destination):
+            self._capacity.remove(record)
+            self._delayed_dropped(sequence)
+
+    # Only a journal has stored the following, and overrides these methods
+
+    def _groups_forgotten(self, groups: list[StoredGroup]) -> None:
+        """Note that groups were forgotten or deleted."""
+
+    def _destinations_forgotten(self, destinations: list[Destination]) -> None:
+        """Note that destinations were forgotten or deleted."""
+
+    def _delayed_dropped(self, sequence: int) -> None:
+        """Note that a delayed message was dropped."""
+
+    def _group_purged(self, group: StoredGroup) -> None:
+        """Note that a group has settled every message."""
+
+    async def _recorded(self) -> None:
+        """Wait until all of this is recorded."""
 
 
 def failed(error: BridgeError) -> asyncio.Future[Any]:

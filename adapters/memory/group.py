@@ -1,72 +1,82 @@
-"""What one group has read of one destination."""
+"""One group of one destination: the messages that it has fetched and settled, and its subscription."""
 
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
 
 from adapters.base import Delivery
-from adapters.memory.partition import BODY, Partition, Record, unpack
-from adapters.runs import Runs
+from adapters.memory.partition import Partition
+from adapters.memory.record_codec import BODY, Record, unpack
+from adapters.range_set import RangeSet
 
 
 class Cursor:
-    """One group's place in one partition."""
+    """One group's position in one partition."""
 
-    __slots__ = ("_released", "attempts", "low", "next", "partition", "settled")
+    __slots__ = ("_released", "attempts", "committed_offset", "next", "partition", "settled")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.low = partition.first
+        self.committed_offset = partition.first
         """The lowest offset that is neither settled nor dropped."""
-        self.settled = Runs()
-        """Settled offsets above it."""
-        self.next = self.low
-        """Where fetching goes on."""
+        self.settled = RangeSet()
+        """Settled offsets above `committed_offset`."""
+        self.next = self.committed_offset
+        """The next offset to fetch."""
         self.attempts: dict[int, int] = {}
-        """How often an unsettled message was handed out before, where that is known."""
+        """Earlier deliveries of unsettled messages, as far as they are known."""
         self._released: list[int] = []
-        """Given back and not fetched again, ascending."""
+        """Offsets released and not fetched again, ascending."""
 
     def has_settled(self, offset: int) -> bool:
-        """Whether this group is done with the offset."""
-        return offset < self.low or offset in self.settled
+        """Return whether this group has settled an offset."""
+        return offset < self.committed_offset or offset in self.settled
 
     def settle(self, offset: int) -> bool:
-        """Be done with an offset; False when it was so before, or is nothing that was ever there."""
-        if offset >= self.partition.end or self.has_settled(offset):
+        """Settle an offset. False: it was settled before, or no message ever had it."""
+        in_order = offset == self.committed_offset and not self.settled  # as most are
+        if offset >= self.partition.end or (not in_order and self.has_settled(offset)):
             return False
         self.attempts.pop(offset, None)
-        if not self.settled and offset == self.low:  # in order, as most are
-            self.low = self.partition.following(offset + 1)
+        if in_order:
+            self.committed_offset = self.partition.next_kept(offset + 1)
             return True
         self.settled.add(offset)
-        if offset == self.partition.following(self.low):  # beyond `low` where a failed commit left a gap
+        # above `committed_offset` if a failed commit left a gap
+        if offset == self.partition.next_kept(self.committed_offset):
             self.advance()
         return True
 
     def advance(self) -> None:
-        """Move `low` past what is settled or dropped."""
-        low, following, past = self.low, self.partition.following, self.settled.past
+        """Move `committed_offset` past settled and dropped offsets."""
+        offset, next_kept, past = self.committed_offset, self.partition.next_kept, self.settled.past
         while True:
-            low = past(kept) if (kept := following(low)) < self.partition.end else kept
-            if low == kept:
+            offset = past(kept) if (kept := next_kept(offset)) < self.partition.end else kept
+            if offset == kept:
                 break
-        self.low = low
-        self.settled.discard_below(low)
+        self.committed_offset = offset
+        self.settled.discard_below(offset)
+
+    def skip_all(self) -> None:
+        """Settle every message that is stored now."""
+        self.committed_offset = self.next = self.partition.end
+        self.settled.discard_below(self.partition.end)
+        self.attempts.clear()
+        self._released.clear()
 
     def trim(self) -> None:
-        """Forget what was dropped unsettled."""
+        """Forget messages that were dropped unsettled."""
         self.advance()
-        for offset in [offset for offset in self.attempts if offset < self.low]:
+        for offset in [offset for offset in self.attempts if offset < self.committed_offset]:
             del self.attempts[offset]
 
     def count(self, offset: int, attempts: int) -> None:
-        """Remember how often an unsettled message was handed out."""
+        """Remember how often an unsettled message was delivered."""
         if offset < self.partition.end and not self.has_settled(offset):
             self.attempts[offset] = attempts
 
     def release(self, offset: int, attempts: int) -> None:
-        """Let a fetched message be fetched again, before newer ones."""
+        """Make a fetched message available again, before newer ones."""
         self.count(offset, attempts)
         released = self._released
         at = bisect_left(released, offset)
@@ -74,30 +84,31 @@ class Cursor:
             insort(released, offset)
 
     def rewind(self) -> None:
-        """Let everything unsettled be fetched again."""
-        self.next = self.low
+        """Make every unsettled message available again."""
+        self.next = self.committed_offset
         self._released.clear()
 
     def peek(self) -> int | None:
-        """Index of the message to fetch next, None when there is none."""
+        """Return the index of the message to fetch next, None if there is none."""
         partition, released = self.partition, self._released
         while released:
             index = partition.find(released[0])
             if index is not None and not self.has_settled(released[0]):
                 return index
             del released[0]
-        offset = max(self.next, self.low)
+        offset, index = max(self.next, self.committed_offset), None
         while offset < partition.end:
-            offset = partition.following(offset)
+            index = partition.next_index(offset)
+            offset = partition.end if index is None else partition.offsets[index]
             past = self.settled.past(offset)
             if past == offset:
                 break
-            offset = past
+            offset, index = past, None
         self.next = offset
-        return partition.find(offset)
+        return index
 
     def take(self, index: int, record: Record) -> Delivery:
-        """Hand out what `peek` found."""
+        """Return the delivery of the message that `peek` found, and move on."""
         offset = self.partition.offsets[index]
         if self._released:
             del self._released[0]
@@ -106,58 +117,57 @@ class Cursor:
         return Delivery(unpack(record), self.partition.number, offset, self.attempts.get(offset, 0))
 
     def unsettled(self) -> int:
-        """About how many kept messages this group holds back; holes count as settled only below `low`."""
-        return max(0, min(len(self.partition), self.partition.end - self.low - len(self.settled)))
+        """Return about how many stored messages are not settled; holes above `committed_offset` count too."""
+        return max(0, min(len(self.partition), self.partition.end - self.committed_offset - len(self.settled)))
 
 
-class Group:
+class StoredGroup:
     """One group of one destination: a cursor for each partition."""
 
-    __slots__ = ("_turn", "cursors", "destination", "forgotten", "idle_since", "live", "name", "number")
+    __slots__ = ("_next_partition", "cursors", "destination", "forgotten", "idle_since", "name", "number", "subscribed")
 
     def __init__(self, name: str, destination: str, number: int, partitions: Sequence[Partition], now: int) -> None:
         self.name = name
         self.destination = destination
         self.number = number
-        """Unique in the backend and never given again."""
+        """Unique in the backend and never used again."""
         self.cursors = [Cursor(partition) for partition in partitions]
-        self.live = False
+        self.subscribed = False
         """Whether it has a subscription."""
         self.idle_since = now
-        """Since when it has none, ms."""
+        """Since when it has no subscription, ms since 1970."""
         self.forgotten = False
-        """Whether the log let go of it; a subscription that was closed may still hold it."""
-        self._turn = 0
+        """Whether the log has removed it; a closed subscription may still refer to it."""
+        self._next_partition = 0
 
-    def skip(self) -> None:
-        """Be done with everything that is there."""
+    def skip_all(self) -> None:
+        """Settle every message that is stored now."""
         for cursor in self.cursors:
-            cursor.low = cursor.next = cursor.partition.end
+            cursor.skip_all()
 
     def rewind(self) -> None:
-        """Let everything unsettled be fetched again."""
+        """Make every unsettled message available again."""
         for cursor in self.cursors:
             cursor.rewind()
 
     def fetch(self, limit: int, max_bytes: int) -> list[Delivery]:
-        """Take what is ready, one message from each partition in turn; empty when there is nothing."""
+        """Take available messages, one from each partition in turn; an empty list if there is none."""
         found: list[Delivery] = []
-        cursors = self.cursors
-        turns = deque(cursors)
-        turns.rotate(-self._turn)
-        while turns and len(found) < limit:
-            cursor = turns[0]
+        available = deque(self.cursors)
+        available.rotate(-self._next_partition)
+        while available and len(found) < limit:
+            cursor = available[0]
             index = cursor.peek()
             if index is None:
-                turns.popleft()
+                available.popleft()
                 continue
             record = cursor.partition.messages[index]
-            assert record is not None  # noqa: S101 - peek only finds what is kept
+            assert record is not None  # noqa: S101 - peek only finds stored messages
             max_bytes -= len(record[BODY])
             if found and max_bytes < 0:
                 break
             found.append(cursor.take(index, record))
-            turns.rotate(-1)
-        if turns:
-            self._turn = turns[0].partition.number
+            available.rotate(-1)
+        if available:
+            self._next_partition = available[0].partition.number
         return found

@@ -1,5 +1,6 @@
 """The URL of the memory backend: `memory://?max_messages=1000&journal=/var/lib/bridge`."""
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -8,21 +9,21 @@ DAY: Final = 24 * 3600 * 1000
 
 
 class Options(NamedTuple):
-    """What a memory backend may hold, and where it keeps it."""
+    """Limits of a memory backend, and the directory of its journal."""
 
     partitions: int = 8
-    """Of a destination created from now on; one that the journal knows keeps its number."""
+    """Number for new destinations; a destination in the journal keeps its own."""
     max_messages: int = 1_000_000
-    """In the whole backend, those waiting to be due included."""
+    """In the whole backend, delayed messages included."""
     max_bytes: int = 256 << 20
-    """In the whole backend, by the estimate of `partition.footprint`."""
+    """In the whole backend, as `record.footprint` estimates them."""
     retention: int = 7 * DAY
-    """Milliseconds after which a message goes even unread, and a group that nobody joins is forgotten."""
+    """Milliseconds after which a message is dropped, read or not, and a group without a subscription is forgotten."""
     max_destinations: int = 1000
     max_groups: int = 1000
     """In the whole backend."""
     journal: Path | None = None
-    """The directory of the journal; None: nothing survives the process."""
+    """Directory of the journal; None: nothing survives the process."""
 
 
 _MAXIMUM: Final = {
@@ -45,7 +46,9 @@ def parse(url: str) -> Options:
     for pair in filter(None, query.split("&")):
         name, _, value = pair.partition("=")
         if name not in Options._fields:
-            raise ValueError(f"{url!r}: there is no option {name!r}; allowed are {_ALLOWED}.")
+            near = get_close_matches(name, Options._fields, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ValueError(f"{url!r}: unknown option {name!r}; {hint}allowed are {_ALLOWED}.")
         if name in given:
             raise ValueError(f"{url!r}: {name} is given twice; once is allowed.")
         given[name] = unquote(value)
@@ -61,4 +64,4 @@ def _number(name: str, value: str) -> int:
     # isdigit alone also takes other scripts' digits; the length keeps int() away from hostile ones
     if value.isascii() and value.isdigit() and len(value) <= len(str(maximum)) and 1 <= int(value) <= maximum:
         return int(value)
-    raise ValueError(f"{name}={value[:40]!r}: a whole number from 1 to {maximum} is allowed, in plain digits.")
+    raise ValueError(f"{name}={value[:40]!r}: the value must be a whole number from 1 to {maximum}, in plain digits.")

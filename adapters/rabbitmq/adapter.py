@@ -2,25 +2,31 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from adapters.base import Features, Revoked, Stored, Support
-from adapters.clock import wall
-from adapters.rabbitmq import names
-from adapters.rabbitmq.book import Book
-from adapters.rabbitmq.delays import Delays
-from adapters.rabbitmq.destinations import Destinations
-from adapters.rabbitmq.groups import Groups
-from adapters.rabbitmq.inbox import Inbox
-from adapters.rabbitmq.link import Link
-from adapters.rabbitmq.mapping import to_properties
-from adapters.rabbitmq.members import Membership
-from adapters.rabbitmq.options import Options
-from adapters.rabbitmq.publisher import Publisher
-from adapters.rabbitmq.record import Outgoing
-from adapters.rabbitmq.subscription import RabbitMQSubscription
+from adapters.amqp.link import Link
+from adapters.amqp.messages import Outgoing
+from adapters.base import Complete, Features, Revoked, Stored, Support, Transaction
+from adapters.cloud_events import EventHeaders
+from adapters.plain_properties import prefixed_header
+from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
+from adapters.rabbitmq.delay.delays import Delays
+from adapters.rabbitmq.delay.purging import DelayPurge
+from adapters.rabbitmq.group.groups import Groups
+from adapters.rabbitmq.group.membership import Bridges, Membership
+from adapters.rabbitmq.message.headers import EVENT_PREFIX, PLAIN_NAMES
+from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.options import UNSENT_TIMEOUT, Options
+from adapters.rabbitmq.publish.publisher import Publisher
+from adapters.rabbitmq.topology import names
+from adapters.rabbitmq.topology.catalogue import Catalogue
+from adapters.rabbitmq.topology.deleting import Deletion
+from adapters.rabbitmq.topology.destinations import Destinations
+from adapters.rabbitmq.topology.names import Own
+from adapters.rabbitmq.transaction.transactions import Dependencies, Transactions
+from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, Refused
 from bridge.message import AT_MOST_ONCE, FIELDS, Message
 
@@ -35,55 +41,88 @@ _NORMAL: Final = 4
 class RabbitMQAdapter:
     """Destinations are exchanges, groups are queues, and every message is an ordinary one to a native client."""
 
-    kept_in = "rabbitmq"
+    stored_in = "rabbitmq"
+    transactions = Support.EMULATED
+    help_texts: Mapping[str, str] = {
+        "held_partitions": "Partitions that this bridge consumes, of all its groups.",
+        "buffered_records": "Messages delivered to this bridge and not yet in the prefetch buffer.",
+        "buffered_bytes": "Bytes of the bodies of these messages.",
+        "delays_queued": "Delayed messages that wait for their queues to be created.",
+        "delays_lost": "Messages in the queue oms.lost, looked up once a minute.",
+    }
 
     def __init__(self, options: Options) -> None:
         self.features = Features(
-            fields={f.name: Support.EMULATED if f.name in _EMULATED else Support.NATIVE for f in FIELDS if f.asks},
+            fields={
+                f.name: Support.EMULATED if f.name in _EMULATED else Support.NATIVE for f in FIELDS if f.is_feature
+            },
             durable=True,
             late_groups=options.log,
             shared_groups=True,
         )
+        plain = options.properties == "plain"
+        if plain:
+            self.features = self.features._replace(property_refusal=PLAIN_NAMES.refusal)
+        header_of = PLAIN_NAMES.header if plain else prefixed_header
+        self._header_of = EventHeaders(EVENT_PREFIX, header_of) if options.format == "cloudevents" else header_of
+        self.new_partitions = options.partitions
+        self.unsent_timeout = UNSENT_TIMEOUT
         self._options = options
         self._publishing = Link(options, "publishing")
         self._consuming = Link(options, "consuming")
+        # separate: RabbitMQ may close a connection over a queue that it fails to create (541)
+        self._declaring = Link(options, "declaring")
         self._publisher = Publisher(options, self._publishing)
-        self._book = Book(options, self._consuming, self._publisher)
-        self._destinations = Destinations(options, self._consuming, self._book)
-        self._groups = Groups(self._publishing, self._consuming, self._publisher, self._book, self._destinations)
-        self._delays = Delays(options, self._consuming, self._publisher, self._destinations)
-        self._inbox = Inbox(options, self._consuming, self._publishing, self._publisher)
-        self._publisher.gone = self._gone
+        self._copying = Publisher(options, self._declaring)
+        self._catalogue = Catalogue(options, self._consuming, self._publisher)
+        self._destinations = Destinations(options, self._declaring, self._catalogue)
+        self._groups = Groups(self._declaring, self._copying, self._catalogue, self._destinations)
+        self._delays = Delays(options, self._declaring, self._publisher, self._destinations, self._header_of)
+        self._bridges = Bridges(options, self._consuming, self._publishing, self._publisher)
+        use = Dependencies(
+            *(self._declaring, self._consuming, self._publisher, self._catalogue, self._bridges, self._publish_all)
+        )
+        self._transactions = Transactions(options.prefix, use)
+        purge = DelayPurge(Own(options.prefix), self._declaring, self._catalogue, self._destinations).purge
+        self._deletion = Deletion(Own(options.prefix), self._declaring, self._catalogue, self._destinations, purge)
+        self._publisher.on_exchange_missing = self._catalogue.on_deleted = self._forget_exchange
         self._subscriptions: list[RabbitMQSubscription] = []
 
     async def start(self) -> None:
-        """Connect, read the book. Raises `BackendUnavailable` or `CannotStart`."""
-        await self._publishing.start()
-        await self._consuming.start()
+        """Connect, read the catalogue. Raises `BackendUnavailable` or `CannotStart`."""
+        for link in (self._publishing, self._consuming, self._declaring):
+            await link.start()
         try:
             await self._publisher.start()
-            await self._book.start()
-            await self._inbox.start()
+            await self._catalogue.start()
+            await self._bridges.start()
+            await self._transactions.start()
         except Refused as error:  # of the bridge's own names: a permission can be given while it waits
             raise BackendUnavailable(error.detail) from error
 
     def publish(self, message: Message) -> asyncio.Future[Stored]:
-        """Send one message: to its destination, or to where it waits until it is due."""
-        properties, body = to_properties(message)
+        """Send one message: to its destination, or to where it waits until it is due. An outage is waited for."""
+        properties, body = to_properties(message, self._header_of)
         if message.message_key is not None and self._publishing.version >= _SORTED:
             properties.priority = _NORMAL  # else a later one of its key could overtake it in RabbitMQ's own queue
+        deadline = asyncio.get_running_loop().time() + self.unsent_timeout / 1000
         if message.delay_time and message.due > wall():
-            return self._delays.publish(message, properties, body)
+            return self._delays.publish(message, properties, body, deadline)
         exchange, key = self._destinations.route(message)
         return self._publisher.send(
             Outgoing(exchange, key, properties, body),
             confirmed=message.qos != AT_MOST_ONCE,
             stored=Stored(message.partition, None),
+            deadline=deadline,
         )
 
-    async def partitions(self, destination: str) -> int:
-        """Number of partitions, creating the exchange on first use."""
-        return await self._destinations.partitions(destination)
+    async def partitions(self, destination: str, *, create: bool = True) -> int:
+        """Return the number of partitions; see `Partitioned`."""
+        return await self._destinations.partitions(destination, create=create)
+
+    def known_partitions(self, destination: str) -> int | None:
+        """Number of partitions, if it need not be asked for."""
+        return self._destinations.known_partitions(destination)
 
     async def subscribe(
         self, source: str, group: str, revoked: Revoked, *, latest: bool = False
@@ -95,8 +134,8 @@ class RabbitMQAdapter:
             revoked,
             consuming=self._consuming,
             publisher=self._publisher,
-            make_membership=partial(Membership, self._inbox, names.group(source, group)),
-            note_drained=partial(self._book.drained, source, group),
+            make_membership=partial(Membership, self._bridges, names.group(source, group)),
+            note_drained=partial(self._catalogue.drained, source, group),
             prefetch=self._options.prefetch,
             put_off=partial(self._delays.defer, group),
         )
@@ -105,13 +144,37 @@ class RabbitMQAdapter:
         self._subscriptions.append(subscription)
         return subscription
 
-    async def keep(self, key: str, value: str | None) -> None:
-        """Keep a note in the book."""
-        await self._book.keep(key, value)
+    async def purge(self, destination: str, group: str | None) -> None:
+        """Empty the queues of a destination or of a group; see `Deletable`."""
+        await self._deletion.purge(destination, group)
 
-    def kept(self) -> Mapping[str, str]:
+    async def delete(self, destination: str, group: str | None) -> None:
+        """Delete the exchanges and queues of a destination, or the queues of a group; see `Deletable`."""
+        await self._deletion.delete(destination, group)
+
+    async def put(self, key: str, value: str | None) -> None:
+        """Keep a note in the catalogue."""
+        await self._catalogue.put(key, value)
+
+    def all(self) -> Mapping[str, str]:
         """Every note."""
-        return self._book.kept()
+        return self._catalogue.all()
+
+    def known_transactions(self) -> Mapping[str, Transaction]:
+        """Return the transactions by their id; see `Transactional`."""
+        return self._transactions.known()
+
+    async def prepare(self, transaction: Transaction, message: Message) -> None:
+        """Add a message to a transaction; see `Transactional`."""
+        await self._transactions.prepare(transaction, message)
+
+    async def commit(self, transaction: str, complete: Complete) -> Sequence[Stored | None]:
+        """Store the messages of a transaction; see `Transactional`."""
+        return await self._transactions.commit(transaction, complete)
+
+    async def rollback(self, transaction: str) -> None:
+        """Drop the messages of a transaction; see `Transactional`."""
+        await self._transactions.rollback(transaction)
 
     def gauges(self) -> Mapping[str, int]:
         """What is held for the groups of this bridge."""
@@ -121,18 +184,33 @@ class RabbitMQAdapter:
         total.update(self._delays.gauges())
         return total
 
-    async def close(self) -> None:
-        """Flush what was accepted, let go of every connection."""
-        await self._inbox.close()
-        await self._delays.close()
-        await self._groups.close()
-        await self._destinations.close()
-        await self._book.close()
-        await self._publisher.close()
-        await self._consuming.close()
-        await self._publishing.close()
+    def totals(self) -> Mapping[str, int]:
+        """Nothing: RabbitMQ counts its messages itself."""
+        return {}
 
-    def _gone(self, exchange: str) -> None:
-        """An exchange has turned out not to be there."""
+    async def close(self) -> None:
+        """Flush what was accepted, close every connection."""
+        for part in (
+            self._transactions,
+            self._bridges,
+            self._delays,
+            self._groups,
+            self._destinations,
+            self._catalogue,
+        ):
+            await part.close()
+        for publisher in (self._publisher, self._copying):
+            await publisher.close()
+        for link in (self._consuming, self._declaring, self._publishing):
+            await link.close()
+
+    async def _publish_all(self, messages: Sequence[Message]) -> list[Stored | BaseException]:
+        """Publish messages of a commit, in order, once all their destinations are there."""
+        for destination in {message.destination for message in messages}:
+            await self._destinations.partitions(destination)
+        return await asyncio.gather(*map(self.publish, messages), return_exceptions=True)
+
+    def _forget_exchange(self, exchange: str) -> None:
+        """An exchange has turned out not to be there, or another bridge has deleted it."""
         self._destinations.forget(exchange)
         self._delays.forget(exchange)

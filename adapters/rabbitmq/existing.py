@@ -21,21 +21,19 @@ def read_existing(text: str) -> dict[str, Existing]:
         mark = getattr(error, "problem_mark", None)
         raise ValueError(f"the file is not YAML{'' if mark is None else f' (line {mark.line + 1})'}") from None
     if not isinstance(held, dict) or not all(isinstance(name, str) and name for name in held):
-        raise ValueError(f"the file holds destinations by name, as in {_EXAMPLE}")
+        raise ValueError(f"the file must map names of destinations, as in {_EXAMPLE}")
     return {name: _existing(name, said) for name, said in held.items()}
 
 
 def _existing(destination: str, said: Any) -> Existing:  # noqa: ANN401 - whatever the YAML holds
     if not isinstance(said, dict) or not said or not set(said) <= set(Existing._fields):
-        raise ValueError(f"{destination}: one or more of {', '.join(Existing._fields)} is allowed, as in {_EXAMPLE}")
+        raise ValueError(f"{destination} must have one or more of {', '.join(Existing._fields)}, as in {_EXAMPLE}")
     for field, value in said.items():
         if field == "log":
             if not isinstance(value, bool):
-                raise ValueError(f"{destination}: log: true or false is allowed")
+                raise ValueError(f"{destination}: log must be true or false")
         elif not isinstance(value, str) or not _fits(value, empty=field == "routing_key"):
-            raise ValueError(
-                f"{destination}: {field}: 1 to {_NAME_MAX} bytes of text are allowed, in quotes if need be"
-            )
+            raise ValueError(f"{destination}: {field} must have 1 to {_NAME_MAX} bytes of text, in quotes if needed")
     existing = Existing(**said)
     if existing.routing_key is not None and existing.exchange is None:
         raise ValueError(f"{destination}: routing_key needs exchange")

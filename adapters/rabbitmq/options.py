@@ -1,27 +1,11 @@
 """The URL of the RabbitMQ backend: `amqp://user:password@host:5672/vhost?partitions=8`, `amqps://` with TLS."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, NamedTuple
 
-
-class Security(NamedTuple):
-    """How the bridge shows who it is, and checks who the broker is."""
-
-    user: str = "guest"
-    password: str = "guest"  # noqa: S105 - RabbitMQ's own default, which it accepts from its own machine only
-    tls: bool = False
-    ca: Path | None = None
-    """PEM file of the authorities; None: those of this machine."""
-    certificate: Path | None = None
-    """PEM file of the bridge's own certificate, with `key`, where the broker asks for one."""
-    key: Path | None = None
-    external: bool = False
-    """Whether the certificate says who the bridge is (EXTERNAL), in place of a password."""
-
-    def __repr__(self) -> str:
-        """Without the password, wherever options are printed."""
-        return f"Security(tls={self.tls}, user={self.user})"
+from adapters.amqp.settings import Security
+from adapters.cloud_events import Format
+from adapters.plain_properties import PropertyNames
 
 
 class Existing(NamedTuple):
@@ -38,7 +22,7 @@ class Existing(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What a RabbitMQ backend is told. Times in milliseconds, sizes in bytes."""
+    """Options of a RabbitMQ backend. Times in milliseconds, sizes in bytes."""
 
     servers: tuple[tuple[str, int], ...]
     """Host and port of the nodes of one cluster: the first that answers is used."""
@@ -54,6 +38,8 @@ class Options(NamedTuple):
     """How large that log grows before its oldest messages go."""
     prefetch: int = 256
     """Messages that are on their way to, or wait in, this bridge of one partition of one group."""
+    properties: PropertyNames = "prefixed"
+    """Whether the headers of properties have the prefix `oms_p_`."""
     instance: str | None = None
     """A name that stays the same over restarts of this bridge, and that no other bridge has."""
     prefix: str = "oms."
@@ -62,9 +48,9 @@ class Options(NamedTuple):
     """Without a sign of life of the broker for so long and 5 s more, or up to twice that, a connection is given up."""
     destinations: Mapping[str, Existing] = {}
     """What the file of `destinations=` says, by destination."""
+    format: Format = "messages"
+    """Whether messages are CloudEvents to native programs, too."""
 
 
-CONNECT_TIMEOUT: Final = 10_000
-"""Of a connection with everything that belongs to it: TCP, TLS, login."""
-REQUEST_TIMEOUT: Final = 10_000
-"""How long the broker may take to answer a declaration, or to confirm what the bridge writes for itself."""
+UNSENT_TIMEOUT: Final = 30_000
+"""How long a message waits for the broker, unless the engine sets another time; then it is not stored."""

@@ -5,9 +5,21 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from adapters.amqp.settings import Security
+from adapters.cloud_events import parse_format
+from adapters.plain_properties import parse_property_names
 from adapters.rabbitmq.existing import read_existing
-from adapters.rabbitmq.options import Options, Security
-from adapters.url import Grammar, Reader, password_in, printable, readable, short_name, switch, whole_number
+from adapters.rabbitmq.options import Options
+from adapters.url_options import (
+    Grammar,
+    OptionParser,
+    password_in,
+    printable,
+    readable,
+    short_name,
+    switch,
+    whole_number,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +30,7 @@ _VHOST_MAX: Final = 255
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _EXAMPLE: Final = "amqp://user:password@host:5672,host:5672/vhost?name=value&…"
 
-_SECURITY: Final[Mapping[str, Reader]] = {
+_SECURITY: Final[Mapping[str, OptionParser]] = {
     "ca": readable,
     "certificate": readable,
     "key": readable,
@@ -27,12 +39,14 @@ _SECURITY: Final[Mapping[str, Reader]] = {
     "password": printable,
     "password_file": password_in,
 }
-_OTHERS: Final[Mapping[str, Reader]] = {
+_OTHERS: Final[Mapping[str, OptionParser]] = {
     "partitions": whole_number(1, 1_000),
     "create": switch,
     "log": switch,
     "log_bytes": whole_number(1_000_000, 1 << 50),
     "prefetch": whole_number(1, 65_535),
+    "properties": parse_property_names,
+    "format": parse_format,
     "instance": short_name,
     "prefix": short_name,
     "heartbeat": whole_number(1_000, 3_600_000),
@@ -44,8 +58,8 @@ _READERS: Final = {**_SECURITY, **_OTHERS}
 def parse(url: str) -> Options:
     """Read an `amqp://` or `amqps://` URL and the files it names. Raises `ValueError` with what is allowed.
 
-    RabbitMQ's own URIs tell `amqp://host` (the virtual host `/`) from `amqp://host/` (the one whose name is empty).
-    Here both are `/`: nobody means the other.
+    RabbitMQ's own URIs separate `amqp://host` (the virtual host `/`) from `amqp://host/` (the one whose name is empty).
+    Here both are `/`.
     """
     scheme = next((scheme for scheme in _PORTS if url.startswith(scheme)), None)
     if scheme is None:
@@ -54,8 +68,8 @@ def parse(url: str) -> Options:
     place, _, query = url.removeprefix(scheme).partition("?")
     authority, _, vhost = place.partition("/")
     userinfo, at, servers = authority.rpartition("@")
-    given = grammar.given(query)
-    read = grammar.read(grammar.with_login(given, userinfo) if at else given)
+    given = grammar.split(query)
+    read = grammar.parse(grammar.with_login(given, userinfo) if at else given)
     options = Options(
         servers=_servers(scheme, servers),
         vhost=_vhost(scheme, grammar.unescaped(vhost)),
@@ -97,10 +111,10 @@ def _security(scheme: str, given: dict[str, Any]) -> Security:
     login = {"user", "password"} & given.keys()
     for wrong, said in (
         (not tls and bool(files), "ca, certificate and key need amqps://"),
-        (("certificate" in given) != ("key" in given), "certificate and key are given together"),
+        (("certificate" in given) != ("key" in given), "certificate and key must be given together"),
         (external and "certificate" not in given, "external=true needs amqps:// with certificate and key"),
-        (external and bool(login), "external=true stands in the place of a user and a password"),
-        (len(login) == 1, "a user and a password are given together"),
+        (external and bool(login), "external=true replaces user and password"),
+        (len(login) == 1, "a user and a password must be given together"),
     ):
         if wrong:
             raise ValueError(f"{scheme}: {said}.")
@@ -109,4 +123,4 @@ def _security(scheme: str, given: dict[str, Any]) -> Security:
 
 def _warn(options: Options) -> None:
     if not options.security.tls and not _LOCAL.issuperset(host for host, _ in options.servers):
-        _log.warning("RabbitMQ: user and password go over the network without TLS (amqp:// in place of amqps://).")
+        _log.warning("RabbitMQ: user and password are sent without TLS (amqp:// instead of amqps://).")

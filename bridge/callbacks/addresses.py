@@ -1,23 +1,23 @@
 """Which addresses a callback may reach.
 
-The table is our own: `ipaddress.is_global` calls NAT64, 6to4, `::127.0.0.1`, site-local and multicast addresses global,
-and differs between Python 3.11.7 and 3.13.0. It follows IANA's registries of special-purpose addresses; for IPv6
-everything outside 2000::/3 is refused, so that a new registration is refused before we hear of it.
+The tables below replace `ipaddress.is_global`, which calls NAT64, 6to4, `::127.0.0.1`, site-local and multicast
+addresses global, and differs between Python 3.11.7 and 3.13.0. They follow IANA's registries of special-purpose
+addresses. For IPv6, everything outside 2000::/3 is refused, so that future IANA registrations are refused as well.
 """
 
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Final, Self
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
 
 
-def _table(rows: dict[str, str]) -> tuple[tuple[Network, str], ...]:
+def _table(rows: dict[str, str]) -> tuple[tuple[IPNetwork, str], ...]:
     return tuple((ip_network(network), reason) for network, reason in rows.items())
 
 
-_NEVER: Final = _table(
+_FORBIDDEN: Final = _table(
     {
         "0.0.0.0/8": "unspecified, 'this network'",  # Linux dials 127.0.0.1 for 0.0.0.0
         "169.254.0.0/16": "link-local, where clouds keep their metadata",
@@ -27,7 +27,7 @@ _NEVER: Final = _table(
         "224.0.0.0/4": "multicast",
         "255.255.255.255/32": "broadcast",
         "::/128": "unspecified",
-        "64:ff9b:1::/48": "local NAT64, which hides an IPv4 address at a place we cannot know",
+        "64:ff9b:1::/48": "local NAT64, which embeds an IPv4 address at an unknown position",
         "fe80::/10": "link-local",
         "fd00:ec2::254/128": "AWS's metadata",
         "fd00:ec2::23/128": "AWS's pod credentials",
@@ -39,9 +39,9 @@ _NEVER: Final = _table(
         "ff00::/8": "multicast",
     }
 )
-"""What no setting opens."""
+"""Networks that no setting allows."""
 
-_UNLESS_NAMED: Final = _table(
+_PRIVATE: Final = _table(
     {
         "10.0.0.0/8": "private",
         "100.64.0.0/10": "shared by carriers (CGNAT)",
@@ -74,43 +74,44 @@ _UNLESS_NAMED: Final = _table(
         "fec0::/10": "site-local",
     }
 )
-"""What `callbacks.networks` may open. The first row that matches gives the reason."""
+"""Networks that `callbacks.networks` may allow. The first row that matches gives the reason."""
 
 _UNICAST: Final = IPv6Network("2000::/3")
 _ENDS_IN_IPV4: Final = tuple(map(IPv6Network, ("::ffff:0:0/96", "::ffff:0:0:0/96", "::/96", "64:ff9b::/96")))
 _LOOPBACK: Final = IPv6Address("::1")
 
 
-class Addresses:
-    """The verdict on an address: pure, no name is resolved here."""
+class AddressPolicy:
+    """Decides which addresses may be dialled. Pure: it resolves no names."""
 
-    def __init__(self, opened: Iterable[Network] = ()) -> None:
-        self._opened = tuple(opened)
+    def __init__(self, allowed: Iterable[IPNetwork] = ()) -> None:
+        self._allowed = tuple(allowed)
 
     @classmethod
     def parse(cls, networks: Iterable[str]) -> Self:
-        """Read `callbacks.networks`: CIDRs, or single addresses, that may be reached although they are private.
+        """Parse `callbacks.networks`: private networks, as CIDRs or single addresses, that callbacks may reach.
 
-        Raises `ValueError` in words for what is no network and for one that touches what is never reached. A network
-        around one forbidden host, as 100.64.0.0/10 is around 100.100.100.200, is good; the host stays forbidden.
+        Raises `ValueError`, with a sentence for the user, if a text is not a network or if the network overlaps a
+        forbidden one. A network around a single forbidden host is accepted, and the host stays forbidden: 100.64.0.0/10
+        contains 100.100.100.200.
         """
-        return cls([_network(text) for text in networks])
+        return cls([_parse_network(text) for text in networks])
 
-    def verdict(self, address: Address) -> str | None:
-        """Why the address is not to be dialled, as in "10.0.0.1 is private"; None when it may be.
+    def refusal(self, address: IPAddress) -> str | None:
+        """Return why the address must not be dialled, such as "10.0.0.1 is private"; None if it may be.
 
-        An IPv4 address inside an IPv6 address is judged too, even where the outer one is opened.
+        An IPv4 address embedded in an IPv6 address is checked as well, even if the IPv6 address is allowed.
         """
-        for network, reason in _NEVER:
+        for network, reason in _FORBIDDEN:
             if address in network:
                 return f"{address} is {reason}"
         if isinstance(address, IPv6Address):
             for inner in _embedded(address):
-                if reason_inside := self.verdict(inner):
-                    return f"{address} leads to IPv4, where {reason_inside}"
-        if any(address in network for network in self._opened):
+                if refusal := self.refusal(inner):
+                    return f"{address} embeds {refusal.replace(' is ', ', which is ', 1)}"
+        if any(address in network for network in self._allowed):
             return None
-        for network, reason in _UNLESS_NAMED:
+        for network, reason in _PRIVATE:
             if address in network:
                 return f"{address} is {reason}"
         if isinstance(address, IPv6Address) and address not in _UNICAST:
@@ -118,25 +119,25 @@ class Addresses:
         return None
 
 
-def _network(text: str) -> Network:
+def _parse_network(text: str) -> IPNetwork:
     try:
-        network = ip_network("" if "%" in text else text)  # it would take an address with a zone
+        network = ip_network("" if "%" in text else text)  # ip_network would accept an address with a zone
     except ValueError:
-        raise ValueError(f"{text!r} is no network; write it as 10.1.0.0/16, fd12::/32 or 127.0.0.1/32") from None
-    for never, reason in _NEVER:
-        inside = network.version == never.version and _covers(never, network)
-        around = never.prefixlen < never.max_prefixlen and network.overlaps(never)
+        raise ValueError(f"{text!r} is not a network; write it as 10.1.0.0/16, fd12::/32 or 127.0.0.1/32") from None
+    for forbidden, reason in _FORBIDDEN:
+        inside = network.version == forbidden.version and _contains(forbidden, network)
+        around = forbidden.prefixlen < forbidden.max_prefixlen and network.overlaps(forbidden)
         if inside or around:
-            raise ValueError(f"{network} cannot be opened: {never} ({reason}) is never reached")
+            raise ValueError(f"{network} cannot be allowed: callbacks never reach {forbidden} ({reason})")
     return network
 
 
-def _covers(outer: Network, inner: Network) -> bool:
+def _contains(outer: IPNetwork, inner: IPNetwork) -> bool:
     return outer.prefixlen <= inner.prefixlen and inner.network_address in outer
 
 
 def _embedded(address: IPv6Address) -> Iterator[IPv4Address]:
-    """The IPv4 addresses that a tunnel or translator would take out of this one."""
+    """Yield the IPv4 addresses that a tunnel or translator would extract from this one."""
     if any(address in network for network in _ENDS_IN_IPV4) and address != _LOOPBACK:
         yield IPv4Address(address.packed[12:])
     if address.sixtofour is not None:

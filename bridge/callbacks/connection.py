@@ -1,81 +1,172 @@
-"""aiohttp's connection to an endpoint, with a bound on what it takes from there."""
+"""One HTTP/1.1 connection to an endpoint: it sends a POST, reads the response, and may then serve the next POST."""
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final, cast
 
-from aiohttp import ClientPayloadError
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.http import RawResponseMessage
-from aiohttp.streams import StreamReader
+import httptools
 
-ANSWER_MAX: Final = 65536
-"""Bytes of an answer that are looked at, its head and every 1xx among them; a longer one costs the connection."""
-KEPT_MAX: Final = 256
-"""Connections that may serve a second POST; one more serves one."""
+from bridge.callbacks.retry import EndpointResponse, NoResponse
+
+RESPONSE_MAX: Final = 65536
+"""Most bytes of a response that are read, head and 1xx responses included; the connection of a longer one is closed."""
 
 _HTTP_OK: Final = 200
+_SWITCHING: Final = 101
+_FRAMING: Final = (b"content-length", b"transfer-encoding")
+_READ: Final = frozenset((*_FRAMING, b"retry-after", b"content-type"))
+_JSON: Final = b"application/json"
+_NO_RESPONSE: Final = "the endpoint closed the connection without a response"
 
 
-class Connection(ResponseHandler):
-    """One answer to each POST, as long as `ANSWER_MAX` at most, and a close that is one.
+class EndpointConnection(asyncio.Protocol):
+    """Sends one POST at a time. httptools (llhttp) reads the responses and calls the methods `on_…`.
 
-    aiohttp 3.14.5 alone gives a connection with a waiting answer to the next POST, which takes it for its own; reads
-    1xx answers for as long as they come; and sends what is left of a body to an endpoint that has answered already.
+    A response is read up to `RESPONSE_MAX` bytes; a body that is cut off there counts as complete. Data that no POST
+    has requested closes the connection: it must not be taken for the response to the next POST.
     """
 
-    def __init__(self, all_open: "set[Connection]") -> None:
-        super().__init__(asyncio.get_running_loop())
-        self._all_open = all_open
-        self._asked = False
-        """A POST waits for its answer's head."""
-        self._room = 0
-        self._body: StreamReader | None = None
+    def __init__(self, on_lost: "Callable[[EndpointConnection], None]") -> None:
+        self.usable = False
+        """Whether the connection is open and may serve another POST."""
+        self.idle_since = 0.0
+        """End of the last POST, in the loop's time."""
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpResponseParser(self)
+        # "a recipient MAY recognize a single LF as a line terminator" (RFC 9112 2.2)
+        self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
+        self._transport: asyncio.Transport | None = None
+        self._response: asyncio.Future[EndpointResponse] | None = None
+        """The response that a POST waits for."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._remaining = 0
+        """Bytes of the response that may still be read."""
+        self._is_final = False
+        """Whether the head of a response that is not 1xx is complete."""
+        self._headers: dict[bytes, bytes] = {}
+        self._body: list[bytes] = []
+
+    def post(self, request: list[bytes], deadline: float) -> asyncio.Future[EndpointResponse]:
+        """Send a request; return the future of its response. `deadline` is in the loop's time.
+
+        The future fails with `NoResponse`, and with `TimeoutError` at the deadline. If the caller does not wait for it
+        any more it must call `abort`.
+        """
+        self._response = response = self._loop.create_future()
+        if self._transport is None or not self.usable:
+            self._fail(NoResponse(_NO_RESPONSE))
+            return response
+        self._timer = self._loop.call_at(deadline, self._fail, TimeoutError())
+        self._remaining = RESPONSE_MAX
+        self._is_final = False
+        self._transport.writelines(request)
+        return response
+
+    def abort(self) -> None:
+        """Close at once; unsent data is dropped."""
+        self.usable = False
+        if self._transport is not None:
+            self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it."""
-        super().connection_made(transport)
-        if len(self._all_open) >= KEPT_MAX:
-            self.force_close()
-        self._all_open.add(self)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Count it no more."""
-        self._all_open.discard(self)
-        super().connection_lost(exc)
-
-    def set_response_params(self, **params: Any) -> None:  # noqa: ANN401 - aiohttp's, handed on
-        """Begin a POST."""
-        self._asked, self._room, self._body = True, ANSWER_MAX, None
-        super().set_response_params(**params)
+        """See `asyncio.Protocol`."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.usable = True
 
     def data_received(self, data: bytes) -> None:
-        """Read on as far as there is room. An answer cut there is as good as a whole one."""
-        room = self._room
-        self._room -= len(data)
-        super().data_received(data[:room])
-        if self._room > 0 or not data:
-            return
-        if self._body is not None and not self._body.is_eof():
-            self._body.feed_eof()
-        self.abort()
-        if self._asked:
-            self.set_exception(ClientPayloadError(f"no head within {ANSWER_MAX} bytes"))
-
-    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
-        """Hand the answer's head on; one that nobody asked for ends the connection instead."""
-        if not self._asked:
+        """Read a part of a response."""
+        if self._response is None:
             self.abort()
             return
-        if data[0].code >= _HTTP_OK:
-            self._asked, self._body = False, data[1]
-        super().feed_data(data, size)
+        remaining = self._remaining
+        self._remaining -= len(data)
+        try:
+            self._parser.feed_data(data[:remaining])
+        except httptools.HttpParserError as error:
+            self._fail(NoResponse(f"the response is invalid ({type(error).__name__})"))
+        if self._remaining <= 0:
+            self._end_response(f"the response is invalid (no head within {RESPONSE_MAX} bytes)")
 
     def eof_received(self) -> None:
-        """Take part in no further POST: until `connection_lost` the loop may run one that wants a connection."""
-        super().eof_received()
-        if self.transport is not None:
-            self.transport.close()
+        """Close at once: until `connection_lost`, the pool could start a POST on this connection."""
+        if self._is_final and any(name in self._headers for name in _FRAMING):
+            self._fail(NoResponse("the response is invalid (its body is cut off)"))
+        self._end_response(_NO_RESPONSE)
 
-    def close(self) -> None:
-        """Close at once; what was not sent yet is dropped."""
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self.usable = False
+        self._on_lost(self)
+        self._fail(NoResponse(f"the connection broke ({describe_cause(exc)})" if exc else _NO_RESPONSE))
+
+    def on_message_begin(self) -> None:
+        """Begin a response, or close the connection if no POST waits for one."""
+        self._headers = {}
+        self._body = []
+        if self._response is None:
+            self.abort()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep the first value of the headers that have a meaning here."""
+        if (name := name.lower()) in _READ:
+            self._headers.setdefault(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Distinguish the final response from 1xx responses."""
+        self._is_final = self._parser.get_status_code() >= _HTTP_OK
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a part of the body."""
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """Return the response, unless it is a 1xx."""
+        if self._is_final:
+            self._complete()
+        elif self._parser.get_status_code() == _SWITCHING:
+            self._fail(NoResponse(f"the endpoint answered {_SWITCHING}, which is not a final response"))
+
+    def _complete(self) -> None:
+        """Return the response; keep the connection if both sides can use it again."""
+        if self._response is None or self._response.done() or self._transport is None:
+            return
+        retry_after = self._headers.get(b"retry-after")
+        media_type = self._headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        self._response.set_result(
+            EndpointResponse(
+                self._parser.get_status_code(),
+                None if retry_after is None else retry_after.decode("latin-1"),
+                b"".join(self._body) if media_type == _JSON else None,
+            )
+        )
+        self._end_post()
+        if not self._parser.should_keep_alive() or self._transport.get_write_buffer_size():
+            self.abort()  # the endpoint has answered before it has read the whole request, or it closes
+
+    def _end_response(self, reason: str) -> None:
+        """Close; what has arrived is the response if its head is complete."""
+        if self._is_final:
+            self._complete()
+        self._fail(NoResponse(reason))
         self.abort()
+
+    def _fail(self, error: Exception) -> None:
+        """Fail the POST that waits, if there is one, and close."""
+        if self._response is not None:
+            if not self._response.done():
+                self._response.set_exception(error)
+            self._end_post()
+            self.abort()
+
+    def _end_post(self) -> None:
+        self._response = None
+        self.idle_since = self._loop.time()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def describe_cause(error: BaseException) -> str:
+    """Return the operating system's text without its number; if there is none, the error's text or name."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -1,32 +1,57 @@
-"""What a client asked for, how it is kept, and what became of it."""
+"""A registered callback: its URL, how it is stored, and the history of its deliveries."""
 
 import json
 from collections import deque
 from typing import Final, NamedTuple
 
-from bridge.engine.engine import GroupName
+from bridge.engine.names import SubscriptionKey
+from bridge.wire.cloudevents import Mode
 
 FAILURES_KEPT: Final = 10
 _PREFIX: Final = "callback/"
 
 
+class BatchOptions(NamedTuple):
+    """A registration's POSTs are batches of messages."""
+
+    size: int
+    """Most messages of one POST."""
+    form: str
+    """The media type of the body, one of `bridge.wire.callback_batch.FORMS`."""
+
+
 class Registration(NamedTuple):
     """The messages of one group are POSTed to one URL."""
 
-    name: GroupName
+    subscription: SubscriptionKey
     url: str
     credit: int
-    """POSTs in flight at once."""
+    """Most POSTs in flight at once."""
     gone: bool = False
-    """The endpoint has answered 410."""
+    """The endpoint has answered 410 (Gone)."""
+    batch: BatchOptions | None = None
+    """None: each POST is one message."""
+    mode: Mode | None = None
+    """How each message is posted as a CloudEvent; None: in the form of a produce, or of the batch."""
+
+    @property
+    def batch_size(self) -> int:
+        """Most messages of one POST."""
+        return 1 if self.batch is None else self.batch.size
 
     def encode(self) -> str:
-        """Write what is kept under the key."""
-        return json.dumps({"url": self.url, "credit": self.credit, "gone": self.gone})
+        """Return the metadata value to store under `metadata_key`."""
+        return json.dumps({"url": self.url, "credit": self.credit, "gone": self.gone, **self.describe_form()})
+
+    def describe_form(self) -> dict[str, int | str]:
+        """Return how messages are posted, as stored and as shown to clients."""
+        if self.batch is not None:
+            return {"maxMessages": self.batch.size, "form": self.batch.form}
+        return {} if self.mode is None else {"form": self.mode.value}
 
 
-class Failure(NamedTuple):
-    """One delivery that the endpoint did not take."""
+class DeliveryFailure(NamedTuple):
+    """One delivery that the endpoint did not accept."""
 
     time: int
     """ms since 1970."""
@@ -34,31 +59,39 @@ class Failure(NamedTuple):
     attempt: int
     """The message's deliveryCount."""
     status: int | None
-    """None: there was no answer."""
+    """None: there was no response."""
     reason: str
 
 
-class History:
-    """What became of a group's deliveries since the bridge started; a new URL goes on with it."""
+class DeliveryHistory:
+    """Results of a group's deliveries since the bridge started. A new URL of the group continues it."""
 
     def __init__(self) -> None:
         self.delivered = 0
         self.failed = 0
-        self.failures: deque[Failure] = deque(maxlen=FAILURES_KEPT)
+        self.failures: deque[DeliveryFailure] = deque(maxlen=FAILURES_KEPT)
 
 
-def key_of(name: GroupName) -> str:
-    """Under which a group's registration is kept; neither name can hold a slash."""
-    return f"{_PREFIX}{name.source}/{name.group}"
+def metadata_key(subscription: SubscriptionKey) -> str:
+    """Return the key under which a group's registration is stored; neither name can contain a slash."""
+    return f"{_PREFIX}{subscription.source}/{subscription.group}"
 
 
-def decode(key: str, value: str) -> Registration | None:
-    """Read a note back; None for one that is no registration. Raises `ValueError` for one that cannot be read."""
+def decode_registration(key: str, value: str) -> Registration | None:
+    """Read a stored registration; None if the key is of other metadata. Raises `ValueError` if the value is invalid."""
     if not key.startswith(_PREFIX):
         return None
     source, _, group = key.removeprefix(_PREFIX).partition("/")
     try:
-        kept = json.loads(value)
-        return Registration(GroupName(source, group), str(kept["url"]), int(kept["credit"]), gone=bool(kept["gone"]))
+        stored = json.loads(value)
+        batch = BatchOptions(int(stored["maxMessages"]), str(stored["form"])) if "maxMessages" in stored else None
+        return Registration(
+            SubscriptionKey(source, group),
+            str(stored["url"]),
+            int(stored["credit"]),
+            gone=bool(stored["gone"]),
+            batch=batch,
+            mode=Mode(stored["form"]) if batch is None and "form" in stored else None,
+        )
     except (LookupError, TypeError) as error:
-        raise ValueError(f"{key} is kept without its {error}") from None
+        raise ValueError(f"the metadata of {key} lacks {error}") from None

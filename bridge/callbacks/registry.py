@@ -1,197 +1,289 @@
-"""Who wants callbacks: registers, replaces and stops them, keeps them over a restart, and runs their couriers."""
+"""All callback registrations: adds, removes, stores and lists them, and runs a worker for each."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from adapters.base import Notebook
-from bridge.callbacks.courier import Courier, Post
-from bridge.callbacks.registration import History, Registration, decode, key_of
-from bridge.callbacks.targets import Targets
-from bridge.engine.engine import Engine, GroupName
+from adapters.base import MetadataStore, Transaction
+from bridge.callbacks.delivery_worker import DeliveryWorker, Inflate, Post
+from bridge.callbacks.registration import (
+    BatchOptions,
+    DeliveryFailure,
+    DeliveryHistory,
+    Registration,
+    decode_registration,
+    metadata_key,
+)
+from bridge.callbacks.targets import Target
+from bridge.engine.clock import Clock
+from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
+from bridge.engine.transaction_deadlines import Decision
+from bridge.engine.transactions import TransactionChecks
 from bridge.errors import BackendUnavailable, BridgeError, CallbackRefused, Draining
+from bridge.wire.cloudevents import Mode
 
 REGISTRATIONS_MAX: Final = 1_000
+STATES: Final = ("delivering", "waiting", "paused", "open", "probing", "gone", "refused")
 
-_AGAIN: Final = 1.0
-"""Seconds before a backend that has not started is asked again for what it keeps."""
-_OFF: Final = "Callbacks are off; naming their endpoints in the setting callbacks.targets turns them on."
+_RETRY_SECONDS: Final = 1.0
+"""Wait before the metadata of a backend that is not ready is read again."""
+_OFF: Final = "Callbacks are off; to turn them on, name their endpoints in the setting callbacks.targets."
 
 _log = logging.getLogger("bridge.callbacks")
 
 
-class Sending(NamedTuple):
-    """What it takes to send callbacks."""
+class DeliveryOptions(NamedTuple):
+    """How callbacks are checked and sent."""
 
-    targets: Targets
+    check_url: Callable[[str], Target]
+    """Parses a URL. Raises `HeaderInvalid` if it is not valid, `CallbackRefused` if the settings do not allow it."""
     post: Post
+    inflate: Inflate
     in_flight: int
     """Most POSTs in flight for one registration."""
     lease: int
-    """How long messages are leased at a time, ms; leases are renewed."""
+    """Length of a message's lease, ms; leases are renewed."""
     close: Callable[[], Awaitable[None]]
-    """Lets go of the connections, once the last POST has ended."""
+    """Closes the idle connections, after the last POST has ended."""
+    check_transaction: Callable[[Transaction], Awaitable[Decision]] | None = None
+    """Asks the producer of a transaction whether to commit it; None: it is not asked."""
 
 
-class Entry(NamedTuple):
-    """One registration and what is done for it."""
+class CallbackEntry(NamedTuple):
+    """A registration with its history and its worker."""
 
     registration: Registration
-    history: History
-    courier: Courier | None
+    history: DeliveryHistory
+    worker: DeliveryWorker | None
     """None: nothing is delivered."""
     refused: str | None
-    """Why today's settings do not allow it."""
+    """Why the current settings do not allow the registration; None if they do."""
 
 
-class Callbacks:
-    """Every registration of this bridge. Without a `Sending` callbacks are off: none is taken, kept ones stay."""
+class CallbackRegistry:
+    """All registrations of this bridge. Without `options` callbacks are off: stored registrations are only listed."""
 
-    def __init__(self, engine: Engine, sending: Sending | None = None) -> None:
+    def __init__(self, engine: Engine, options: DeliveryOptions | None = None) -> None:
         self._engine = engine
-        self._sending = sending
-        self._notebook = engine.adapter if isinstance(engine.adapter, Notebook) else None
-        self._entries: dict[GroupName, Entry] = {}
+        self._options = options
+        if options is not None and (check := options.check_transaction) is not None:
+            engine.transactions.checks = TransactionChecks(options.check_url, check)
+        self._metadata_store = engine.adapter if isinstance(engine.adapter, MetadataStore) else None
+        self._entries: dict[SubscriptionKey, CallbackEntry] = {}
         self._changing = asyncio.Lock()
-        """What is kept and what is done must change in the same order."""
+        """Keeps changes of the stored metadata and of the workers in the same order."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._restoring: asyncio.Task[None] | None = None
 
     @property
-    def kept_in(self) -> str:
-        """Where registrations are kept: `memory` is this process, and gone with it."""
-        return "memory" if self._notebook is None else self._notebook.kept_in
+    def stored_in(self) -> str:
+        """Where registrations are stored; `memory` means that they are lost when this process ends."""
+        return "memory" if self._metadata_store is None else self._metadata_store.stored_in
 
     @property
-    def entries(self) -> list[Entry]:
-        """Every registration, by name."""
+    def entries(self) -> list[CallbackEntry]:
+        """Every registration, by destination and group."""
         return [entry for _, entry in sorted(self._entries.items())]
 
     def start(self) -> None:
-        """Bring back what was kept, as soon as the backend is ready."""
-        if self._notebook is not None:
-            self._restoring = self._background(self._restore(self._notebook))
+        """Restore the stored registrations as soon as the backend is ready."""
+        if self._metadata_store is not None:
+            self._restoring = self._run_in_background(self._restore(self._metadata_store))
 
-    async def register(self, name: GroupName, url: str, credit: int) -> tuple[Entry, bool]:
-        """Deliver a group's messages to `url` from now on, `credit` at a time or as many as the settings allow.
+    async def register(
+        self,
+        subscription: SubscriptionKey,
+        url: str,
+        credit: int,
+        batch: BatchOptions | None = None,
+        mode: Mode | None = None,
+    ) -> tuple[CallbackEntry, bool]:
+        """Deliver a group's messages to `url` from now on: `credit` POSTs at once, or fewer if the settings say so.
 
-        Returns also whether the group had no registration. Raises `CallbackRefused`, `HeaderInvalid` for a bad URL,
-        `Draining`, and what `Notebook.keep` raises.
+        Returns the entry and whether the group had no registration before. Raises `HeaderInvalid` if the URL is not
+        valid, `CallbackRefused`, `Draining`, and the errors of `MetadataStore.put`.
         """
-        sending = self._sending
-        if sending is None:
+        options = self._options
+        if options is None:
             raise CallbackRefused(_OFF)
         if self._engine.draining:
-            raise Draining("The bridge is stopping and takes no more callbacks.")
-        registration = Registration(name, str(sending.targets.check(url)), credit)
+            raise Draining("The bridge is stopping and accepts no more callbacks.")
+        registration = Registration(subscription, str(options.check_url(url)), credit, batch=batch, mode=mode)
         async with self._changing:
-            new = name not in self._entries
-            if new and len(self._entries) >= REGISTRATIONS_MAX:
-                raise CallbackRefused(f"There are {REGISTRATIONS_MAX} callbacks; stop one of them first.")
-            await self._keep(key_of(name), registration.encode())
-            return self._place(registration), new
+            is_new = subscription not in self._entries
+            if is_new and len(self._entries) >= REGISTRATIONS_MAX:
+                raise CallbackRefused(f"There are {REGISTRATIONS_MAX} callbacks, the limit; stop one of them first.")
+            await self._store(metadata_key(subscription), registration.encode())
+            return self._add(registration), is_new
 
-    async def stop(self, name: GroupName) -> None:
-        """Deliver no more to a group's URL, but for the POSTs in flight. Harmless where there is none."""
+    async def stop(self, subscription: SubscriptionKey) -> None:
+        """Remove a group's registration. POSTs in flight may still end. Harmless if there is none."""
         async with self._changing:
-            await self._keep(key_of(name), None)
-            self._forget(name)
+            await self._store(metadata_key(subscription), None)
+            self._remove(subscription)
 
     async def drain(self, grace: float) -> None:
-        """Take nothing more and wait for the POSTs in flight, `grace` seconds at most. The engine drains already."""
+        """Begin no POST and wait up to `grace` seconds for those in flight. Call it after `Engine.drain`."""
         if self._restoring is not None:
             self._restoring.cancel()
-        for courier in self._couriers():
-            courier.end()
+        for worker in self._workers():
+            worker.end()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace)
 
     async def close(self) -> None:
-        """End everything at once. Idempotent."""
+        """End all deliveries at once. Idempotent."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._sending is not None:
-            await self._sending.close()
+        if self._options is not None:
+            await self._options.close()
 
-    async def _keep(self, key: str, value: str | None) -> None:
-        if self._notebook is not None:
-            await self._notebook.keep(key, value)
+    async def _store(self, key: str, value: str | None) -> None:
+        if self._metadata_store is not None:
+            await self._metadata_store.put(key, value)
 
-    async def _restore(self, notebook: Notebook) -> None:
+    async def _restore(self, metadata_store: MetadataStore) -> None:
         while True:
             try:
-                notes = notebook.kept()
+                metadata = metadata_store.all()
                 break
             except BackendUnavailable:
-                await asyncio.sleep(_AGAIN)
-        for key, value in notes.items():
+                await asyncio.sleep(_RETRY_SECONDS)
+        for key, value in metadata.items():
             try:
-                registration = decode(key, value)
+                registration = decode_registration(key, value)
             except ValueError:
-                _log.exception("a registration cannot be read back; it has to be made again")
+                _log.exception("a stored callback registration cannot be read; register it again")
                 continue
-            if registration is not None and registration.name not in self._entries:
-                self._place(registration)
+            if registration is not None and registration.subscription not in self._entries:
+                self._add(registration)
 
-    def _place(self, registration: Registration) -> Entry:
-        """Take a registration in, in the place of an earlier one of its group, and deliver if that is allowed."""
-        earlier = self._forget(registration.name)
-        sending, history = self._sending, earlier.history if earlier else History()
-        if sending is not None:
-            registration = registration._replace(credit=min(registration.credit, sending.in_flight))
-        entry = Entry(registration, history, None, self._refusal(registration))
-        if sending is not None and entry.refused is None and not registration.gone:
-            courier = Courier(registration, self._engine, sending.post, sending.lease, history)
-            entry = entry._replace(courier=courier)
-            self._background(self._run(entry, courier))
-        self._entries[registration.name] = entry
+    def _add(self, registration: Registration) -> CallbackEntry:
+        """Add a registration, replacing an earlier one of its group, and deliver if the settings allow it."""
+        replaced = self._remove(registration.subscription)
+        options, history = self._options, replaced.history if replaced else DeliveryHistory()
+        if options is not None:
+            registration = registration._replace(credit=min(registration.credit, options.in_flight))
+        entry = CallbackEntry(registration, history, None, self._refusal(registration))
+        if options is not None and entry.refused is None and not registration.gone:
+            worker = DeliveryWorker(
+                registration, self._engine, history, post=options.post, inflate=options.inflate, lease=options.lease
+            )
+            entry = entry._replace(worker=worker)
+            self._run_in_background(self._run(entry, worker))
+        self._entries[registration.subscription] = entry
         self._engine.counters.callbacks = len(self._entries)
         return entry
 
-    def _forget(self, name: GroupName) -> Entry | None:
-        entry = self._entries.pop(name, None)
-        if entry is not None and entry.courier is not None:
-            entry.courier.end()
+    def _remove(self, subscription: SubscriptionKey) -> CallbackEntry | None:
+        entry = self._entries.pop(subscription, None)
+        if entry is not None and entry.worker is not None:
+            entry.worker.end()
         self._engine.counters.callbacks = len(self._entries)
         return entry
 
     def _refusal(self, registration: Registration) -> str | None:
-        """Judge a registration by today's settings; they may be others than when it was made."""
-        if self._sending is None:
+        """Check a registration against the current settings, which may have changed since it was made."""
+        if self._options is None:
             return _OFF
         try:
-            self._sending.targets.check(registration.url)
+            self._options.check_url(registration.url)
         except BridgeError as error:
             return error.detail
         return None
 
-    async def _run(self, entry: Entry, courier: Courier) -> None:
-        await courier.run()
-        if courier.gone:
+    async def _run(self, entry: CallbackEntry, worker: DeliveryWorker) -> None:
+        await worker.run()
+        if worker.gone:
             async with self._changing:
-                await self._end(entry)
+                await self._mark_gone(entry)
 
-    async def _end(self, entry: Entry) -> None:
-        """Note for good that the endpoint is gone, unless it was replaced or stopped meanwhile."""
-        name = entry.registration.name
-        if self._entries.get(name) is not entry:
+    async def _mark_gone(self, entry: CallbackEntry) -> None:
+        """Store that the endpoint is gone, unless the registration was replaced or stopped meanwhile."""
+        subscription = entry.registration.subscription
+        if self._entries.get(subscription) is not entry:
             return
         gone = entry.registration._replace(gone=True)
-        self._entries[name] = entry._replace(registration=gone, courier=None)
-        _log.warning("a callback is stopped: its endpoint is gone", extra=name._asdict())
+        self._entries[subscription] = entry._replace(registration=gone, worker=None)
+        _log.warning("the endpoint of a callback answered 410: nothing more is posted", extra=subscription._asdict())
         try:
-            await self._keep(key_of(name), gone.encode())
+            await self._store(metadata_key(subscription), gone.encode())
         except BridgeError:
-            _log.warning("that it is gone is not kept; a restart will ask it again", exc_info=True)
+            _log.warning("the 410 of a callback's endpoint was not stored: a restart posts to it again", exc_info=True)
 
-    def _couriers(self) -> Iterator[Courier]:
-        return (entry.courier for entry in self._entries.values() if entry.courier is not None)
+    def _workers(self) -> Iterator[DeliveryWorker]:
+        return (entry.worker for entry in self._entries.values() if entry.worker is not None)
 
-    def _background(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+    def _run_in_background(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def describe(entry: CallbackEntry, stored_in: str, clock: Clock) -> dict[str, Any]:
+    """Return a registration as `GET /v1/callbacks` shows it, without secrets. Times are ms since 1970."""
+    registration, history, worker, _ = entry
+    return {
+        "source": registration.subscription.source,
+        "consumerId": registration.subscription.group,
+        "url": mask_query(registration.url),
+        "credit": registration.credit,
+        **registration.describe_form(),
+        "kept": stored_in,
+        **_describe_state(entry, clock),
+        "inFlight": 0 if worker is None else worker.in_flight,
+        "delivered": history.delivered,
+        "failed": history.failed,
+        "failures": [_describe_failure(failure) for failure in history.failures],
+    }
+
+
+def _describe_state(entry: CallbackEntry, clock: Clock) -> dict[str, Any]:
+    if entry.refused is not None:
+        return {"state": "refused", "why": entry.refused}
+    if entry.worker is None or entry.worker.gone:
+        return {"state": "gone", "why": "The endpoint has answered 410."}
+    return _describe_worker(entry.worker, clock)
+
+
+def _describe_worker(worker: DeliveryWorker, clock: Clock) -> dict[str, Any]:
+    mono = clock.mono()
+    wall_offset = clock.wall() - mono
+    if worker.paused_until > mono:
+        return {
+            "state": "paused",
+            "until": wall_offset + worker.paused_until,
+            "why": "The endpoint asked for a pause (retry-after).",
+        }
+    if worker.breaker.until > mono:
+        return {
+            "state": "open",
+            "until": wall_offset + worker.breaker.until,
+            "why": "Too many deliveries in a row have failed; one message is tried next.",
+        }
+    if not worker.breaker.closed:
+        return {"state": "probing", "why": "One message tests whether the endpoint is back."}
+    if worker.last_error is not None:
+        return {"state": "waiting", "why": worker.last_error}
+    return {"state": "delivering"}
+
+
+def _describe_failure(failure: DeliveryFailure) -> dict[str, Any]:
+    members: dict[str, Any] = {
+        "time": failure.time,
+        "messageId": failure.message_id,
+        "attempt": failure.attempt,
+        "reason": failure.reason,
+    }
+    return members if failure.status is None else members | {"status": failure.status}
+
+
+def mask_query(url: str) -> str:
+    """Replace the query, which may contain a token."""
+    without_query, mark, _ = url.partition("?")
+    return f"{without_query}{mark}***" if mark else without_query

@@ -1,8 +1,8 @@
-"""Which URLs a callback may name.
+"""Which URLs a callback may use: the parser and the allow-list.
 
-A URL is read once, here, by a grammar narrower than RFC 3986, and what comes out is what is matched, dialled and sent:
-there is no second parser that could see another host in the same text. (httpx.URL 0.28.1 takes the hosts `2130706433`,
-`127.1` and `a b`.)
+A URL is parsed once, here, by a grammar narrower than RFC 3986. The result is what the bridge matches, dials and sends,
+so no second parser can see another host in the same text. (httpx.URL 0.28.1 accepts the hosts `2130706433`, `127.1` and
+`a b`.)
 """
 
 import re
@@ -12,8 +12,11 @@ from typing import Final, NamedTuple, Self
 
 from bridge.errors import CallbackRefused, HeaderInvalid
 
+Origin = tuple[str, str, int]
+"""Scheme, host and port."""
+
 URL_MAX: Final = 2048
-"""Characters of a URL."""
+"""Longest URL, characters."""
 
 _PORTS: Final = {"http": 80, "https": 443}
 _URL: Final = re.compile(
@@ -23,23 +26,28 @@ _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _NAME_MAX: Final = 253
 _PORT_MAX: Final = 65535
-_OUTSIDE: Final = re.compile(r"[^!$%&'()*+,\-./0-9:;=?@A-Z_a-z~]")
-"""What RFC 3986 wants percent-encoded in a path or query."""
+_UNENCODED: Final = re.compile(r"[^!$%&'()*+,\-./0-9:;=?@A-Z_a-z~]")
+"""A character that RFC 3986 requires to be percent-encoded in a path or query."""
 
 
 class Target(NamedTuple):
-    """A URL as it is dialled and sent; `str()` gives it back in its one spelling."""
+    """A parsed URL, as it is dialled and sent. `str()` returns its normalized text."""
 
     scheme: str
     host: str
-    """Lower case; an address in its one spelling, without brackets."""
+    """Lower case; an address is normalized and has no brackets."""
     port: int
     path: str
-    """With its query; begins with `/`."""
+    """Path and query; begins with `/`."""
+
+    @property
+    def origin(self) -> Origin:
+        """What a connection is opened to."""
+        return self[:3]
 
     @property
     def authority(self) -> str:
-        """What the Host header says: the port only where it is not the scheme's own."""
+        """Value of the Host header; the scheme's default port is omitted."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -47,92 +55,91 @@ class Target(NamedTuple):
         return f"{self.scheme}://{self.authority}{self.path}"
 
 
-class Targets:
-    """The allow-list of the settings."""
+class AllowedTargets:
+    """The allow-list `callbacks.targets`."""
 
     def __init__(self, patterns: Sequence[Target]) -> None:
         self._exact = frozenset(pattern for pattern in patterns if not pattern.host.startswith("*."))
-        self._below = tuple(pattern for pattern in patterns if pattern.host.startswith("*."))
+        self._wildcards = tuple(pattern for pattern in patterns if pattern.host.startswith("*."))
 
     @classmethod
     def parse(cls, patterns: Iterable[str]) -> Self:
-        """Read `callbacks.targets`: `scheme://host[:port]`; `*.` before a name stands for one or more labels.
+        """Parse `callbacks.targets`: `scheme://host[:port]`; `*.` before a name stands for one or more labels.
 
-        Raises `ValueError` in words. Without a pattern nothing is allowed.
+        Without a pattern no URL is allowed. Raises `ValueError` with a sentence for the user.
         """
-        return cls([_pattern(text) for text in patterns])
+        return cls([_parse_pattern(text) for text in patterns])
 
     def check(self, url: str) -> Target:
-        """Read the URL of a callback.
+        """Parse the URL of a callback and match it with the patterns. Addresses are checked later, by `Dialer`.
 
-        Raises `HeaderInvalid` for a text that is no such URL and `CallbackRefused` for one that no pattern allows. What
-        its name resolves to is judged when it is dialled, not here.
+        Raises `HeaderInvalid` if the text is not a valid URL, `CallbackRefused` if no pattern allows it.
         """
         try:
-            target = _read(url)
+            target = _parse_url(url)
         except ValueError as error:
             raise HeaderInvalid(f"x-oms-callbackurl: {error}.") from None
         origin = target._replace(path="/")
-        if origin not in self._exact and not any(_is_below(origin, pattern) for pattern in self._below):
+        if origin not in self._exact and not any(_matches(origin, wildcard) for wildcard in self._wildcards):
             raise CallbackRefused(
-                f"x-oms-callbackurl: the settings do not allow callbacks to {target.scheme}://{target.authority}."
+                f"x-oms-callbackurl: callbacks.targets does not allow {target.scheme}://{target.authority}."
             )
         return target
 
 
-def _pattern(text: str) -> Target:
-    wild = "://*." in text
+def _parse_pattern(text: str) -> Target:
+    is_wildcard = "://*." in text
     try:
-        target = _read(text.replace("://*.", "://", 1))
+        target = _parse_url(text.replace("://*.", "://", 1))
     except ValueError as error:
-        raise ValueError(f"{text!r} is no target: {error}") from None
+        raise ValueError(f"{text!r} is not a target: {error}") from None
     if target.path != "/" or text.endswith("/"):
-        raise ValueError(f"{text!r} is no target: it ends after the host or port, as https://hooks.example.com does")
-    if wild and (":" in target.host or _NUMBER.fullmatch(target.host.rpartition(".")[2])):
-        raise ValueError(f"{text!r} is no target: `*.` stands before a name, not before an address")
-    return target._replace(host="*." + target.host) if wild else target
+        raise ValueError(f"{text!r} is not a target: end it after the host or port, such as https://hooks.example.com")
+    if is_wildcard and (":" in target.host or _NUMBER.fullmatch(target.host.rpartition(".")[2])):
+        raise ValueError(f"{text!r} is not a target: `*.` goes before a name, not before an address")
+    return target._replace(host="*." + target.host) if is_wildcard else target
 
 
-def _is_below(origin: Target, pattern: Target) -> bool:
-    return origin._replace(host=pattern.host) == pattern and origin.host.endswith(pattern.host[1:])
+def _matches(origin: Target, wildcard: Target) -> bool:
+    return origin._replace(host=wildcard.host) == wildcard and origin.host.endswith(wildcard.host[1:])
 
 
-def _read(url: str) -> Target:
+def _parse_url(url: str) -> Target:
     if len(url) > URL_MAX:
         raise ValueError(f"the URL has {len(url)} characters, the limit is {URL_MAX}")
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise ValueError(
-            "the URL holds a space, a backslash, a control or a non-ASCII character;"
-            " write a name as xn--… and anything else percent-encoded"
+            "the URL contains a space, a backslash, a control character or a non-ASCII character;"
+            " write a name as xn--… and percent-encode anything else"
         )
     if "#" in url:
         raise ValueError("the URL has a fragment")
     scheme, _, rest = url.partition("://")
     if scheme.lower() not in _PORTS:
-        raise ValueError("the URL begins with https:// or http://")
+        raise ValueError("the URL must begin with https:// or http://")
     if "@" in re.split("[/?]", rest, maxsplit=1)[0]:
-        raise ValueError("no credentials in the URL")
+        raise ValueError("the URL must not contain credentials")
     if (parts := _URL.fullmatch(url)) is None:
         raise ValueError("the URL is not scheme://host:port/path")
     scheme = scheme.lower()
-    return Target(scheme, _host(parts["host"]), _port(parts["port"], scheme), _path(parts["path"]))
+    return Target(scheme, _parse_host(parts["host"]), _parse_port(parts["port"], scheme), _parse_path(parts["path"]))
 
 
-def _host(text: str) -> str:
+def _parse_host(text: str) -> str:
     if text.startswith("["):
         if "%" in text:
-            raise ValueError("no zone in an address")
+            raise ValueError("an address must not have a zone")
         try:
             return IPv6Address(text[1:-1]).compressed
         except AddressValueError:
-            raise ValueError(f"{text} is no IPv6 address") from None
+            raise ValueError(f"{text} is not an IPv6 address") from None
     host = text.lower()
     if host.endswith("."):
         raise ValueError("the host ends in a dot")
     labels = host.split(".")
     if len(host) > _NAME_MAX or not all(_LABEL.fullmatch(label) for label in labels):
-        raise ValueError("the host is no name of a host")
-    if _NUMBER.fullmatch(labels[-1]):  # resolvers take 127.1, 0x7f000001, 0177.0.0.1 and 2130706433 for 127.0.0.1
+        raise ValueError("the host is not a valid host name")
+    if _NUMBER.fullmatch(labels[-1]):  # resolvers read 127.1, 0x7f000001, 0177.0.0.1 and 2130706433 as 127.0.0.1
         try:
             return str(IPv4Address(host))
         except AddressValueError:
@@ -140,14 +147,14 @@ def _host(text: str) -> str:
     return host
 
 
-def _port(text: str | None, scheme: str) -> int:
+def _parse_port(text: str | None, scheme: str) -> int:
     port = _PORTS[scheme] if text is None else int(text)
     if not 0 < port <= _PORT_MAX:
-        raise ValueError(f"a port is 1 to {_PORT_MAX}")
+        raise ValueError(f"the port must be 1 to {_PORT_MAX}")
     return port
 
 
-def _path(text: str) -> str:
-    if _OUTSIDE.search(text):
-        raise ValueError('percent-encode what a path or query does not hold, as " < > [ ] ^ ` { | }')
+def _parse_path(text: str) -> str:
+    if _UNENCODED.search(text):
+        raise ValueError('percent-encode what a path or query cannot contain, such as " < > [ ] ^ ` { | }')
     return text if text.startswith("/") else "/" + text

@@ -1,10 +1,10 @@
-"""`oms-bridge`: all its commands together."""
+"""`oms-bridge`: the group of all commands."""
 # ruff: noqa: D301 - the \b in a docstring keeps click from wrapping an example
 
 import click
 
 from bridge import __version__
-from bridge.cli import conformance, produce, pull, push, serve
+from bridge.cli import callback, conformance, consume, produce, remove, serve, transaction
 from bridge.mirror.commands import mirror
 
 __all__ = ["main"]
@@ -17,12 +17,24 @@ def main() -> None:
 
     \b
     oms-bridge serve                                  a bridge in memory on 127.0.0.1:8080
-    oms-bridge produce orders '{"id": 7}' --key 7     put a message in
-    oms-bridge pull orders --group billing            take it out
-    oms-bridge push orders --group audit              watch what comes
-    oms-bridge mirror once --out ./mirror             write it all into Parquet
+    oms-bridge produce orders '{"id": 7}' --key 7     produce a message
+    oms-bridge pull orders --group billing            pull it
+    oms-bridge push orders --group audit              print messages as they arrive
+    oms-bridge mirror once --out ./mirror             write all messages as Parquet
     """
 
 
-for _command in (serve.serve, serve.check, produce.produce, pull.pull, push.push, mirror, conformance.conformance):
+for _command in (
+    serve.serve,
+    serve.check,
+    produce.produce,
+    consume.pull,
+    consume.push,
+    callback.callback,
+    transaction.transaction,
+    remove.delete,
+    remove.purge,
+    mirror,
+    conformance.conformance,
+):
     main.add_command(_command)

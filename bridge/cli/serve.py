@@ -1,4 +1,4 @@
-"""`serve` and `check`: the commands that read the settings."""
+"""`serve` and `check`: run a bridge, or look whether it would run."""
 # ruff: noqa: PLC0415, D301 - the imports: see bridge/cli/__init__.py; the \b keeps click from wrapping an example
 
 import json
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bridge.cli.options import reads_settings
-from bridge.cli.output import FAILED, printable
-from bridge.cli.run import looped
+from bridge.cli.options import settings_options
+from bridge.cli.run_command import FAILED, printable, run_async
 
 if TYPE_CHECKING:
     from adapters.base import Features
@@ -21,23 +20,28 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@reads_settings
+@settings_options
 @click.option("--listen", metavar="HOST:PORT", help="Data port; 127.0.0.1:8080 unless set.")
 @click.option("--management", metavar="HOST:PORT", help="Probes and metrics; 127.0.0.1:9090 unless set.")
 @click.option("--server", metavar="NAME", help="hypercorn (unless set) or granian.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info (unless set), warning or error.")
-def serve(config: Path | None, log_level: str | None, **given: str | None) -> None:
+@click.option("--log-format", metavar="FORM", help="text or json; unset: text on a terminal, else json.")
+def serve(config: Path | None, log_level: str | None, log_format: str | None, **given: str | None) -> None:
     """Run the bridge until SIGTERM or Ctrl-C, then drain. Prints one line when it is ready.
 
+    If the backend cannot be reached, it listens all the same, prints the reason, and prints a second line when it is
+    ready. It ends with exit status 1 if waiting does not help, for example if the journal is damaged.
+
     Every setting of docs/configuration.md can come from the file or a variable OMS_...; an option wins over a
-    variable, a variable over the file. A password belongs into OMS_BACKEND or a file that backend_file names:
-    options can be read in the list of processes.
+    variable, a variable over the file. Options are visible in the list of processes: put a password into OMS_BACKEND
+    or into the file that backend_file names.
 
     \b
     oms-bridge serve --backend 'memory://?journal=/var/lib/oms-bridge'
     OMS_LIMITS__BODY=1MiB oms-bridge serve --listen 0.0.0.0:8080 --server granian
     """
-    overrides = {**given, "log": None if log_level is None else {"level": log_level}}
+    log = {name: value for name, value in (("level", log_level), ("format", log_format)) if value is not None}
+    overrides = {**given, "log": log or None}
 
     async def serving() -> int:
         settings = _load(config, overrides)
@@ -45,52 +49,53 @@ def serve(config: Path | None, log_level: str | None, **given: str | None) -> No
 
         return await run(settings, click.echo)
 
-    sys.exit(looped(serving(), as_json=False))
+    sys.exit(run_async(serving(), as_json=False))
 
 
 @click.command()
-@reads_settings
-@click.option("--migrate", metavar="TOPIC|QUEUE", help="Look at it instead: what will work through a bridge?")
+@settings_options
+@click.option("--migrate", metavar="TOPIC|QUEUE", help="Examine it instead: what will work through a bridge?")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(config: Path | None, migrate: str | None, as_json: bool, **given: str | None) -> None:
-    """Check the settings and reach the backend, without serving.
+    """Check the settings and connect to the backend, without serving.
 
-    With --migrate nothing is declared, changed or consumed. Exit status: 0 nothing is in the way, 1 something will
-    not work, or could not be looked at.
+    --migrate declares, changes and consumes nothing. Exit status: 0 everything works, 1 something will not work or
+    cannot be examined.
 
     \b
     oms-bridge check --config bridge.yaml && systemctl restart oms-bridge
     oms-bridge check --backend kafka://localhost:9092 --migrate orders
     """
     if migrate is not None:
-        sys.exit(_look(config, given, migrate, as_json=as_json))
+        sys.exit(_examine(config, given, migrate, as_json=as_json))
 
     async def checking() -> "tuple[Settings, Features]":
         settings = _load(config, given)
-        from bridge.process import open_backend
+        from bridge.process import check_files, create_adapter
 
-        adapter = open_backend(settings)
+        await check_files(settings)
+        adapter = create_adapter(settings)
         try:
             await adapter.start()
         finally:
             await adapter.close()
         return settings, adapter.features
 
-    _show_check(*looped(checking(), as_json=as_json), as_json=as_json)
+    _show_check(*run_async(checking(), as_json=as_json), as_json=as_json)
 
 
-def _look(config: Path | None, given: Mapping[str, object], name: str, *, as_json: bool) -> int:
-    """Print what was found about a topic or a queue; returns the exit status."""
+def _examine(config: Path | None, given: Mapping[str, object], name: str, *, as_json: bool) -> int:
+    """Print the report about a topic or a queue; returns the exit status."""
 
-    async def looking() -> "Report":
+    async def examining() -> "Report":
         from bridge.migrate import examine
 
         return await examine(_load(config, given), name)
 
-    report = looped(looking(), as_json=as_json)
-    from bridge.migrate import show
+    report = run_async(examining(), as_json=as_json)
+    from bridge.migrate import report as reports
 
-    click.echo(show.as_json(report) if as_json else printable(show.as_text(report)))
+    click.echo(reports.as_json(report) if as_json else printable(reports.as_text(report)))
     return 0 if report.fit else FAILED
 
 

@@ -1,16 +1,23 @@
-"""A small asynchronous client: messages in, messages out, errors as the tree of `bridge.errors`.
+"""The asynchronous Python client: produce, pull and push, with the errors of `bridge.errors`.
 
-It never repeats a produce: only the caller knows whether a message may be stored twice. Two promises hold whatever
-happens: a `Rejected` or `NotStored` means that nothing was stored, an `OutcomeUnknown` that it may or may not have
-been.
+It never repeats a produce: the caller decides whether a message may be stored twice. `Rejected` and `NotStored` mean
+that nothing was stored, `OutcomeUnknown` that the message may or may not have been stored.
 
-`Client.push` receives messages as they come. A program that pulls with `wait_ms` should have a `Client` for that
-alone: httpx holds back the other answers of a connection on which a pull waits. A push has a connection of its own.
+`Client.push` receives messages as they come.
 """
 
-from bridge.client.answers import Delivery, Receipt
 from bridge.client.client import Client
-from bridge.client.connection import ANSWER_SECONDS, CONNECT_SECONDS
-from bridge.client.messages import Messages
+from bridge.client.connection import RESPONSE_SECONDS
+from bridge.client.receiver import Receiver
+from bridge.client.transaction import ClientTransaction
+from bridge.client.transport import CONNECT_SECONDS, ProduceResult, ReceivedMessage
 
-__all__ = ["ANSWER_SECONDS", "CONNECT_SECONDS", "Client", "Delivery", "Messages", "Receipt"]
+__all__ = [
+    "CONNECT_SECONDS",
+    "RESPONSE_SECONDS",
+    "Client",
+    "ClientTransaction",
+    "ProduceResult",
+    "ReceivedMessage",
+    "Receiver",
+]

@@ -1,103 +1,231 @@
-"""`Client`: what a program may ask of a bridge."""
+"""`Client`: the requests that a program can send to a bridge."""
 
-import json
+import asyncio
+import math
 import secrets
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Final, Literal, Self
+from urllib.parse import quote
 
-import httpx
+import msgspec
+from uuid_utils import uuid7
 
-from bridge.client.answers import Delivery, Receipt, applied, json_object, number, result
-from bridge.client.connection import Connection, parameter, parameters
-from bridge.client.messages import Messages, Settling, Terms, receiving
+from bridge.client.batching import ProduceBatcher, store_all
+from bridge.client.connection import BridgeConnection, is_transient, parameter_header, parameter_headers, retry
+from bridge.client.receiver import AckMode, ReceiveOptions, Receiver, open_receiver
+from bridge.client.transaction import TIMEOUT_MS, ClientTransaction
+from bridge.client.transport import (
+    BridgeResponse,
+    HttpTransport,
+    Pair,
+    ProduceResult,
+    ReceivedMessage,
+    Transport,
+    read_applied,
+    read_json_object,
+    read_number_parameter,
+    read_result,
+)
 from bridge.errors import BodyTooLarge, BridgeError
 from bridge.message import Message
 from bridge.wire import jsonform, multipart
 from bridge.wire.headers import VERSION, encode
 
-_FIRST_WINDOW: Final = 65_535
+REQUESTS_MAX: Final = 128
+"""Most produce requests under way, each on its own connection; others wait."""
+
+_UNCHECKED_BODY: Final = 65_535
+"""Bytes of a body that is sent without asking the bridge for its limit."""
+_BATCH_MAX: Final = 100_000
 _OK: Final = 200
+_CREATED: Final = 201
 _PARTIAL: Final = 207
-_NONE: Final = 204
+_EMPTY: Final = 204
+_FORMS: Final = {"multipart": b"multipart/mixed", "ndjson": b"application/x-ndjson", "json": b"application/json"}
+"""Media types of a callback's batches."""
 
 
 class Client:
-    """One connection to a bridge, HTTP/2 from its first byte. Use it as an asynchronous context manager.
+    """A client of one bridge. Use it as an asynchronous context manager.
 
-    `url` is http://host:port or https://host:port. `verify` is for https: an `ssl.SSLContext` trusts a private
-    authority or carries a client's certificate. `transport` replaces the network in tests.
-    Raises `ValueError` for another kind of URL.
+    `url` is http://host:port or https://host:port. `verify` is for https: with an `ssl.SSLContext`, the client trusts a
+    private authority or presents a certificate. `transport` replaces the network in tests.
+
+    With `linger_ms`, concurrent calls of `produce` share a request: each waits up to so long for others, or until there
+    are `batch` messages (1 to 100,000; more than the bridge's `limits.batch` are sent in parts). Raises `ValueError` if
+    `url` is another kind of URL, or a number is out of range.
+
+    With `retry_ms`, a message that was not stored, or whose outcome is unknown, is repeated for up to so long.
+    Each message has a messageId then, by which the bridge recognizes it: it is stored once, unless the bridge is
+    replaced meanwhile. A message that is repeated may come behind later ones.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options, by name
         self,
         url: str = "http://127.0.0.1:8080",
         *,
         verify: ssl.SSLContext | bool = True,
-        transport: httpx.AsyncBaseTransport | None = None,
+        linger_ms: float | None = None,
+        batch: int = 500,
+        retry_ms: float = 0,
+        transport: Transport | None = None,
     ) -> None:
-        # made once: reading the authorities takes 19 ms
-        context = verify if isinstance(verify, ssl.SSLContext) else httpx.create_ssl_context(verify, trust_env=False)
-        self._connect = partial(Connection, url, verify=context, transport=transport)
+        times = (retry_ms, 0 if linger_ms is None else linger_ms)
+        if not 1 <= batch <= _BATCH_MAX or not all(0 <= each < math.inf for each in times):
+            raise ValueError(f"batch is 1 to {_BATCH_MAX}, and linger_ms and retry_ms are not negative.")
+        self._transport = transport or HttpTransport(url, verify)
+        self._connect = partial(BridgeConnection, url, self._transport)
         self._connection = self._connect()
-        self._largest = _FIRST_WINDOW
+        self._slots = asyncio.Semaphore(REQUESTS_MAX)
+        self._body_max = _UNCHECKED_BODY
+        self._batch = batch
+        self._retry_seconds = retry_ms / 1000
+        self._batcher = None if linger_ms is None else ProduceBatcher(self._produce_batch, linger_ms / 1000, batch)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._connection.close()
-
-    async def produce(self, message: Message, *, require: Iterable[str] = ()) -> Receipt:
-        """Store one message. `require` names fields, as the specification writes them, that must be honoured.
-
-        Raises any of `bridge.errors`; see the package for what each says of the message.
-        """
-        pairs = encode(message)
-        if wanted := ",".join(require):
-            pairs.append(parameter("require", wanted))
-        await self._check_size(len(message.body))
-        response = await self._connection.send("POST", "/v1/messages", pairs, (_OK,), body=message.body)
-        headers = self._connection.read(response)
         try:
-            return Receipt(
+            if self._batcher is not None:
+                await self._batcher.close()
+        finally:
+            await self._transport.close()
+
+    async def produce(self, message: Message, *, require: Iterable[str] = ()) -> ProduceResult:
+        """Store one message. `require` lists fields that the bridge must honour, as the specification names them.
+
+        Raises any of `bridge.errors`; `bridge.client` says which of them mean that the message was not stored. With
+        `linger_ms` messages are stored in the order of the calls, except those with `require`, which are sent at once.
+        """
+        required = ",".join(require)
+        if not self._retry_seconds:
+            return await self._produce(message, required)
+        message = _named(message)
+        return await retry(lambda: self._produce(message, required), self._retry_seconds)
+
+    async def _produce(self, message: Message, required: str) -> ProduceResult:
+        if self._batcher is not None and not required:
+            return await self._batcher.produce(message)
+        pairs = encode(message)
+        if required:
+            pairs.append(parameter_header("require", required))
+        response = await self._post_messages(pairs, message.body, (_OK,))
+        headers = self._connection.read_headers(response)
+        try:
+            return ProduceResult(
                 message_id=headers.fields["message_id"],
                 store_timestamp=headers.fields["store_timestamp"],
                 store_host=headers.fields["store_host"],
                 partition=headers.fields.get("partition"),
-                offset=number(headers, "offset"),
-                applied=applied(headers.parameters.get("applied", "")),
+                offset=read_number_parameter(headers, "offset"),
+                applied=read_applied(headers.parameters.get("applied", "")),
             )
         except (KeyError, BridgeError):
-            raise self._connection.unreadable() from None
+            raise self._connection.protocol_error() from None
+
+    def transaction(
+        self, transaction_id: str | None = None, *, timeout_ms: int = TIMEOUT_MS, check: str | None = None
+    ) -> ClientTransaction:
+        """Produce messages that become visible together, when the block is left; an exception rolls them back.
+
+            async with client.transaction(check="https://shop.example/check") as transaction:
+                await transaction.produce(message)
+                database.commit()
+
+        If the program dies, the bridge asks `check` after `timeout_ms` (1 to 3,600,000) whether to commit, or rolls
+        back without one. A message, the commit and the rollback are repeated as `retry_ms` says. Leaving the block
+        raises any of `bridge.errors`: `TransactionEnded` if the timeout has rolled the transaction back.
+        """
+        return ClientTransaction(self._prepare, self.end_transaction, transaction_id, timeout_ms, check)
+
+    async def transactions(self) -> list[dict[str, Any]]:
+        """Return the open transactions as the bridge lists them, the oldest first."""
+        response = await self._connection.send("GET", "/v1/transactions", parameter_headers({}), (_OK,))
+        try:
+            listed = msgspec.json.decode(response.body, type=list[dict[str, Any]])
+        except (ValueError, RecursionError):
+            raise self._connection.protocol_error() from None
+        return listed
+
+    async def end_transaction(self, transaction_id: str, how: Literal["commit", "rollback"]) -> dict[str, Any]:
+        """Commit a transaction or roll it back, whichever client began it. Returns it as the bridge describes it.
+
+        Repeating it is harmless. Raises `TransactionUnknown`; `TransactionEnded` if it ended in the other way.
+        """
+        path = f"/v1/transactions/{quote(transaction_id, safe='')}/{how}"
+
+        async def ending() -> BridgeResponse:
+            return await self._connection.send("POST", path, parameter_headers({}), (_OK,))
+
+        document = read_json_object(await retry(ending, self._retry_seconds))
+        if not document:
+            raise self._connection.protocol_error()
+        return document
+
+    async def _prepare(self, message: Message, parameters: Mapping[str, str]) -> str:
+        if message.message_id is None:
+            message = message._replace(message_id=str(uuid7()))
+        pairs = [*encode(message), *(parameter_header(name, text) for name, text in parameters.items())]
+        await retry(lambda: self._post_messages(pairs, message.body, (_OK,)), self._retry_seconds)
+        return str(message.message_id)
 
     async def produce_batch(
         self, messages: Sequence[Message], *, form: Literal["multipart", "json"] = "multipart"
-    ) -> list[Receipt | BridgeError]:
-        """Store several messages in one request, each judged on its own: one result per message, in order.
+    ) -> list[ProduceResult | BridgeError]:
+        """Store several messages in one request. Returns one result or error for each message, in order.
 
-        Raises any of `bridge.errors` when the request as a whole failed.
+        Raises any of `bridge.errors` if the request as a whole failed. With `retry_ms` the batch is repeated while it,
+        or one of its messages, may succeed later.
         """
         if not messages:
             return []
+        if not self._retry_seconds:
+            return await self._produce_batch(messages, form)
+        named = [_named(message) for message in messages]
+        results: list[ProduceResult | BridgeError] = []
+
+        async def attempt() -> None:
+            results[:] = await self._produce_batch(named, form)
+            for result in results:
+                if isinstance(result, BridgeError) and is_transient(result):
+                    raise result
+
+        try:
+            await retry(attempt, self._retry_seconds)
+        except BridgeError:
+            if not results:
+                raise
+        return results
+
+    async def _produce_batch(
+        self, messages: Sequence[Message], form: Literal["multipart", "json"] = "multipart"
+    ) -> list[ProduceResult | BridgeError]:
         if form == "multipart":
             boundary = secrets.token_hex(16).encode("ascii")  # 128 random bits occur in no body
             kind, body = b"multipart/mixed; boundary=" + boundary, multipart.encode_parts(messages, boundary)
         else:
             kind, body = b"application/json", jsonform.encode_array(list(messages))
         pairs = [(b"x-oms-version", VERSION), (b"content-type", kind)]
-        await self._check_size(len(body))
-        response = await self._connection.send("POST", "/v1/messages", pairs, (_OK, _PARTIAL), body=body)
+        response = await self._post_messages(pairs, body, (_OK, _PARTIAL))
         try:
-            results = [result(item) for item in json.loads(response.content)]
-        except (ValueError, TypeError, KeyError, AttributeError):
-            raise self._connection.unreadable() from None
+            results = [read_result(item) for item in msgspec.json.decode(response.body)]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise self._connection.protocol_error() from None
         if len(results) != len(messages):
-            raise self._connection.unreadable()
+            raise self._connection.protocol_error()
         return results
+
+    async def produce_many(self, messages: Iterable[Message]) -> list[ProduceResult | BridgeError]:
+        """Store any number of messages in batches, one after the other. Returns a result or error for each, in order.
+
+        A batch has at most `batch` messages and 1 MiB of bodies. After an error that is not `Rejected` nothing more is
+        sent: the other messages have the error `BackendUnavailable`.
+        """
+        return await store_all(self.produce_batch, messages, self._batch)
 
     async def pull(  # noqa: PLR0913 - each is a header of the pull, by name
         self,
@@ -109,29 +237,30 @@ class Client:
         lease_ms: int | None = None,
         request_id: str | None = None,
         receipt: str | None = None,
-    ) -> Delivery | None:
-        """Take one message of `source` for `group`, waiting up to `wait_ms` (the bridge caps it at 60,000).
+    ) -> ReceivedMessage | None:
+        """Take one message of `source` for `group`, or wait up to `wait_ms` for one (the bridge waits 60,000 at most).
 
-        Under `ack` the message comes back unless its receipt is acknowledged before the lease ends. `receipt`
-        acknowledges an earlier message on the way; `request_id` lets a repeated pull return the same message.
+        With `ack` the message is delivered again unless its receipt is acknowledged before the lease ends. `receipt`
+        acknowledges an earlier message in the same request. A repeated pull with the same `request_id` returns the same
+        message.
         """
-        asked = {"source": source, "consumerid": group, "ack": str(ack).lower(), "waitmills": str(wait_ms)}
+        parameters = {"source": source, "consumerid": group, "ack": str(ack).lower(), "waitmills": str(wait_ms)}
         optional = {"leasemills": lease_ms, "requestid": request_id, "receipt": receipt}
-        asked |= {name: str(value) for name, value in optional.items() if value is not None}
+        parameters |= {name: str(value) for name, value in optional.items() if value is not None}
         response = await self._connection.send(
-            "GET", "/v1/messages", parameters(asked), (_OK, _NONE), wait=wait_ms / 1000
+            "GET", "/v1/messages", parameter_headers(parameters), (_OK, _EMPTY), wait=wait_ms / 1000
         )
-        if response.status_code == _NONE:
+        if response.status == _EMPTY:
             return None
-        headers = self._connection.read(response)
+        headers = self._connection.read_headers(response)
         try:
-            message = headers.message(response.content)
-            lease_until = number(headers, "leaseuntil")
+            message = headers.message(response.body)
+            lease_until = read_number_parameter(headers, "leaseuntil")
         except BridgeError:
-            raise self._connection.unreadable() from None
-        return Delivery(message, headers.parameters.get("receipt"), lease_until, message.delivery_count or 1)
+            raise self._connection.protocol_error() from None
+        return ReceivedMessage(message, headers.parameters.get("receipt"), lease_until, message.delivery_count or 1)
 
-    def push(  # noqa: PLR0913 - each is a header of the stream or says when to acknowledge, by name
+    def push(  # noqa: PLR0913 - each is a header of the stream, or when to acknowledge, by name
         self,
         source: str,
         group: str,
@@ -142,65 +271,106 @@ class Client:
         credit: int | None = None,
         max_messages: int | None = None,
         wait_ms: int | None = None,
-    ) -> AbstractAsyncContextManager[Messages]:
+    ) -> AbstractAsyncContextManager[Receiver]:
         """Receive the messages of `source` for `group` as they come.
 
             async with client.push("orders", "billing") as messages:
-                async for delivery in messages:
-                    handle(delivery.message)
+                async for received in messages:
+                    handle(received.message)
 
-        A message is acknowledged when the next one is asked for, and when the block is left other than by an
-        exception; an exception gives the one in hand back at once. `auto_ack=False` leaves it to you (`Client.ack`):
-        for handlers that run at the same time. `ack=False` acknowledges before it hands out ("at most once").
+        A message is acknowledged when the loop requests the next one, and when the block is left without an exception.
+        An exception gives the current message back at once. With `auto_ack=False` the program calls `Client.ack`, for
+        handlers that run concurrently. With `ack=False` a message is acknowledged before it is handed out ("at most
+        once").
 
-        Leases renew while the block lives, `lease_ms` at a time. `credit` (1 to 1000, the bridge's 64 unless set) is
-        how many messages may be on their way to you; a handler may take as long as it likes. The iteration ends after
-        `max_messages`, or after `wait_ms` of silence.
+        Leases are renewed during the block, `lease_ms` at a time, so a handler may take any time. `credit` (1 to 1000;
+        the bridge's default is 64) limits the messages on their way to the program. The iteration ends after
+        `max_messages`, or after `wait_ms` without a message.
 
-        Entering the block raises any of `bridge.errors`. After that a lost connection, a bridge that drains and a 503
-        are logged and the stream opens again, for as long as it takes: what was not acknowledged comes again, the
-        message in hand too. Other errors are raised where the next message is asked for. So is an acknowledgement
-        that was refused; one that found nobody is repeated, and raised when the block is left and 5 s did not help.
+        Entering the block raises any of `bridge.errors`. After that, a lost connection, a bridge that drains and a 503
+        are logged, and the stream reopens without limit; unacknowledged messages are delivered again, the current one
+        included. Other errors are raised when the next message is requested, and so is an acknowledgement that was
+        refused. An acknowledgement that does not reach the bridge is repeated; after 5 s, leaving the block raises it.
         """
-        settling = Settling.BEFORE if not ack else Settling.AFTER if auto_ack else Settling.BY_HAND
-        terms = Terms(source, group, settling, lease_ms, credit, max_messages, wait_ms)
-        return receiving(self, self._connect, terms)
+        ack_mode = AckMode.FIRST if not ack else AckMode.AUTO if auto_ack else AckMode.MANUAL
+        options = ReceiveOptions(source, group, ack_mode, lease_ms, credit, max_messages, wait_ms)
+        return open_receiver(self, self._connect, options)
 
     async def ack(self, *receipts: str) -> None:
-        """Settle for good. Twice is harmless. Raises `LeaseEnded` when the message may be delivered again."""
+        """Settle messages permanently. Repeating it is harmless. Raises `LeaseEnded` if one may be delivered again."""
         await self._settle("ack", receipts)
 
     async def nack(self, *receipts: str, delay_ms: int = 0) -> None:
-        """Give back; ready again after `delay_ms`."""
+        """Give messages back, to be delivered again after `delay_ms`."""
         await self._settle("nack", receipts, delaymills=str(delay_ms))
 
     async def extend(self, *receipts: str, lease_ms: int) -> None:
-        """Let the leases last `lease_ms` from now."""
+        """Make the leases end `lease_ms` from now."""
         await self._settle("extend", receipts, leasemills=str(lease_ms))
 
     async def capabilities(self, destination: str | None = None) -> dict[str, Any]:
-        """Return what the bridge and its backend can do, field by field."""
-        asked = {} if destination is None else {"source": destination}
-        response = await self._connection.send("GET", "/v1/capabilities", parameters(asked), (_OK,))
-        document = json_object(response)
+        """Return what the bridge and its backend support, field by field."""
+        parameters = {} if destination is None else {"source": destination}
+        response = await self._connection.send("GET", "/v1/capabilities", parameter_headers(parameters), (_OK,))
+        document = read_json_object(response)
         if not document:
-            raise self._connection.unreadable()
+            raise self._connection.protocol_error()
         return document
 
-    async def _settle(self, how: str, receipts: Sequence[str], **asked: str) -> None:
-        pairs = parameters({"receipt": ",".join(receipts), **asked})
-        await self._connection.send("POST", f"/v1/{how}", pairs, (_NONE,))
+    async def register_callback(  # noqa: PLR0913 - each is a header of the registration, by name
+        self,
+        source: str,
+        group: str,
+        url: str,
+        *,
+        credit: int | None = None,
+        max_messages: int | None = None,
+        form: Literal["multipart", "ndjson", "json"] = "multipart",
+    ) -> dict[str, Any]:
+        """Have the messages of `source` for `group` posted to `url`. Returns the registration as the bridge lists it.
+
+        Registering replaces an earlier registration of the group. `credit` (1 to 1000; the bridge's default is 64)
+        limits the POSTs in flight. With `max_messages` (1 to 1000) each POST is a batch of up to so many messages, in
+        the given form. Raises any of `bridge.errors`: `CallbackRefused` if the settings do not allow the URL.
+        """
+        parameters = {"source": source, "consumerid": group, "callbackurl": url}
+        optional = {"credit": credit, "maxmessages": max_messages}
+        parameters |= {name: str(value) for name, value in optional.items() if value is not None}
+        pairs = [*parameter_headers(parameters), (b"accept", _FORMS[form])]
+        response = await self._connection.send("POST", "/v1/push", pairs, (_OK, _CREATED))
+        registration = read_json_object(response)
+        if not registration:
+            raise self._connection.protocol_error()
+        return registration
+
+    async def stop_callback(self, source: str, group: str) -> None:
+        """Post no more messages of `source` for `group`. Harmless if there is no registration."""
+        pairs = parameter_headers({"source": source, "consumerid": group, "callbackurl": ""})
+        await self._connection.send("POST", "/v1/push", pairs, (_EMPTY,))
+
+    async def _settle(self, action: str, receipts: Sequence[str], **parameters: str) -> None:
+        pairs = parameter_headers({"receipt": ",".join(receipts), **parameters})
+        await self._connection.send("POST", f"/v1/{action}", pairs, (_EMPTY,))
+
+    async def _post_messages(self, pairs: list[Pair], body: bytes, expected: tuple[int, ...]) -> BridgeResponse:
+        await self._check_size(len(body))
+        async with self._slots:
+            return await self._connection.send("POST", "/v1/messages", pairs, expected, body=body)
 
     async def _check_size(self, size: int) -> None:
-        """Raise `BodyTooLarge` before a byte is sent.
+        """Raise `BodyTooLarge` before any byte is sent.
 
-        A bridge answers 413 while the body is still on its way; httpx would not read that before all is sent, and
-        so wait in vain until its timeout. A body within HTTP/2's first window is sent whole in any case.
+        A bridge answers 413 while the body is on its way, and closes the connection; its answer may be lost with it.
         """
-        if size <= self._largest:
+        if size <= self._body_max:
             return
         limits = (await self.capabilities()).get("limits")
         limit = limits.get("body") if isinstance(limits, dict) else None
-        self._largest = limit if isinstance(limit, int) else size
-        if size > self._largest:
+        self._body_max = limit if isinstance(limit, int) else size
+        if size > self._body_max:
             raise BodyTooLarge(f"The body has {size} bytes; the bridge allows {limit}.")
+
+
+def _named(message: Message) -> Message:
+    """Return the message with a messageId, by which the bridge knows it again."""
+    return message if message.message_id is not None else message._replace(message_id=str(uuid7()))

@@ -1,64 +1,50 @@
-"""One connection to a bridge: a request goes out, an answer or the right error comes back."""
+"""Requests to a bridge: returns the response or raises the right error. Also: when to retry."""
 
 import asyncio
-import socket
-import ssl
-import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+import itertools
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
-import httpx
-
-from bridge import __version__
-from bridge.client.answers import refusal
-from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
+from bridge.client.transport import (
+    BridgeResponse,
+    ClientRequest,
+    NotConnected,
+    Pair,
+    Transport,
+    TransportError,
+    parse_origin,
+    read_error,
+)
+from bridge.errors import BackendUnavailable, BridgeError, NotStored, OutcomeUnknown
+from bridge.wire.header_text import decode_value
 from bridge.wire.headers import VERSION, Headers, parse
-from bridge.wire.text import decode_value
 
-Pair = tuple[bytes, bytes]
+T = TypeVar("T")
 
-CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 40.0
-"""Above the 30 s after which the bridge itself gives up on its backend and says so."""
+RESPONSE_SECONDS: Final = 40.0
+"""Longest wait for a response: above the 30 s after which the bridge answers that its backend did not."""
+FIRST_DELAY: Final = 0.1
+"""Longest delay after the first failure, seconds; it doubles with each failure."""
+MAX_DELAY: Final = 10.0
+"""Longest delay between two attempts, seconds."""
 
+_DOUBLINGS: Final = 7
+"""Doublings from `FIRST_DELAY` to `MAX_DELAY`."""
 _OK: Final = 200
 _ERRORS: Final = 400
-_NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-
-_PROBES: Final = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-"""Without them a stream whose bridge lost its power waits for ever: httpx sends no pings of its own."""
-if sys.platform == "linux":  # the first after 30 s of silence, then one each 10 s; the third unanswered one is the end
-    _PROBES.extend(
-        (socket.IPPROTO_TCP, option, number)
-        for option, number in ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
-    )
 
 
-class Connection:
-    """HTTP/2 from its first byte; the parameters are those of `Client`."""
+class BridgeConnection:
+    """Sends requests to the bridge at `url` and reads their responses as a bridge's."""
 
-    def __init__(self, url: str, *, verify: ssl.SSLContext, transport: httpx.AsyncBaseTransport | None) -> None:
-        try:
-            base = httpx.URL(url)
-        except httpx.InvalidURL:
-            base = httpx.URL()
-        if base.scheme not in ("http", "https") or not base.host or base.userinfo or base.path != "/" or base.query:
-            raise ValueError("The URL of a bridge is http://host:port or https://host:port.")
-        self.foreign = False
-        """Whether something has answered that does not speak the binding: trying again mends nothing."""
-        self._url = str(base).rstrip("/")
-        self._http = httpx.AsyncClient(
-            base_url=base,
-            transport=transport
-            or httpx.AsyncHTTPTransport(http1=False, http2=True, verify=verify, socket_options=_PROBES),
-            trust_env=False,  # a sidecar on loopback is never behind the proxy that HTTP_PROXY names
-            headers={"user-agent": f"openmessaging-bridge/{__version__}"},
-        )
-
-    async def close(self) -> None:
-        """Let go of the socket."""
-        await self._http.aclose()
+    def __init__(self, url: str, transport: Transport) -> None:
+        self.incompatible = False
+        """Whether the server has sent a response that no bridge sends; retrying is useless."""
+        self._url = str(parse_origin(url)).rstrip("/")
+        self._transport = transport
 
     async def send(  # noqa: PLR0913 - the parts of one request
         self,
@@ -69,81 +55,113 @@ class Connection:
         *,
         body: bytes = b"",
         wait: float = 0,
-    ) -> httpx.Response:
-        """Send one request and return its answer. Raises any of `bridge.errors`."""
-        timeout = httpx.Timeout(ANSWER_SECONDS + wait, connect=CONNECT_SECONDS)
-        with self._translated("before the answer came"):
-            response = await self._http.request(method, path, headers=pairs, content=body, timeout=timeout)
-        if response.status_code >= _ERRORS:
-            raise refusal(response)
-        if response.status_code not in expected:
-            raise self.unreadable()
+    ) -> BridgeResponse:
+        """Send one request and return its response, whose status is one of `expected`. Raises any of `bridge.errors`.
+
+        `wait`: seconds that the bridge may wait before it responds.
+        """
+        with self._translate_errors("before the response"):
+            response = await self._transport.send(ClientRequest(method, path, pairs, body), RESPONSE_SECONDS + wait)
+        if response.status >= _ERRORS:
+            raise read_error(response)
+        if response.status not in expected:
+            raise self.protocol_error()
         return response
 
     @asynccontextmanager
     async def stream(self, path: str, pairs: list[Pair], kind: str) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """Ask for an answer of this content type that goes on and on: yields its body, piece by piece.
+        """Request a response without end, of the content type `kind`; yields the chunks of its body.
 
-        The head must come in time; between the pieces any silence is allowed. Raises any of `bridge.errors`, the body
-        too. HTTP/2 in httpx resets no stream that is left early: close the connection, or the bridge goes on sending.
+        The head must arrive in time; chunks may be any time apart. Leaving the block makes the bridge stop. Raises
+        any of `bridge.errors`, also while the body is read.
         """
-        timeout = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, read=None)
-        request = self._http.build_request("GET", path, headers=pairs, timeout=timeout)
-        with self._translated("before the answer came"):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                response = await self._http.send(request, stream=True)
-                if response.status_code >= _ERRORS:
-                    await response.aread()
-                    raise refusal(response)
+        opening = self._transport.stream(ClientRequest("GET", path, pairs))
+        with self._translate_errors("before the response"):
+            async with asyncio.timeout(RESPONSE_SECONDS):
+                head, chunks = await opening.__aenter__()
         try:
-            if response.status_code != _OK or response.headers.get("content-type") != kind:
-                raise self.unreadable()
-            yield self._pieces(response)
+            if head.status >= _ERRORS:
+                with self._translate_errors("before the response"):
+                    async with asyncio.timeout(RESPONSE_SECONDS):
+                        body = b"".join([chunk async for chunk in chunks])
+                raise read_error(head._replace(body=body))
+            if head.status != _OK or head.header(b"content-type") != kind:
+                raise self.protocol_error()
+            yield self._read_chunks(chunks)
         finally:
-            await response.aclose()
+            await opening.__aexit__(None, None, None)
 
-    def read(self, response: httpx.Response) -> Headers:
-        """Sort the answer's headers."""
+    def read_headers(self, response: BridgeResponse) -> Headers:
+        """Parse the headers of a response. Raises `OutcomeUnknown`."""
         try:
-            return parse(response.headers.raw)
-        except BridgeError:  # never as it is: a Rejected would promise that nothing was stored
-            raise self.unreadable() from None
+            return parse(response.pairs)
+        except BridgeError:  # not passed on: a Rejected would mean that nothing was stored
+            raise self.protocol_error() from None
 
-    def unreadable(self) -> OutcomeUnknown:
-        """Return the error for an answer that makes no sense."""
-        self.foreign = True
-        return OutcomeUnknown(f"What answered at {self._url} does not speak this binding.")
+    def protocol_error(self) -> OutcomeUnknown:
+        """Return the error for a response that no bridge sends, and set `incompatible`."""
+        self.incompatible = True
+        return OutcomeUnknown(f"The server at {self._url} does not speak the OpenMessaging HTTP binding.")
 
-    def broken_off(self) -> OutcomeUnknown:
-        """Return the error for a stream that stopped without its end."""
+    def stream_broken(self) -> OutcomeUnknown:
+        """Return the error for a stream that stopped without its last line."""
         return OutcomeUnknown(f"The stream from {self._url} broke off.")
 
-    async def _pieces(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
-        with self._translated("in the middle of the stream"):
-            async for piece in response.aiter_bytes():
-                yield piece
+    async def _read_chunks(self, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        with self._translate_errors("in the middle of the stream"):
+            async for chunk in chunks:
+                yield chunk
 
     @contextmanager
-    def _translated(self, when: str) -> Iterator[None]:
+    def _translate_errors(self, when: str) -> Iterator[None]:
         try:
             yield
-        except _NEVER_SENT as error:
-            raise BackendUnavailable(f"The bridge at {self._url} cannot be reached ({_what(error)}).") from error
-        except (httpx.HTTPError, TimeoutError) as error:
-            raise OutcomeUnknown(f"The connection to {self._url} broke {when} ({_what(error)}).") from error
+        except NotConnected as error:
+            raise BackendUnavailable(f"The bridge at {self._url} cannot be reached ({error}).") from error
+        except TransportError as error:
+            raise OutcomeUnknown(f"The connection to {self._url} broke {when} ({error}).") from error
+        except TimeoutError as error:
+            raise OutcomeUnknown(f"The connection to {self._url} broke {when} (TimeoutError).") from error
 
 
-def parameters(asked: Mapping[str, str]) -> list[Pair]:
-    """Return the headers of a request that asks for this."""
-    return [(b"x-oms-version", VERSION), *(parameter(name, text) for name, text in asked.items())]
+def parameter_headers(parameters: Mapping[str, str]) -> list[Pair]:
+    """Return the headers of a request with these parameters."""
+    return [(b"x-oms-version", VERSION), *(parameter_header(name, text) for name, text in parameters.items())]
 
 
-def parameter(name: str, text: str) -> Pair:
-    """Raise `HeaderInvalid` here: a line break would otherwise die inside HTTP/2 and look like a broken connection."""
+def parameter_header(name: str, text: str) -> Pair:
+    """Return one parameter as a header. Raises `HeaderInvalid`.
+
+    The check is made here because a line break would fail inside the HTTP library.
+    """
     key, value = f"x-oms-{name}".encode("ascii"), text.encode("utf-8", "backslashreplace")
     decode_value(key, value)
     return key, value
 
 
-def _what(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+async def retry(call: Callable[[], Awaitable[T]], seconds: float) -> T:
+    """Repeat a call that failed and may succeed later, until so many seconds have passed. Raises the last error."""
+    end = time.monotonic() + seconds
+    for failures in itertools.count(1):
+        try:
+            return await call()
+        except (NotStored, OutcomeUnknown) as error:
+            delay = retry_delay(failures, random.random(), error.retry_after)  # noqa: S311 - no secret
+            if time.monotonic() + delay > end:
+                raise
+        await asyncio.sleep(delay)
+    raise AssertionError  # never: there is no last number
+
+
+def is_transient(error: BridgeError) -> bool:
+    """Whether the same request may succeed later: 503, 504, a broken connection. Never a 4xx."""
+    return isinstance(error, (NotStored, OutcomeUnknown))
+
+
+def retry_delay(failures: int, chance: float, retry_after: int | None) -> float:
+    """Return the seconds to wait after `failures` failures in a row; `chance` is random, from 0 to 1.
+
+    Exponential with full jitter, so that the clients of a bridge that restarts do not all return at once. The
+    `retry-after` of the bridge, seconds, is added.
+    """
+    return (retry_after or 0) + chance * min(MAX_DELAY, FIRST_DELAY * (1 << min(failures - 1, _DOUBLINGS)))

@@ -1,1 +1,1 @@
-"""The meaning, once for every backend: who may send what, when it is due, who holds it, how it ends."""
+"""Applies the same delivery rules to every backend: partitions, key order, priority, expiry, leases, dead letters."""

@@ -1,38 +1,43 @@
-"""A standing consumer: what stands behind a push stream, and behind a callback."""
+"""A consumer that stays open: it serves one push stream, or one callback."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from bridge.engine.clock import Clock
+from bridge.engine.entry import Entry
 from bridge.engine.group import Group
-from bridge.engine.waiters import Want
-from bridge.engine.window import Entry
+from bridge.engine.pulls import PullRequest
+from bridge.errors import LeaseEnded
 from bridge.message import Message
 
 CREDIT: Final = 64
-"""Unacknowledged messages allowed to who names no number."""
+"""Unacknowledged messages allowed if the client names no number."""
 BATCH: Final = 64
-"""Most messages taken at once, so that one busy stream does not hold up the others."""
+"""Most messages taken at once unless the options say more, so that one busy stream does not hold up the others."""
 BATCH_BYTES: Final = 256 << 10
-"""Bytes of bodies after which a batch is full; what a stream holds is at most this and one message."""
+"""Bytes of messages after which a batch is full; a stream holds at most this and one message."""
 
 
-class Terms(NamedTuple):
-    """On which terms a consumer takes messages."""
+class ConsumerOptions(NamedTuple):
+    """Options of one consumer."""
 
     duration: int
-    """Lease, ms; renewed by as much each time while the consumer lives."""
+    """Duration of a lease, ms; while the consumer is open, leases are extended by as much each time."""
     ack: bool = True
-    """False: settled before they are taken ("at most once")."""
+    """False: messages are settled before `take` returns them ("at most once")."""
     credit: int = CREDIT
     """Unacknowledged messages allowed."""
     credit_bytes: int = 1 << 20
-    """Bytes of unacknowledged bodies after which no more are taken."""
+    """Bytes of unacknowledged messages after which no more are taken."""
+    batch: int = BATCH
+    """Most messages taken at once."""
+    receipts: bool = True
+    """False: leased messages have no receipt; only this consumer settles them."""
     limit: int | None = None
-    """Messages in all."""
+    """Total of messages after which the consumer ends. None: no limit."""
     silence: int | None = None
-    """Milliseconds without a message after which it is over. None: never."""
+    """Milliseconds without a message after which the consumer ends. None: never."""
 
 
 class Leased(NamedTuple):
@@ -40,149 +45,177 @@ class Leased(NamedTuple):
 
     message: Message
     receipt: str | None
-    """None: it is settled already."""
+    """None: the message is settled already, or the options ask for no receipts."""
     lease_until: int
-    """End of the lease unless it is renewed, ms since 1970."""
+    """End of the lease unless it is extended, ms since 1970."""
     entry: Entry
     number: int
-    """The lease's own: the entry may be leased again, to somebody else."""
+    """Number of this lease: the entry may be leased again later, to another consumer."""
 
 
 class Consumer:
-    """Takes messages of one group while it has credit and keeps their leases alive; `close` gives all of them back.
+    """Takes messages of one group while it has credit, and extends their leases; `close` releases them.
 
-    It has no task and no timer of its own: the group's one timer renews the leases. One `take` at a time.
+    It is the `LeaseOwner` of its leases: the group's one timer extends them. One `take` at a time.
     """
 
     def __init__(
-        self, group: Group, clock: Clock, terms: Terms, write_receipt: Callable[[Entry], str], left: Callable[[], None]
+        self,
+        group: Group,
+        clock: Clock,
+        options: ConsumerOptions,
+        write_receipt: Callable[[Entry], str],
+        on_close: Callable[[], None],
     ) -> None:
-        self.renewal = terms.duration
+        self.renewal = options.duration
         self.stopped = False
         """Whether the bridge is stopping."""
-        self.why = "waitmills"
-        """Which of its terms ended it, once `take` has returned none; or `draining`."""
+        self.end_reason = "waitmills"
+        """Valid once `take` has returned an empty list: the option that ended the consumer, or `draining`."""
         self._group = group
         self._clock = clock
-        self._terms = terms
-        self._want = Want(terms.duration, terms.silence, keeper=self if terms.ack else None)
+        self._options = options
+        self._pull_request = PullRequest(options.duration, options.silence, owner=self if options.ack else None)
         self._write_receipt = write_receipt
-        self._left = left
-        self._held: dict[int, Entry] = {}
-        self._held_bytes = 0
-        self._allowance = terms.limit
-        self._news: asyncio.Future[None] | None = None
+        self._on_close = on_close
+        self._leased: dict[int, Entry] = {}
+        self._leased_bytes = 0
+        self._remaining = options.limit
+        self._wakeup: asyncio.Future[None] | None = None
         self._closed = False
         group.consumers += 1
 
     async def take(self) -> list[Leased]:
-        """Wait for messages and return at least one; none when it is over, by its `Terms` or because the bridge stops.
+        """Wait for messages and return at least one; an empty list once the consumer has ended.
 
-        Cancelling a call that waits loses nothing and counts nothing.
+        A cancelled call loses no message and counts no delivery.
         """
         while not self.stopped:
-            if self._allowance == 0:
-                self.why = "maxmessages"
+            if self._remaining == 0:
+                self.end_reason = "maxmessages"
                 return []
-            if (room := self._room()) <= 0:
-                await self._wait_for_news()
-            elif entries := await self._lease(room):
-                return await self._taken(entries)
+            if (limit := self._credit_left()) <= 0:
+                await self._wait_for_wakeup()
+            elif entries := await self._lease(limit):
+                return await self._to_leased(entries)
             elif not self.stopped:
                 return []
-        self.why = "draining"
+        self.end_reason = "draining"
         return []
 
     async def settle_up(self) -> None:
-        """Take nothing more and wait until every lease is acknowledged, given back or over.
+        """Wait until every lease is acknowledged, released or over; `take` must not be called any more.
 
-        Each lasts a whole duration from now, and is renewed no more.
+        Each lease lasts a whole duration from now, and is not extended.
         """
         self.renewal = 0
-        last = self._clock.mono() + self._terms.duration
-        for entry in self._held.values():
+        last = self._clock.mono() + self._options.duration
+        for entry in self._leased.values():
             if entry.deadline < last:
-                self._group.extend(entry, self._terms.duration)
-        while self._held and not self.stopped:
-            await self._wait_for_news()
+                self._group.extend(entry, self._options.duration)
+        while self._leased and not self.stopped:
+            await self._wait_for_wakeup()
 
-    async def ack(self, leased: Leased) -> None:
-        """Settle a message for good; twice is harmless. Raises the error tree: `LeaseEnded` when it was given back."""
-        if (entry := self._group.find(leased.number)) is not None:
-            await self._group.settle([entry])
+    async def ack(self, *leased: Leased) -> None:
+        """Settle messages. Idempotent. Raises `BridgeError`.
+
+        Raises `LeaseEnded` if one of them was released before; the others are settled.
+        """
+        entries, ended = [], None
+        for one in leased:
+            try:
+                entry = self._group.find(one.number)
+            except LeaseEnded as error:
+                ended = error
+            else:
+                if entry is not None:
+                    entries.append(entry)
+        if entries:
+            await self._group.settle(entries)
+        if ended is not None:
+            raise ended
 
     def nack(self, leased: Leased, delay: int) -> None:
-        """Give a message back, to be delivered again after `delay` ms."""
-        if self._has(leased):
+        """Release a message, to be delivered again after `delay` ms."""
+        if self._is_leased(leased):
             self._group.release(leased.entry, delay)
 
-    def put_off(self, leased: Leased, delay: int) -> None:
-        """Give a message back for `delay` ms without counting the delivery."""
-        if self._has(leased):
-            self._group.put_off(leased.entry, delay)
+    def defer(self, leased: Leased, delay: int) -> None:
+        """Release a message for `delay` ms without counting the delivery."""
+        if self._is_leased(leased):
+            self._group.defer(leased.entry, delay)
 
     def ended(self, entry: Entry) -> None:
-        """See `Keeper`."""
-        if self._held.pop(entry.number, None) is not None:
-            self._held_bytes -= len(entry.delivery.message.body)
-        self._tell()
+        """See `LeaseOwner`."""
+        if self._leased.pop(entry.number, None) is not None:
+            self._leased_bytes -= entry.size
+        self._wake()
 
     def stop(self) -> None:
-        """End whatever waits: the bridge is stopping."""
+        """End `take` and `settle_up`: the bridge is stopping, or the group is closed to delete or purge it."""
         self.stopped = True
-        self._tell()
+        self._wake()
 
     def close(self) -> None:
-        """Give back at once what is not acknowledged. Idempotent.
+        """Release at once the messages that are not acknowledged. Idempotent.
 
-        When the bridge is stopping it is the engine that gives it back, without counting it as a delivery.
+        If the bridge is stopping the engine releases them, without counting a delivery.
         """
         if self._closed:
             return
         self._closed = True
         self._group.consumers -= 1
-        self._left()
+        self._on_close()
         if not self.stopped:
             self.renewal = 0
-            self._group.hand_back([entry for entry in self._held.values() if not entry.settling])
+            self._group.release_all([entry for entry in self._leased.values() if not entry.settling])
 
-    def _has(self, leased: Leased) -> bool:
-        return leased.number in self._held and not leased.entry.settling
+    def serves(self, group: Group) -> bool:
+        """Return whether the consumer takes messages of this group."""
+        return self._group is group
 
-    def _room(self) -> int:
-        terms = self._terms
-        room = BATCH if self._allowance is None else min(BATCH, self._allowance)
-        if not terms.ack:
-            return room
-        return min(room, terms.credit - len(self._held)) if self._held_bytes < terms.credit_bytes else 0
+    def _is_leased(self, leased: Leased) -> bool:
+        return leased.number in self._leased and not leased.entry.settling
 
-    async def _lease(self, room: int) -> list[Entry]:
-        max_bytes = min(BATCH_BYTES, self._terms.credit_bytes - self._held_bytes)
-        entries = self._group.lease_now(self._want, room, max_bytes)
-        if not entries and (first := await self._group.lease(self._want)) is not None:
-            rest = max_bytes - len(first.delivery.message.body)
-            entries = [first, *self._group.lease_now(self._want, room - 1, rest)]
+    def _credit_left(self) -> int:
+        options = self._options
+        limit = options.batch if self._remaining is None else min(options.batch, self._remaining)
+        if not options.ack:
+            return limit
+        return min(limit, options.credit - len(self._leased)) if self._leased_bytes < options.credit_bytes else 0
+
+    async def _lease(self, limit: int) -> list[Entry]:
+        max_bytes = min(BATCH_BYTES, self._options.credit_bytes - self._leased_bytes)
+        entries = self._group.lease_many(self._pull_request, limit, max_bytes)
+        if not entries and (first := await self._group.wait_for_lease(self._pull_request)) is not None:
+            rest = max_bytes - first.size
+            entries = [first, *self._group.lease_many(self._pull_request, limit - 1, rest)]
         return entries
 
-    async def _taken(self, entries: list[Entry]) -> list[Leased]:
-        if self._allowance is not None:
-            self._allowance -= len(entries)
-        if not self._terms.ack:
+    async def _to_leased(self, entries: list[Entry]) -> list[Leased]:
+        if self._remaining is not None:
+            self._remaining -= len(entries)
+        if not self._options.ack:
             await self._group.settle_first(entries)
             return [Leased(entry.message, None, 0, entry, entry.number) for entry in entries]
         ahead = self._clock.wall() - self._clock.mono()
         for entry in entries:
-            self._held[entry.number] = entry
-            self._held_bytes += len(entry.delivery.message.body)
-        return [Leased(e.message, self._write_receipt(e), ahead + e.deadline, e, e.number) for e in entries]
+            self._leased[entry.number] = entry
+            self._leased_bytes += entry.size
+        write_receipt = self._write_receipt if self._options.receipts else _no_receipt
+        return [Leased(e.message, write_receipt(e), ahead + e.deadline, e, e.number) for e in entries]
 
-    async def _wait_for_news(self) -> None:
-        self._news = asyncio.get_running_loop().create_future()
+    async def _wait_for_wakeup(self) -> None:
+        self._wakeup = asyncio.get_running_loop().create_future()
         try:
-            await self._news
+            await self._wakeup
         finally:
-            self._news = None
+            self._wakeup = None
 
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+    def _wake(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+
+
+def _no_receipt(_: Entry) -> None:
+    """Return no receipt."""

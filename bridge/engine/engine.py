@@ -1,353 +1,435 @@
-"""The engine: what the doors call. It finds the group, keeps the promises that span groups, and drains."""
+"""The engine: entry point for requests. It finds or opens groups, resolves receipts, starts the backend, and stops."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from typing import Final, NamedTuple, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final, NamedTuple
 
-from adapters.base import Adapter, Delivery
-from bridge.engine.clock import Clock
-from bridge.engine.consumer import Consumer, Terms
-from bridge.engine.counters import Counters
+from adapters.base import Adapter, Delivery, Replayable
+from bridge.engine.administration import Administration
+from bridge.engine.batch import Produced
+from bridge.engine.clock import BackgroundTasks, Clock
+from bridge.engine.consumer import Consumer, ConsumerOptions
+from bridge.engine.dedup import Deduplicator
+from bridge.engine.destination_registry import DestinationRegistry
+from bridge.engine.entry import Entry
 from bridge.engine.group import Group
-from bridge.engine.names import check_name, dead_letter_of, is_dead_letter
-from bridge.engine.policy import Policy
-from bridge.engine.producer import Produced, Producer
-from bridge.engine.receipts import Receipt, ReceiptBook
-from bridge.engine.waiters import Want
-from bridge.engine.window import Entry
+from bridge.engine.label_counts import OTHER, LabelCounts
+from bridge.engine.names import SubscriptionKey, is_dead_letter
+from bridge.engine.options import Counters, EngineOptions
+from bridge.engine.producer import Producer
+from bridge.engine.pulls import PullRequest
+from bridge.engine.quota import INTERNAL, Share
+from bridge.engine.settling import LeaseSettler
+from bridge.engine.transactions import Transactions
 from bridge.errors import (
     BackendUnavailable,
     BridgeError,
     CannotStart,
     Draining,
-    LeaseEnded,
-    ReceiptInvalid,
     TooManyInFlight,
 )
 from bridge.message import Field, Message
 
 _RECONNECT: Final = (0.2, 0.5, 1, 2, 5)
 """Seconds between attempts to start the backend; the last one repeats."""
-_DRAINING: Final = "The bridge is stopping and hands out no more messages."
+_DRAINING: Final = "The bridge is stopping and delivers no more messages."
 
 _log = logging.getLogger("bridge.engine")
 
 
-class GroupName(NamedTuple):
-    """A consumer group is (destination, consumerId)."""
-
-    source: str
-    group: str
-
-    @classmethod
-    def checked(cls, source: str, group: str) -> Self:
-        """Build one. Raises `DestinationInvalid`."""
-        return cls(check_name(source, "x-oms-source"), check_name(group, "x-oms-consumerid"))
-
-
 class Pulled(NamedTuple):
-    """One message on its way to a consumer."""
+    """One message that a pull returns."""
 
     message: Message
     receipt: str | None
-    """None: it is settled already (at most once)."""
+    """None: the message is settled already (at most once)."""
     lease_until: int
     """End of the lease, ms since 1970."""
     undo: Callable[[], None]
-    """To be called when the answer certainly did not reach the consumer."""
+    """To be called if the response certainly did not reach the client."""
 
 
 class Engine:
-    """One backend, its producer, its groups."""
+    """One backend with its producer and its groups."""
 
-    def __init__(self, adapter: Adapter, clock: Clock, policy: Policy) -> None:
+    def __init__(self, adapter: Adapter, clock: Clock, options: EngineOptions) -> None:
         self.adapter = adapter
         self.counters = Counters()
-        self.trouble: str | None = "the backend has not started yet"
-        """Why the bridge is not ready; None when it is."""
+        self.not_ready_reason: str | None = "the backend has not started yet"
+        """Why the bridge is not ready; None: it is ready."""
+        self.start_ended = asyncio.Event()
+        """Set as soon as the backend is ready, or cannot start at all; `start_error` says which."""
+        self.start_error: Exception | None = None
+        """Why the backend cannot start, if waiting does not help."""
         self.draining = False
         self.clock = clock
-        self._policy = policy
-        self._producer = Producer(adapter, clock, policy, self.counters)
-        self._receipts = ReceiptBook()
-        self._groups: dict[GroupName, asyncio.Future[Group]] = {}
-        self._leaving: dict[GroupName, asyncio.Future[None]] = {}
-        self._by_number: dict[int, tuple[GroupName, Group]] = {}
+        self.client_share = options.client_share
+        """How much of what all clients share one client address may use, percent."""
+        self.dedup_window = options.dedup_window
+        """How long messages are deduplicated, ms. 0: they are not."""
+        self._options = options
+        self._destinations = DestinationRegistry(adapter, clock, options)
+        self._producer = Producer(adapter, clock, options, self.counters, self._destinations)
+        self.transactions = Transactions(adapter, clock, options, self.counters, self._producer)
+        self._dedup: Deduplicator | None = None
+        if (recent := self._producer.recent) is not None:
+            self._dedup = Deduplicator(self._producer, recent, clock, self.counters, options.produce_timeout)
+        self._waiting = Share(
+            options.waiting_pulls,
+            options.client_share,
+            "waiting pulls and streams",
+            "limits.waiting_pulls",
+            TooManyInFlight,
+        )
+        self._groups: dict[SubscriptionKey, asyncio.Future[Group]] = {}
+        """Opened, or being opened."""
+        self._closing: dict[SubscriptionKey, asyncio.Future[None]] = {}
+        self._by_number: dict[int, tuple[SubscriptionKey, Group]] = {}
+        """Open groups by the number that receipts carry."""
+        self._settler = LeaseSettler(self._by_number)
+        self._numbers: dict[SubscriptionKey, int] = {}
+        self.destination_counts = self._producer.counts
+        self.group_counts = LabelCounts(options.metric_labels, SubscriptionKey(OTHER, OTHER))
+        self._closed_for: tuple[str, str | None, asyncio.Future[None]] | None = None
+        """Source and group, None: all groups, that stay closed until the future is done."""
+        self.administration = Administration(adapter, self._destinations, self._producer.delayed, self._groups_closed)
         self._consumers: set[Consumer] = set()
-        self._numbers: dict[GroupName, int] = {}
+        self._streams: set[Callable[[], None]] = set()
+        """Each ends a stream of a producer."""
         self._next_number = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
 
     @property
-    def groups(self) -> Sequence[tuple[GroupName, Group]]:
-        """The groups that this bridge serves now."""
+    def groups(self) -> Sequence[tuple[SubscriptionKey, Group]]:
+        """The groups that are open now."""
         return tuple(self._by_number.values())
 
     async def start(self) -> None:
-        """Start the backend; while it is unavailable go on trying in the background and say so in `trouble`.
+        """Start the backend; while it is unavailable, retry in the background and set `not_ready_reason`.
 
-        What is not `BackendUnavailable` (a corrupt journal, a wrong setting) is raised: waiting would not mend it.
+        Raises every other error (a corrupt journal, a wrong setting): a retry would fail again.
         """
-        self._background(self._drop_idle_groups())
+        self._background.start(self._close_idle_groups)
         try:
             await self.adapter.start()
         except BackendUnavailable as error:
             self._not_ready(error)
-            self._background(self._keep_starting())
+            self._background.start(self._retry_start)
         else:
-            self.trouble = None
+            await self._ready()
 
-    def produce(self, message: Message, require: Sequence[Field], peer: str) -> Awaitable[Produced]:
-        """Publish one message. Raises the error tree."""
+    def produce(
+        self, message: Message, require: Sequence[Field], peer: str, key: str | None = None
+    ) -> Produced | Awaitable[Produced]:
+        """Publish one message; see `Producer.produce`. `key` is the idempotency key. Raises `BridgeError`."""
         self._check_ready()
-        return self._producer.produce(message, require, peer)
+        if self._dedup is None or (message.message_id is None and key is None):
+            return self._producer.produce(message, require, peer)
+        return self._dedup.produce(message, require, peer, key)
 
     def produce_all(
-        self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
+        self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None = None
     ) -> Awaitable[list[Produced | BridgeError]]:
-        """Publish a batch, one result per message in request order."""
+        """Publish a batch; see `Producer.produce_all`. Raises `BackendUnavailable` if the bridge is not ready."""
         self._check_ready()
-        return self._producer.produce_all(messages, require, peer)
+        if self._dedup is None:
+            return self._producer.produce_all(messages, require, peer)
+        return self._dedup.produce_all(messages, require, peer, key)
 
-    async def pull(self, name: GroupName, want: Want, *, ack: bool) -> Pulled | None:
-        """Hand out one message, or None when there is none in time.
+    def pull(
+        self, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool, client: str = INTERNAL
+    ) -> Pulled | Coroutine[object, object, Pulled | None] | None:
+        """Return one message, or None if none came in time; or a coroutine of that. Both raise `BridgeError`.
 
-        Under ack it is leased; without, "the message is settled before it is sent (at most once)".
+        With `ack` it is leased; without, "the message is settled before it is sent (at most once)". `client` is that of
+        `client_of`.
         """
-        group, group_number = await self._joined(name, waits=want.wait != 0)
-        entry = await group.lease(want)
-        if entry is None:
-            return None
-        number = entry.number
-        if not ack:
-            await group.settle_first([entry])
-            return Pulled(entry.message, None, 0, lambda: None)
-        receipt = self._receipts.write(Receipt(group_number, number))
-        until = self.clock.wall() + entry.deadline - self.clock.mono()
-        return Pulled(entry.message, receipt, until, lambda: group.undo(entry, number))
+        waits = pull_request.wait != 0
+        opened = self._opened_group(key, client, waits=waits)
+        if opened is not None:
+            if (entry := opened[0].lease(pull_request)) is not None:
+                return self._pulled(*opened, entry, ack=ack)
+            if not waits:
+                return None
+        return self._open_and_pull(key, pull_request, ack=ack, client=client)
 
-    async def consume(self, name: GroupName, terms: Terms) -> Consumer:
-        """Open a standing consumer; whoever opens it closes it."""
-        group, group_number = await self._joined(name, waits=True)
+    async def consume(self, key: SubscriptionKey, options: ConsumerOptions, client: str = INTERNAL) -> Consumer:
+        """Open a consumer; the caller has to close it. `client` is that of `client_of`. Raises `BridgeError`."""
+        group, group_number = await self._open_group(key, client, waits=True)
+        self._waiting.take(client)
 
-        def write_receipt(entry: Entry) -> str:
-            return self._receipts.write(Receipt(group_number, entry.number))
+        def closed() -> None:
+            self._consumers.discard(consumer)
+            self._waiting.release(client)
 
-        consumer = Consumer(group, self.clock, terms, write_receipt, lambda: self._consumers.discard(consumer))
+        write_receipt = partial(self._settler.write, group_number)
+        consumer = self._create_consumer(key, group, options, write_receipt, closed)
         self._consumers.add(consumer)
         return consumer
 
-    async def ack(self, receipts: Sequence[str], named: GroupName | None) -> None:
-        """Settle leases for good; one that was acknowledged before is done already."""
-        found, failures = self._find(receipts, named)
-        by_group: dict[Group, list[Entry]] = {}
-        for _, group, entry in found:
-            if entry is not None:
-                by_group.setdefault(group, []).append(entry)
-        for group, entries in by_group.items():
-            await group.settle(entries)
-        _report(receipts, failures)
+    def open_stream(self, client: str, stop: Callable[[], None]) -> Callable[[], None]:
+        """Count a stream of a producer, which `stop` ends when the bridge drains; return what closes it.
 
-    def nack(self, receipts: Sequence[str], delay: int, named: GroupName | None) -> None:
-        """Give leases back, each message ready again after `delay` ms."""
-        self._each_live(receipts, named, lambda group, entry: group.release(entry, delay))
+        Raises `BackendUnavailable`, `Draining`, and `LimitReached` or `TooManyInFlight` if too many are open.
+        """
+        self._check_ready()
+        if self.draining:
+            raise Draining(_DRAINING)
+        self._waiting.take(client)
+        self._streams.add(stop)
 
-    def extend(self, receipts: Sequence[str], duration: int, named: GroupName | None) -> None:
-        """Let leases last `duration` ms from now."""
-        self._each_live(receipts, named, lambda group, entry: group.extend(entry, duration))
+        def close() -> None:
+            self._streams.discard(stop)
+            self._waiting.release(client)
+
+        return close
+
+    def ack(self, receipts: Sequence[str], named: SubscriptionKey | None) -> Coroutine[object, object, None] | None:
+        """Settle leases; one that was acknowledged before is settled already. Raises `BridgeError`.
+
+        Returns None if the backend has recorded it, else a coroutine that waits for that and raises the same. If
+        `named` is given, all receipts must belong to that group.
+        """
+        return self._settler.ack(receipts, named)
+
+    def nack(self, receipts: Sequence[str], delay: int, named: SubscriptionKey | None) -> None:
+        """Release leases; each message is ready again after `delay` ms. Raises `BridgeError`."""
+        self._settler.for_each(receipts, named, lambda group, entry: group.release(entry, delay))
+
+    def extend(self, receipts: Sequence[str], duration: int, named: SubscriptionKey | None) -> None:
+        """Make leases end `duration` ms from now. Raises `BridgeError`."""
+        self._settler.for_each(receipts, named, lambda group, entry: group.extend(entry, duration))
 
     def drain(self) -> None:
-        """Become not ready, hand out nothing more, answer the pulls that wait, end the streams."""
+        """Become not ready, deliver nothing more, end waiting pulls and streams."""
         if not self.draining:
-            for joining in self._groups.values():
-                joining.cancel()  # where others of a group have to agree, that may take longer than stopping may
+            for opening in self._groups.values():
+                opening.cancel()  # joining a group that bridges share may take longer than the time to stop
         self.draining = True
         for consumer in tuple(self._consumers):
             consumer.stop()
+        for stop in self._streams:
+            stop()
         for _, group in self.groups:
             group.stop_waiting()
 
     async def close(self) -> None:
-        """Release every lease without counting it as a failure, flush and close the backend."""
+        """Release every lease without counting a delivery, flush and close the backend."""
         self.drain()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, *self._groups.values(), return_exceptions=True)
-        leaving = [*self._leaving.values(), *(self._drop(name) for name, _ in self.groups)]
-        for outcome in await asyncio.gather(*leaving, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                _log.error("a group was not left cleanly", exc_info=outcome)
+        await asyncio.gather(self._background.close(), self.transactions.close())
+        await asyncio.gather(*self._groups.values(), return_exceptions=True)
+        closing = [*self._closing.values(), *(self._close_group(key) for key, _ in self.groups)]
+        for result in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(result, BaseException):
+                _log.error("closing a group failed", exc_info=result)
         await self.adapter.close()
 
+    def _create_consumer(
+        self,
+        key: SubscriptionKey,  # noqa: ARG002 - for `TracedEngine`
+        group: Group,
+        options: ConsumerOptions,
+        write_receipt: Callable[[Entry], str],
+        on_close: Callable[[], None],
+    ) -> Consumer:
+        return Consumer(group, self.clock, options, write_receipt, on_close)
+
     def _check_ready(self) -> None:
-        if self.trouble is not None:
-            raise BackendUnavailable(f"The backend is not ready: {self.trouble}.")
+        if self.not_ready_reason is not None:
+            raise BackendUnavailable(f"The backend is not ready: {self.not_ready_reason.rstrip('.')}.")
 
-    async def _joined(self, name: GroupName, *, waits: bool) -> tuple[Group, int]:
-        """Return a group and its number for somebody who is going to take messages, perhaps after waiting."""
+    async def _open_and_pull(
+        self, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool, client: str
+    ) -> Pulled | None:
+        group, group_number = await self._open_group(key, client, waits=pull_request.wait != 0)
+        entry = group.lease(pull_request)
+        if entry is None and pull_request.wait != 0:
+            self._waiting.take(client)
+            try:
+                entry = await group.wait_for_lease(pull_request)
+            finally:
+                self._waiting.release(client)
+        if entry is None:
+            return None
+        pulled = self._pulled(group, group_number, entry, ack=ack)
+        return pulled if isinstance(pulled, Pulled) else await pulled
+
+    def _pulled(
+        self, group: Group, group_number: int, entry: Entry, *, ack: bool
+    ) -> Pulled | Coroutine[object, object, Pulled]:
+        """Return what a pull returns of a leased entry, which without `ack` has to be settled before."""
+        if not ack:
+            pulled, settled = Pulled(entry.message, None, 0, lambda: None), group.settle_first([entry])
+            if not settled.done():
+                return _pulled_when(settled, pulled)
+            settled.result()
+            return pulled
+        number = entry.number
+        receipt = self._settler.write(group_number, entry)
+        until = self.clock.wall() + entry.deadline - self.clock.mono()
+        return Pulled(entry.message, receipt, until, lambda: group.undo(entry, number))
+
+    def _opened_group(self, key: SubscriptionKey, client: str, *, waits: bool) -> tuple[Group, int] | None:
+        """Return a group that is open, and its number. Raises `BridgeError`.
+
+        `waits`: the caller may wait for messages.
+        """
         self._check_ready()
-        self._check_takes(waits=waits)
-        group = await self._group(name)
-        self._check_takes(waits=waits)  # joining may have taken a while
-        return group, self._numbers[name]
-
-    def _check_takes(self, *, waits: bool) -> None:
         if self.draining:
             raise Draining(_DRAINING)
-        if waits and self.counters.waiting_pulls >= self._policy.waiting_pulls:
-            raise TooManyInFlight(f"{self._policy.waiting_pulls} pulls and streams are waiting already.", retry_after=5)
+        if waits:
+            self._waiting.check(client)
+        opening, closed = self._groups.get(key), self._closed_for
+        if opening is None or not opening.done() or (closed is not None and _concerns(closed, key)):
+            return None
+        group = opening.result()
+        if (reason := group.not_ready_reason) is not None:
+            group.last_used = self.clock.mono()  # in use: if it were closed as idle, it would join no more
+            raise BackendUnavailable(reason)
+        return group, self._numbers[key]
 
-    async def _group(self, name: GroupName) -> Group:
-        """Return the group, joining it first if this is the first pull: later ones wait for the same joining."""
-        joining = self._groups.get(name)
-        if joining is not None and joining.done():
-            return joining.result()
-        if joining is None:
-            joining = asyncio.ensure_future(self._join(name))
-            self._groups[name] = joining
+    async def _open_group(self, key: SubscriptionKey, client: str, *, waits: bool) -> tuple[Group, int]:
+        """Return a group, which is opened if it is not open, and its number; see `_opened_group`."""
+        while (opened := self._opened_group(key, client, waits=waits)) is None:
+            if key not in self._groups:
+                await self._destinations.open_group(key, client)
+            while (closed := self._closed_for) is not None and _concerns(closed, key):
+                await asyncio.shield(closed[2])
+            await self._group(key)
+        return opened
+
+    async def _group(self, key: SubscriptionKey) -> None:
+        """Open the group; the first call subscribes, and later calls wait for the same subscription."""
+        opening = self._groups.get(key)
+        if opening is None:
+            opening = asyncio.ensure_future(self._subscribe(key))
+            self._groups[key] = opening
         try:
-            return await asyncio.shield(joining)
+            await asyncio.shield(opening)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if joining.cancelled() and (task is None or not task.cancelling()):
+            if opening.cancelled() and (task is None or not task.cancelling()):
                 raise Draining(_DRAINING) from None
             raise
 
-    async def _join(self, name: GroupName) -> Group:
+    async def _subscribe(self, key: SubscriptionKey) -> Group:
         group: Group | None = None
 
         def revoked(partitions: Collection[int]) -> Sequence[Delivery]:
             return () if group is None else group.revoke(partitions)  # None: nothing has been fetched yet
 
         try:
-            if (leaving := self._leaving.get(name)) is not None:
-                await asyncio.shield(leaving)
+            if (closing := self._closing.get(key)) is not None:
+                await asyncio.shield(closing)
             group = Group(
-                await self.adapter.subscribe(name.source, name.group, revoked, latest=self._policy.latest),
+                await self.adapter.subscribe(key.source, key.group, revoked, latest=self._options.latest),
                 self.clock,
-                self._policy,
+                self._options,
                 self.counters,
-                lambda entry: self._bury(name, entry),
-                max_deliveries=None if is_dead_letter(name.source) else self._policy.max_deliveries,
+                lambda entry: self._producer.dead_letter(key, entry),
+                counts=self.group_counts.of(key),
+                max_deliveries=None if is_dead_letter(key.source) else self._options.max_deliveries,
                 durable=self.adapter.features.durable,
             )
         except BaseException:
-            del self._groups[name]
+            del self._groups[key]
+            self._destinations.forget_group(key)
             raise
         self._next_number += 1
-        self._numbers[name] = self._next_number
-        self._by_number[self._next_number] = (name, group)
+        self._numbers[key] = self._next_number
+        self._by_number[self._next_number] = (key, group)
         return group
 
-    async def _drop(self, name: GroupName) -> None:
-        del self._groups[name]
-        _, group = self._by_number.pop(self._numbers.pop(name))
-        self._leaving[name] = leaving = asyncio.ensure_future(group.close())
+    async def _close_group(self, key: SubscriptionKey) -> None:
+        del self._groups[key]
+        self._destinations.close_group(key)
+        _, group = self._by_number.pop(self._numbers.pop(key))
+        self._closing[key] = closing = asyncio.ensure_future(group.close())
         try:
-            await asyncio.shield(leaving)  # stopping the bridge must not cut short what gives messages back
+            await asyncio.shield(closing)  # stopping the bridge must not interrupt the release of messages
         finally:
-            if leaving.done():
-                del self._leaving[name]
+            if closing.done():
+                del self._closing[key]
 
-    def _find(
-        self, receipts: Sequence[str], named: GroupName | None
-    ) -> tuple[list[tuple[str, Group, Entry | None]], dict[str, BridgeError]]:
-        """Look every receipt up; None stands for an entry that is acknowledged already."""
-        found: list[tuple[str, Group, Entry | None]] = []
-        failures: dict[str, BridgeError] = {}
-        for text in dict.fromkeys(receipts):
-            try:
-                receipt = self._receipts.read(text)
-                name, group = self._by_number.get(receipt.group, (None, None))
-                if group is None:
-                    raise LeaseEnded("x-oms-receipt: the lease ended with its idle group.")
-                if named is not None and named != name:
-                    raise ReceiptInvalid("x-oms-receipt: the receipt belongs to another group than the one named.")
-                found.append((text, group, group.find(receipt.lease)))
-            except BridgeError as error:
-                failures[text] = error
-        return found, failures
+    @asynccontextmanager
+    async def _groups_closed(self, source: str, group: str | None) -> AsyncIterator[None]:
+        """See `GroupsClosed`. Raises `BackendUnavailable` if the bridge is not ready."""
+        self._check_ready()
+        self._closed_for = closed = (source, group, asyncio.get_running_loop().create_future())
+        try:
+            for key, opening in tuple(self._groups.items()):
+                if _concerns(closed, key):
+                    await self._stop_group(key, opening)
+            for key, closing in tuple(self._closing.items()):
+                if _concerns(closed, key):
+                    await asyncio.wait((closing,))
+            yield
+        finally:
+            self._closed_for = None
+            closed[2].set_result(None)
 
-    def _each_live(self, receipts: Sequence[str], named: GroupName | None, act: Callable[[Group, Entry], None]) -> None:
-        found, failures = self._find(receipts, named)
-        for text, group, entry in found:
-            if entry is None or entry.settling:
-                failures[text] = LeaseEnded("x-oms-receipt: the message is acknowledged already.")
-            else:
-                act(group, entry)
-        _report(receipts, failures)
+    async def _stop_group(self, key: SubscriptionKey, opening: asyncio.Future[Group]) -> None:
+        """End the consumers and pulls of a group, and close it."""
+        await asyncio.wait((opening,))
+        if self._groups.get(key) is opening:
+            for consumer in tuple(self._consumers):
+                if consumer.serves(opening.result()):
+                    consumer.stop()
+            await self._close_group(key)
 
-    async def _bury(self, name: GroupName, entry: Entry) -> None:
-        """Write the dead letter: the message as it was, with the reason, the source and the count as properties."""
-        message = entry.delivery.message
-        reason = {
-            "oms-dead-letter-reason": "max-deliveries",
-            "oms-dead-letter-source": name.source,
-            "oms-dead-letter-group": name.group,
-            "oms-dead-letter-count": str(entry.attempts),
-        }
-        if message.expire_time is not None:
-            reason["oms-dead-letter-expiretime"] = str(message.expire_time)
-        await self._producer.bury(
-            message._replace(
-                destination=dead_letter_of(name.source),
-                properties={**message.properties, **reason},
-                partition=None,
-                delay_time=None,
-                expire_time=None,
-            )
-        )
-        _log.warning("dead letter", extra={"source": name.source, "group": name.group, "id": message.message_id})
-
-    async def _keep_starting(self) -> None:
+    async def _retry_start(self) -> None:
         for attempt in range(1 << 30):
             await asyncio.sleep(_RECONNECT[min(attempt, len(_RECONNECT) - 1)])
             try:
                 await self.adapter.start()
             except BackendUnavailable as error:
                 self._not_ready(error)
-            except (CannotStart, BridgeError) as error:
-                self.trouble = str(error)
-                _log.exception("the backend cannot start; waiting will not mend it")
+            except Exception as error:  # noqa: BLE001 - whatever the error is, it is the reason
+                known = isinstance(error, (CannotStart, BridgeError))
+                self.not_ready_reason = str(error) if known else "a defect of the adapter; the log has the details"
+                if not known:
+                    _log.exception("the backend cannot start: a defect of the adapter")
+                self.start_error = error
+                self.start_ended.set()
                 return
             else:
-                self.trouble = None
+                await self._ready()
                 _log.warning("the backend is ready")
                 return
 
+    async def _ready(self) -> None:
+        if self._dedup is not None and isinstance(self.adapter, Replayable):
+            await self._dedup.restore(self.adapter, self._options.dedup_window, self._producer.stored_before)
+        self.not_ready_reason = None
+        self.start_ended.set()
+        self.transactions.start()
+
     def _not_ready(self, error: BackendUnavailable) -> None:
-        if error.detail != self.trouble:
-            self.trouble = error.detail
+        if error.detail != self.not_ready_reason:
+            self.not_ready_reason = error.detail
             _log.warning("the backend is not ready", extra={"reason": error.detail})
 
-    async def _drop_idle_groups(self) -> None:
-        idle = self._policy.group_idle
+    async def _close_idle_groups(self) -> None:
+        idle = self._options.group_idle
         while True:
             await asyncio.sleep(idle / 4000)
             since = self.clock.mono() - idle
-            for name, group in self.groups:
-                if group.idle and group.touched <= since:
-                    await self._leave(name)
-
-    async def _leave(self, name: GroupName) -> None:
-        try:
-            await self._drop(name)
-        except BridgeError:
-            _log.warning("an idle group was not left cleanly", exc_info=True)
-
-    def _background(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            for key, group in self.groups:
+                if group.idle and group.last_used <= since:
+                    try:
+                        await self._close_group(key)
+                    except Exception:  # noqa: BLE001 - the other groups are closed all the same
+                        _log.warning("closing an idle group failed", exc_info=True)
 
 
-def _report(receipts: Sequence[str], failures: dict[str, BridgeError]) -> None:
-    """Raise what went wrong. With several receipts, say which ones: the others are done."""
-    if not failures:
-        return
-    error = next(iter(failures.values()))
-    if len(receipts) > 1:
-        failed = ", ".join(text[:80].encode("unicode_escape").decode("ascii") for text in failures)
-        raise type(error)(f"{error.detail} Of {len(receipts)} receipts these failed, the others are done: {failed}.")
-    raise error
+async def _pulled_when(settled: asyncio.Future[None], pulled: Pulled) -> Pulled:
+    await settled
+    return pulled
+
+
+def _concerns(closed: tuple[str, str | None, asyncio.Future[None]], key: SubscriptionKey) -> bool:
+    source, group, _ = closed
+    return key.source == source and group in {None, key.group}

@@ -1,346 +1,330 @@
-"""The group side: one group of one destination, its window, and the pulls that wait for it.
+"""One group of one destination: fetches into its prefetch buffer, serves pulls from it, settles with the backend.
 
-The driver around `Window`: it fetches into it, hands out of it, and tells the subscription how things ended.
-There is no task per group and none per waiting pull: futures, and one timer for the next moment at which something
-can happen by itself.
+There is no task for a group or for a waiting pull: only futures, and one timer for the next moment at which the buffer
+changes without a call.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from adapters.base import Deferring, Delivery, Outcome, Subscription
+from adapters.base import Delivery, Lagging, Outcome, Rejoining, Subscription
 from bridge.engine.clock import Clock
-from bridge.engine.counters import Counters
-from bridge.engine.feed import Feed
-from bridge.engine.policy import Policy
-from bridge.engine.replays import Replays
-from bridge.engine.waiters import Waiters, Want
-from bridge.engine.window import Entry, Window
-from bridge.errors import BridgeError, LeaseEnded, OutcomeUnknown
+from bridge.engine.entry import Entry
+from bridge.engine.label_counts import Counts
+from bridge.engine.options import Counters, EngineOptions
+from bridge.engine.prefetch_buffer import PrefetchBuffer
+from bridge.engine.prefetcher import Prefetcher
+from bridge.engine.pulls import IdempotentPulls, PullRequest, WaitingPulls
+from bridge.engine.removals import Removals, WriteDeadLetter, confirmed, ignore_result
+from bridge.errors import BridgeError, LeaseEnded
 
-_RETRY_BURY: Final = 5_000
-"""Milliseconds before a dead letter that could not be written is tried again."""
-_LONG: Final = 30_000
-"""Milliseconds beyond which a message that was given back does not wait in the window, if the backend lets it wait."""
 _WALL_CHECK: Final = 10_000
-"""Milliseconds after which the wall clock is looked at again: it may have been set."""
+"""Milliseconds after which the wall clock is read again: it may have been set."""
+_NO_EVENTS: Final = (None, None)
 _REFILLS: Final = 8
-"""Windows full of expired messages that one pull looks through before others have their turn."""
+"""Buffers full of expired messages that one pull searches before other pulls have their turn."""
 _log = logging.getLogger("bridge.engine")
-
-Bury = Callable[[Entry], Coroutine[object, object, None]]
 
 
 class Group:
-    """All consumers of one group on one destination, as far as this bridge serves them."""
+    """All consumers of one group on one destination that this bridge serves."""
 
     def __init__(  # noqa: PLR0913 - the collaborators of one group, built in one place (engine.py)
         self,
         subscription: Subscription,
         clock: Clock,
-        policy: Policy,
+        options: EngineOptions,
         counters: Counters,
-        bury: Bury,
+        write_dead_letter: WriteDeadLetter,
         *,
+        counts: Counts,
         max_deliveries: int | None,
         durable: bool,
     ) -> None:
-        self.window = Window(max_deliveries)
-        self.touched = clock.mono()
-        """When somebody last pulled or settled, mono."""
+        """`counters` are of all groups, `counts` of this one."""
+        self.buffer = PrefetchBuffer(max_deliveries)
+        self.last_used = clock.mono()
+        """Time of the last pull or settlement, mono."""
         self.consumers = 0
-        """Standing consumers: streams and callbacks."""
+        """Open consumers: push streams and callbacks."""
         self._subscription = subscription
-        self._defer = subscription.defer if isinstance(subscription, Deferring) else None
         self._clock = clock
-        self._policy = policy
+        self._options = options
         self._counters = counters
-        self._bury = bury
+        self._counts = counts
         self._durable = durable
         self._loop = asyncio.get_running_loop()
-        self._waiters = Waiters(counters, self.undo)
-        self._replays = Replays(self.window)
-        self._feed = Feed(subscription, self.window, clock, policy, self._serve)
+        self._waiting_pulls = WaitingPulls(counters, self.undo)
+        self._idempotent_pulls = IdempotentPulls(self.buffer.leases)
+        self._prefetcher = Prefetcher(subscription, self.buffer, clock, options, self._serve)
+        self._removals = Removals(
+            subscription,
+            self.buffer,
+            clock,
+            counters,
+            write_dead_letter=write_dead_letter,
+            timeout=options.produce_timeout,
+            changed=self._used_and_changed,
+        )
+        self._rejoining = subscription if isinstance(subscription, Rejoining) else None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._handed_out: list[Delivery] = []
-        self._departures: set[asyncio.Task[None]] = set()
+        self._timer_for: tuple[int | None, int | None] = _NO_EVENTS
+        """The events that the timer was set for."""
+        self._leased: list[Delivery] = []
+        """Leases not yet reported to the backend; empty unless the backend is durable."""
         self._closed = False
-        self._feed.fill()
+        self._prefetcher.fill()
 
     @property
     def idle(self) -> bool:
-        """Whether nobody consumes, waits, holds a lease, is leaving, or sits out the pause after a nack."""
-        busy = self.consumers or self._waiters or self.window.leases or self._departures or self.window.paused
-        return not busy
+        """Whether the group has no consumer, waiting pull, lease, paused message or removal."""
+        buffer = self.buffer
+        return not (self.consumers or self._waiting_pulls or buffer.leases or self._removals or buffer.paused)
 
-    async def lease(self, want: Want) -> Entry | None:
-        """Hand out the best ready message, waiting for one as long as `want` says.
+    @property
+    def not_ready_reason(self) -> str | None:
+        """Why the backend delivers nothing to the group now; None: it does."""
+        return None if self._rejoining is None else self._rejoining.not_ready_reason
 
-        Cancelling a waiting call loses nothing and counts nothing.
+    @property
+    def lag(self) -> int | None:
+        """About how many messages of the backend are not settled; None: the backend does not say."""
+        return self._subscription.lag if isinstance(self._subscription, Lagging) else None
+
+    def lease(self, pull_request: PullRequest) -> Entry | None:
+        """Lease the ready message with the highest priority, the oldest first; None if none is ready."""
+        if pull_request.request_id is not None:
+            entry = self._idempotent_pulls.find(pull_request.request_id, self._clock.mono())
+            if entry is not None:
+                return entry
+        if self._prefetcher.collect():  # so that a pull finds the message of a produce that was answered before
+            self._prefetcher.fill()
+            self._serve()
+        entries = self.lease_many(pull_request, 1, 1)
+        return entries[0] if entries else None
+
+    async def wait_for_lease(self, pull_request: PullRequest) -> Entry | None:
+        """Lease the next message that becomes ready; None if none becomes ready in time.
+
+        A cancelled call loses no message and counts no delivery.
         """
-        entry = None if want.request_id is None else self._replays.find(want.request_id, self._clock.mono())
-        if entry is None:
-            entry = next(iter(self.lease_now(want, 1, 1)), None)
-        if entry is not None or want.wait == 0 or self._closed:
-            return entry
-        return await self._wait(want)
+        ends = None if pull_request.wait is None else self._clock.mono() + pull_request.wait
+        entry = None if pull_request.wait == 0 or self._closed else await self._waiting_pulls.wait(pull_request)
+        while entry is not None and not self._is_leased(entry):  # its partition was revoked before this call returned
+            wait = None if ends is None else max(ends - self._clock.mono(), 0)
+            entry = await self._waiting_pulls.wait(pull_request._replace(wait=wait))
+        return entry
 
-    def lease_now(self, want: Want, limit: int, max_bytes: int) -> list[Entry]:
-        """Hand out what is ready now, best first: at most `limit`, stopping once the bodies reach `max_bytes`."""
-        self.touched = mono = self._clock.mono()
+    def lease_many(self, pull_request: PullRequest, limit: int, max_bytes: int) -> list[Entry]:
+        """Lease ready messages, the highest priority first: at most `limit`, until they reach `max_bytes`."""
+        self.last_used = mono = self._clock.mono()
         wall = self._clock.wall()
         self._advance(mono, wall)
         entries: list[Entry] = []
-        while len(entries) < limit and max_bytes > 0 and (entry := self._best(mono, wall, want)) is not None:
+        while len(entries) < limit and max_bytes > 0:
+            if (entry := self._lease_next(mono, wall, pull_request)) is None:
+                break
             entries.append(entry)
-            max_bytes -= len(entry.delivery.message.body)
+            max_bytes -= entry.size
         self._clean_up()
         self._arm()
         for entry in entries:
-            self._handed(entry, want)
+            self._count_delivery(entry, pull_request)
         return entries
 
-    async def settle(self, entries: list[Entry]) -> None:
-        """Acknowledge leased entries; returns when the backend has recorded it. Raises the error tree."""
-        if not all(self._leased(entry) for entry in entries):
-            raise LeaseEnded("x-oms-receipt: the lease has just ended; the message may be delivered again.")
+    def settle(self, entries: list[Entry]) -> asyncio.Future[None]:
+        """Acknowledge leased entries. The future is done when the backend has recorded it; both raise `BridgeError`."""
+        leases = []
         for entry in entries:
-            entry.settling = True
-        leases = [(e, e.number) for e in entries]
-        future = self._subscription.settle([e.delivery for e in entries], Outcome.SETTLED)
+            if not self._is_leased(entry):
+                raise LeaseEnded("x-oms-receipt: the lease has just ended; the message may be delivered again.")
+            leases.append((entry, entry.number))
+        future = self._subscription.settle([entry.delivery for entry in entries], Outcome.SETTLED)
+        confirmation = confirmed(future, self._options.produce_timeout)
         if future.done():
             self._recorded(leases, future)
         else:
-            # in a callback: the acknowledgement counts also when its client has left or its confirmation is late
+            for entry in entries:
+                entry.settling = True
+            # in a callback: the acknowledgement counts even if the client has disconnected or it comes late
             future.add_done_callback(lambda done: self._recorded(leases, done))
-        try:
-            await self._confirmed(future)
-        except BaseException:
-            for entry, number in leases:
-                if entry.number == number:
-                    entry.settling = False
-            raise
+            _on_failure(confirmation, lambda: _end_settling(leases))
+        return confirmation
 
-    async def settle_first(self, entries: list[Entry]) -> None:
-        """Settle before sending ("at most once"); what could not be settled is ready again, for it was not sent."""
+    def settle_first(self, entries: list[Entry]) -> asyncio.Future[None]:
+        """Settle before sending ("at most once"). If that fails the entries are ready again: they were not sent."""
         leases = [(entry, entry.number) for entry in entries]
-        try:
-            await self.settle(entries)
-        except BaseException:
+
+        def undo() -> None:
             for entry, number in leases:
                 self.undo(entry, number)
+
+        try:
+            confirmation = self.settle(entries)
+        except BaseException:
+            undo()
             raise
+        _on_failure(confirmation, undo)
+        return confirmation
 
     def release(self, entry: Entry, delay: int) -> None:
-        """Give a leased entry back, to be delivered again after `delay` ms.
-
-        For a long time it goes to the backend, if that can keep it; one with a key stays: the next ones wait for it.
-        """
-        if self._defer is not None and delay > _LONG and entry.lane is None:
-            self.window.send_off(entry)
-            future = self._defer(entry.delivery._replace(attempts=entry.attempts), self._clock.wall() + delay)
-            self._depart(self._put_off_for_long(entry, self._clock.mono() + delay, future))
-        else:
-            self.window.release(entry, self._clock.mono(), delay)
+        """End a lease without acknowledgement; the message is delivered again after `delay` ms."""
+        if not self._removals.defer(entry, delay):
+            self.buffer.release(entry, self._clock.mono(), delay)
         self._counters.nacked += 1
-        self._moved()
+        self._used_and_changed()
 
     def undo(self, entry: Entry, number: int) -> None:
-        """Take back the lease of that number: none of the answers that carry it reached its consumer."""
-        if self.window.leases.get(number) is not entry or entry.settling:
+        """End a lease by its number without counting a delivery, if no response that carries it reached a client."""
+        if self.buffer.leases.get(number) is not entry or entry.settling:
             return
         entry.holders -= 1
         if not entry.holders:
-            self.window.undo(entry, self._clock.mono(), 0)
-            self._moved()
+            self.buffer.undo(entry, self._clock.mono(), 0)
+            self._used_and_changed()
 
-    def put_off(self, entry: Entry, delay: int) -> None:
-        """Give a leased entry back for `delay` ms without counting it as a delivery: its consumer asked for a pause."""
-        self.window.undo(entry, self._clock.mono(), delay)
-        self._moved()
+    def defer(self, entry: Entry, delay: int) -> None:
+        """End a lease for `delay` ms without counting a delivery: the consumer asked for a pause."""
+        self.buffer.undo(entry, self._clock.mono(), delay)
+        self._used_and_changed()
 
-    def hand_back(self, entries: list[Entry]) -> None:
-        """Make leased entries ready again: their consumer is gone."""
+    def release_all(self, entries: list[Entry]) -> None:
+        """Make leased entries ready again: their consumer is closed."""
         mono = self._clock.mono()
         for entry in entries:
-            self.window.release(entry, mono, 0)
-        self._moved()
+            self.buffer.release(entry, mono, 0)
+        self._used_and_changed()
 
     def extend(self, entry: Entry, duration: int) -> None:
-        """Let a lease last `duration` ms from now."""
-        self.window.extend(entry, self._clock.mono() + duration)
+        """Make a lease end `duration` ms from now."""
+        self.buffer.extend(entry, self._clock.mono() + duration)
         self._arm()
 
     def find(self, number: int) -> Entry | None:
-        """Return the live lease of that number, None when acknowledged. Raises `LeaseEnded`."""
-        self.touched = mono = self._clock.mono()
-        return self.window.find(number, mono)
+        """Return the entry of a live lease, None if the lease was acknowledged. Raises `LeaseEnded`."""
+        self.last_used = mono = self._clock.mono()
+        return self.buffer.find(number, mono)
 
     def revoke(self, partitions: Collection[int]) -> Sequence[Delivery]:
-        """Let go of partitions that are another bridge's from now on: see `Revoked`."""
-        self._feed.collect()
-        self._handed_out = [d for d in self._handed_out if d.partition not in partitions]
-        gone = self.window.revoke(partitions)
-        # at the next turn of the loop: the backend is in the middle of its own change
-        self._loop.call_soon(self._go_on)
-        return gone
+        """Remove partitions that another bridge serves from now on: see `Revoked`."""
+        self._prefetcher.collect()
+        self._leased = [d for d in self._leased if d.partition not in partitions]
+        unsettled = self.buffer.revoke(partitions)
+        # in the next turn of the loop: the adapter has not finished its change
+        self._loop.call_soon(self._changed)
+        return unsettled
 
     def stop_waiting(self) -> None:
-        """Answer all who wait with nothing: the bridge is stopping."""
-        self._waiters.dismiss()
+        """End the waiting pulls without a message: the bridge is stopping."""
+        self._waiting_pulls.end_all()
 
     async def close(self) -> None:
-        """Hand everything back unharmed and leave the group."""
+        """Release all messages without counting deliveries, and close the subscription."""
         self._closed = True
         self.stop_waiting()
         if self._timer is not None:
             self._timer.cancel()
-        self._feed.close()
-        while self._departures:
-            await asyncio.wait(self._departures)
-        self._tell_handed_out()
-        back = self.window.surrender()
+        self._prefetcher.close()
+        await self._removals.wait()
+        self._report_leased()
+        released = self.buffer.drain()
         try:
-            if back:
-                await self._confirmed(self._subscription.settle(back, Outcome.RELEASED))
+            if released:
+                future = self._subscription.settle(released, Outcome.RELEASED)
+                await confirmed(future, self._options.produce_timeout)
         except BridgeError:
-            _log.warning("the backend was not told what is given back; it will notice", exc_info=True)
+            _log.warning("messages could not be released; the backend delivers them again", exc_info=True)
         finally:
             await self._subscription.close()
 
-    def _leased(self, entry: Entry) -> bool:
-        return self.window.leases.get(entry.number) is entry
-
-    async def _wait(self, want: Want) -> Entry | None:
-        """Wait for an entry; one whose partition goes in the moment it is handed out was never handed out."""
-        ends = None if want.wait is None else self._clock.mono() + want.wait
-        entry = await self._waiters.wait(want)
-        while entry is not None and not self._leased(entry):
-            left = None if ends is None else max(ends - self._clock.mono(), 0)
-            entry = await self._waiters.wait(want._replace(wait=left))
-        return entry
+    def _is_leased(self, entry: Entry) -> bool:
+        return self.buffer.leases.get(entry.number) is entry
 
     def _recorded(self, leases: list[tuple[Entry, int]], future: asyncio.Future[None]) -> None:
         if future.cancelled() or future.exception() is not None:
             return
         for entry, number in leases:
-            if self.window.leases.get(number) is entry:
-                self.window.finish(entry)
-            elif not self.window.acknowledged(number):
+            if self.buffer.leases.get(number) is entry:
+                self.buffer.acknowledge(entry)
+            elif not self.buffer.record_late_ack(number):
                 continue
             self._counters.settled += 1
-        self._moved()
+            self._counts.settled += 1
+        self._used_and_changed()
 
-    async def _confirmed(self, future: asyncio.Future[None]) -> None:
-        if not future.done():
-            # wait, not wait_for: a client that leaves must not withdraw an acknowledgement under way
-            await asyncio.wait((future,), timeout=self._policy.produce_timeout / 1000)
-            if not future.done():
-                future.add_done_callback(_retrieve)
-                raise OutcomeUnknown("The backend has not confirmed the acknowledgement; repeat it.")
-        future.result()
-
-    def _best(self, mono: int, wall: int, want: Want) -> Entry | None:
-        """Lease the best ready message; where none is ready, refill and look again, past what has expired."""
+    def _lease_next(self, mono: int, wall: int, pull_request: PullRequest) -> Entry | None:
+        """Lease the next ready message; if none is ready, refill the buffer and try again, past expired messages."""
         for _ in range(_REFILLS):
-            entry = self.window.lease(mono, wall, want.duration, want.keeper)
-            if entry is not None or self._feed.waiting or not self._feed.fill():
+            entry = self.buffer.lease(mono, wall, pull_request.duration, pull_request.owner)
+            if entry is not None or self._prefetcher.waiting or not self._prefetcher.fill():
                 return entry
-        self._loop.call_soon(self._serve)  # a long run of expired messages: let others have their turn
+        self._loop.call_soon(self._serve)  # many expired messages: other pulls have their turn
         return None
 
     def _advance(self, mono: int, wall: int) -> None:
-        ended = self.window.leases_ended
-        self.window.advance(mono, wall)
-        self._counters.leases_ended += self.window.leases_ended - ended
+        ended = self.buffer.leases_ended
+        self.buffer.advance(mono, wall)
+        self._counters.leases_ended += self.buffer.leases_ended - ended
 
-    def _handed(self, entry: Entry, want: Want) -> None:
+    def _count_delivery(self, entry: Entry, pull_request: PullRequest) -> None:
         self._counters.delivered += 1
-        if want.request_id is not None:
-            self._replays.remember(want.request_id, entry)
+        self._counts.delivered += 1
+        if pull_request.request_id is not None:
+            self._idempotent_pulls.remember(pull_request.request_id, entry)
         if entry.attempts > 1:
             self._counters.redelivered += 1
         if self._durable:
-            if not self._handed_out:
-                self._loop.call_soon(self._tell_handed_out)
-            self._handed_out.append(entry.delivery._replace(attempts=entry.attempts))
+            if not self._leased:
+                self._loop.call_soon(self._report_leased)
+            self._leased.append(entry.delivery._replace(attempts=entry.attempts))
 
-    def _tell_handed_out(self) -> None:
-        """Once per turn of the loop, so that a durable backend can keep deliveryCount over a restart."""
-        if self._handed_out:
-            self._subscription.settle(self._handed_out, Outcome.LEASED).add_done_callback(_retrieve)
-            self._handed_out = []
+    def _report_leased(self) -> None:
+        """Report leases once per turn of the loop, so that a durable backend keeps deliveryCount over a restart."""
+        if self._leased:
+            self._subscription.settle(self._leased, Outcome.LEASED).add_done_callback(ignore_result)
+            self._leased = []
 
-    def _moved(self) -> None:
-        """Somebody gave something back, or settled it."""
-        self.touched = self._clock.mono()
-        self._go_on()
+    def _used_and_changed(self) -> None:
+        """Handle a change of the buffer that a client has made."""
+        self.last_used = self._clock.mono()
+        self._changed()
 
-    def _go_on(self) -> None:
-        """Something left the window or came back to it: refill, serve who waits, set the timer."""
-        self._feed.fill_when_low()
+    def _changed(self) -> None:
+        """Handle a change of the buffer: refill it, serve the waiting pulls, set the timer."""
+        self._prefetcher.fill_when_low()
         self._serve()
 
     def _serve(self) -> None:
-        mono, wall = self._clock.mono(), self._clock.wall()
+        if self._waiting_pulls:
+            mono, wall = self._clock.mono(), self._clock.wall()
 
-        def lease(want: Want) -> Entry | None:
-            entry = self._best(mono, wall, want)
-            if entry is not None:
-                self._handed(entry, want)
-            return entry
+            def lease(pull_request: PullRequest) -> Entry | None:
+                entry = self._lease_next(mono, wall, pull_request)
+                if entry is not None:
+                    self._count_delivery(entry, pull_request)
+                return entry
 
-        self._waiters.serve(lease)
+            self._waiting_pulls.serve(lease)
         self._clean_up()
         self._arm()
 
     def _clean_up(self) -> None:
-        """Settle what expired, bury what was delivered too often."""
-        window = self.window
-        if window.expired:
-            self._counters.expired += len(window.expired)
-            self._subscription.settle(window.expired, Outcome.SETTLED).add_done_callback(_retrieve)
-            window.expired = []
-        while window.dead:
-            self._depart(self._bury_one(window.bury()))
-
-    def _depart(self, leaving: Coroutine[object, object, None]) -> None:
-        task = self._loop.create_task(leaving)
-        self._departures.add(task)
-        task.add_done_callback(self._departures.discard)
-
-    async def _bury_one(self, entry: Entry) -> None:
-        """The original is settled only after the dead-letter write is confirmed; until then its key waits."""
-        try:
-            await self._bury(entry)
-            await self._confirmed(self._subscription.settle([entry.delivery], Outcome.SETTLED))
-        except BridgeError:
-            self._counters.dead_letter_failures += 1
-            self.window.stays(entry, self._clock.mono() + _RETRY_BURY)
-            self._arm()
-            return
-        self._counters.dead_letters += 1
-        self.window.left(entry)
-        self._moved()
-
-    async def _put_off_for_long(self, entry: Entry, until: int, future: asyncio.Future[None]) -> None:
-        """Where the backend fails to keep it, the window does; then it may come twice."""
-        try:
-            await self._confirmed(future)
-        except BridgeError:
-            self.window.stays(entry, until)
-            self._arm()
-        else:
-            self.window.left(entry)
-            self._moved()
+        """Settle expired messages, and write dead letters for messages that were delivered too often."""
+        buffer = self.buffer
+        if buffer.expired:
+            self._counters.expired += len(buffer.expired)
+            self._subscription.settle(buffer.expired, Outcome.SETTLED).add_done_callback(ignore_result)
+            buffer.expired = []
+        while buffer.dead:
+            self._removals.dead_letter(buffer.take_dead())
 
     def _arm(self) -> None:
-        """Set the one timer to the next moment at which the window changes by itself."""
-        mono_at, wall_at = self.window.next_events()
-        if mono_at is None and wall_at is None:
+        """Set the one timer to the next moment at which the buffer changes without a call."""
+        mono_at, wall_at = events = self.buffer.next_events()
+        if events in (_NO_EVENTS, self._timer_for):
             return
         delays = []
         if mono_at is not None:
@@ -352,15 +336,31 @@ class Group:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = at
+            self._timer_for = events
             self._timer = self._loop.call_at(at, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
+        self._timer_for = _NO_EVENTS
         self._advance(self._clock.mono(), self._clock.wall())
         self._serve()
 
 
-def _retrieve(future: asyncio.Future[None]) -> None:
-    """Nobody waits for this outcome: unrecorded, it is worked out again after a restart."""
-    if not future.cancelled():
-        future.exception()
+def _end_settling(leases: list[tuple[Entry, int]]) -> None:
+    """Note of leases that are not acknowledged that the backend is not recording them any more."""
+    for entry, number in leases:
+        if entry.number == number:
+            entry.settling = False
+
+
+def _on_failure(future: asyncio.Future[None], action: Callable[[], None]) -> None:
+    """Call `action` if the future fails or is cancelled, or has failed."""
+
+    def check(done: asyncio.Future[None]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            action()
+
+    if future.done():
+        check(future)
+    else:
+        future.add_done_callback(check)

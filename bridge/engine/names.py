@@ -1,25 +1,37 @@
-"""Names of destinations and consumer groups."""
+"""Names of destinations and consumer groups, and of the dead-letter destination that belongs to a destination."""
 
 import hashlib
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from bridge.errors import DestinationInvalid
 
 NAME_MAX: Final = 249
-"""Kafka's limit for a topic."""
+"""Characters; Kafka's limit for a topic."""
 INTERNAL_PREFIXES: Final = ("__", "amq.", "oms.")
-"""Kafka's and RabbitMQ's own names, and ours."""
+"""Reserved by Kafka, by RabbitMQ, and by the bridge."""
 DEAD_LETTER_SUFFIX: Final = ".dlq"
 
 _ALLOWED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+class SubscriptionKey(NamedTuple):
+    """Identifies a consumer group: (destination, consumerId)."""
+
+    source: str
+    group: str
+
+    @classmethod
+    def checked(cls, source: str, group: str) -> Self:
+        """Return the key of a group that a client names. Raises `DestinationInvalid`."""
+        return cls(check_name(source, "x-oms-source"), check_name(group, "x-oms-consumerid"))
 
 
 @lru_cache(maxsize=4096)
 def check_name(name: str, header: str) -> str:
     """Return the name, or raise `DestinationInvalid`: `[A-Za-z0-9._-]{1,249}`, not `.`/`..`, no internal prefix.
 
-    Cached, failures excepted: the same few names come with every message.
+    Valid names are cached, because the same few names come with every message.
     """
     if not 0 < len(name) <= NAME_MAX:
         raise DestinationInvalid(f"{header}: a name has 1 to {NAME_MAX} characters; this one has {len(name)}.")
@@ -32,8 +44,18 @@ def check_name(name: str, header: str) -> str:
     return name
 
 
+@lru_cache(maxsize=4096)
+def check_destination(name: str) -> None:
+    """Raise `DestinationInvalid` for a name that clients may not produce to."""
+    check_name(name, "x-oms-h-destination")
+    if is_dead_letter(name):
+        raise DestinationInvalid(
+            f"x-oms-h-destination: only the bridge writes to destinations that end with {DEAD_LETTER_SUFFIX}."
+        )
+
+
 def dead_letter_of(destination: str) -> str:
-    """Return where the dead letters of a destination go; a name that would grow too long is cut and hashed."""
+    """Return the name of a destination's dead-letter destination; a name that would be too long is cut and hashed."""
     if len(destination) + len(DEAD_LETTER_SUFFIX) <= NAME_MAX:
         return destination + DEAD_LETTER_SUFFIX
     digest = hashlib.sha256(destination.encode()).hexdigest()[:12]
@@ -41,5 +63,5 @@ def dead_letter_of(destination: str) -> str:
 
 
 def is_dead_letter(destination: str) -> bool:
-    """Whether the destination holds dead letters: those are redelivered for ever, not buried a second time."""
+    """Return whether the destination holds dead letters: those are redelivered without limit."""
     return destination.endswith(DEAD_LETTER_SUFFIX)

@@ -1,249 +1,450 @@
-"""The producer side: judge a message, complete it, choose its partition, publish it, say what became of its wishes."""
+"""The producer side: validates a message, fills in fields, chooses the partition, publishes, reports field support."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
-from uuid_utils import uuid7
-
-from adapters.base import Adapter, Partitioned, Stored, Support
+from adapters.base import Adapter, Buffering, Published, PublishesMany, Stored
+from bridge.engine.batch import Batch, Outcome, Produced, ProduceRequest, WaitingMessage
 from bridge.engine.clock import Clock
-from bridge.engine.counters import Counters
-from bridge.engine.names import check_name
-from bridge.engine.partition import partition_of
-from bridge.engine.policy import Policy
-from bridge.engine.quota import Quota
+from bridge.engine.dedup import RecentMessages
+from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
+from bridge.engine.entry import Entry
+from bridge.engine.label_counts import OTHER, Counts, LabelCounts
+from bridge.engine.names import SubscriptionKey, check_destination
+from bridge.engine.options import Applied, Counters, EngineOptions, FieldSupport
+from bridge.engine.partitioner import Partitioner
+from bridge.engine.quota import INTERNAL, DelayedShare, Quota, Share, client_of
+from bridge.engine.removals import build_dead_letter, ignore_result
 from bridge.errors import (
+    BodyTooLarge,
     BridgeError,
-    FieldUnsupported,
     HeaderInvalid,
     HeaderMissing,
+    HeadersTooLarge,
     OutcomeUnknown,
-    PartitionUnknown,
     TooManyInFlight,
 )
-from bridge.message import FIELDS, PRIORITIES, Field, Message
+from bridge.message import FIELDS, Field, Message
 
 DELAY_MAX: Final = 366 * 24 * 3600 * 1000
-"""The longest way ahead a message may be due, ms: "any length up to a year"."""
-_EXACTLY_ONCE: Final = 2
-_TRACE_ID: Final = slice(3, 35)
-"""Where a W3C traceparent holds its trace id."""
-_ASKING: Final = tuple(f for f in FIELDS if f.asks)
-_ASKING_AT: Final = tuple((Message._fields.index(f.attribute), f.name) for f in _ASKING)
-_IGNORED: Final = "ignored"
+"""How far ahead a message may be due, ms: "any length up to a year"."""
 _REQUIRED: Final = tuple(f for f in FIELDS if f.required)
-_BY_LOWER_NAME: Final = {f.name.lower(): f for f in _ASKING}
 
-Applied = Mapping[str, str]
-
-
-class Produced(NamedTuple):
-    """What the producer is told: where the message is, and how each field it carried was honoured."""
-
-    message: Message
-    """As it was stored, completed by the bridge; of a batch without its body."""
-    stored: Stored
-    applied: Applied
-    """Field name -> `native`, `emulated` or `ignored`."""
+_log = logging.getLogger("bridge.engine")
 
 
 class Producer:
     """Publishes for every client of the bridge."""
 
-    def __init__(self, adapter: Adapter, clock: Clock, policy: Policy, counters: Counters) -> None:
+    def __init__(
+        self,
+        adapter: Adapter,
+        clock: Clock,
+        options: EngineOptions,
+        counters: Counters,
+        destinations: DestinationRegistry,
+    ) -> None:
         self._adapter = adapter
+        self.recent = RecentMessages(options.dedup_window, options.dedup_bytes) if options.dedup_window else None
+        """Notes what the backend does with each message; None: messages are not deduplicated."""
+        self._publish_many = adapter.publish_many if isinstance(adapter, PublishesMany) else self._publish_each
+        if isinstance(adapter, Buffering):
+            adapter.unsent_timeout = options.produce_timeout
         self._clock = clock
-        self._policy = policy
+        self._options = options
         self._counters = counters
-        self._quota = Quota(policy.quota) if policy.quota else None
-        # asked once: isinstance with a run-time protocol costs 12 us
-        self._partitions_of = adapter.partitions if isinstance(adapter, Partitioned) else None
-        self._how = {f.name: _reported(adapter.features.fields[f.name]) for f in _ASKING}
-        self._spread: dict[str, int] = {}
+        self._quota = Quota(options.quota) if options.quota else None
+        self._destinations = destinations
+        share = options.client_share
+        self.delayed = DelayedShare(
+            Share(options.delayed, share, "delayed messages", "limits.delayed"),
+            Share(options.delayed_bytes, share, "bytes of delayed messages", "limits.delayed_bytes"),
+        )
+        """What clients have delayed at this bridge."""
+        self._support = FieldSupport(adapter.features.fields)
+        self._property_refusal = adapter.features.property_refusal
+        self._partitioner = Partitioner()
+        self.counts = LabelCounts(options.metric_labels, OTHER)
+        """By destination."""
 
-    async def produce(self, message: Message, require: Sequence[Field], peer: str) -> Produced:
-        """Publish one message and wait until it is stored. Raises the error tree."""
-        message, applied, future = await self._publish(message, require, peer)
-        stored = future.result() if future.done() else await self._stored(future)
-        self._counters.produced += 1
-        return Produced(message, stored, applied)
+    def produce(self, message: Message, require: Sequence[Field], peer: str) -> Produced | Awaitable[Produced]:
+        """Publish one message. Returns an awaitable unless the message is stored when this returns.
+
+        `require` are the fields that must be honoured, `peer` is the client's host, for bornHost. The call and the
+        awaitable raise `BridgeError`.
+        """
+        request = self._request(require, peer)
+        check_destination(message.destination)
+        applied, size = self._judge(message, request)
+        partitions = self._destinations.known(message.destination)
+        if partitions is None:
+            return self._produce_in_unknown(message, size, applied, request)
+        outcome = self._publish(message, size, applied, request, partitions)
+        return outcome if isinstance(outcome, Produced) else self._produced(outcome)
 
     async def produce_all(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
     ) -> list[Produced | BridgeError]:
-        """Publish a batch in order, each message judged on its own; all of them travel to the backend together.
+        """Publish a batch: one result per message, in the same order. All messages go to the backend together.
 
-        The results are without bodies. Those are the backend's from then on, and it lets go of them once they are
-        written: 64 batches of 100 KiB at once took 20 MiB more.
+        While the backend stores them nothing here holds their bodies, so that its copy is the last one and can be freed
+        once it is written: 64 batches of 100 KiB at once took 20 MiB more.
         """
-        started = await self._publish_all(messages, require, peer)
+        outcomes = await self._publish_all(messages, require, peer)
         del messages
-        await self._wait([s[2] for s in started if not isinstance(s, BridgeError)])
+        await self._wait([outcome.future for outcome in outcomes if isinstance(outcome, WaitingMessage)])
         results: list[Produced | BridgeError] = []
-        for start in started:
-            if isinstance(start, BridgeError):
-                results.append(start)
+        for outcome in outcomes:
+            if isinstance(outcome, (Produced, BridgeError)):
+                results.append(outcome)
                 continue
-            message, applied, future = start
             try:
-                results.append(Produced(message, self._outcome(future), applied))
+                results.append(self._stored(outcome))
             except BridgeError as error:
                 results.append(error)
-            else:
-                self._counters.produced += 1
         return results
 
-    async def bury(self, message: Message) -> None:
-        """Publish a dead letter: completed already, past every limit that is there to slow clients down."""
-        if self._partitions_of is not None:
-            partitions = await self._partitions_of(message.destination)
-            message = message._replace(partition=self._place(message, partitions))
-        await self._stored(self._adapter.publish(message))
+    async def result_of(self, waiting: WaitingMessage) -> Produced:
+        """Wait until a message that was published before is stored. Raises as `produce` does."""
+        stored = await self._await_stored(waiting.future)
+        return Produced(waiting.message_id, waiting.store_timestamp, self._options.store_host, stored, waiting.applied)
+
+    def stored_before(self, message: Message, offset: int) -> Produced:
+        """Return the result of a message that was stored before a restart."""
+        stored, applied = Stored(message.partition, offset), self._support.applied(message)
+        host = message.store_host or self._options.store_host
+        return Produced(message.message_id or "", message.store_timestamp or 0, host, stored, applied)
+
+    def judge_prepared(self, message: Message, require: Sequence[Field], peer: str) -> tuple[Message, Applied, int]:
+        """Judge a message of a transaction, and complete it except for what its commit sets.
+
+        Returns also which fields apply, and the bytes that it counts in limits. Raises as `produce`. If the destination
+        is not known, comes before `find_destination`.
+        """
+        request = self._request(require, peer)
+        check_destination(message.destination)
+        applied, size = self._judge(message, request)
+        if partitions := self._destinations.known(message.destination):
+            self._check_partition(message, partitions)
+        return request.complete_prepared(message), applied, size
+
+    def knows(self, destination: str) -> bool:
+        """Whether a destination is known to exist."""
+        return self._destinations.known(destination) is not None
+
+    async def find_destination(self, message: Message, peer: str) -> None:
+        """Create the destination of a message if it does not exist. Raises as `produce`."""
+        if partitions := await self._partitions(message, self._request((), peer)):
+            self._check_partition(message, partitions)
+
+    def _check_partition(self, message: Message, partitions: int) -> None:
+        """Raise `PartitionUnknown` if the message names a partition that its destination does not have."""
+        if message.partition is not None:
+            self._partitioner.choose(message, partitions)
+
+    async def complete_prepared(self, messages: Sequence[Message], wall: int) -> list[Message | None]:
+        """Complete the messages of a transaction that is committed now; None: the message has expired.
+
+        Raises the errors of `DestinationRegistry.partitions`.
+        """
+        request = ProduceRequest((), "", INTERNAL, wall)
+        counts: dict[str, int] = {}
+        for each in messages:
+            if each.destination not in counts:
+                known = self._destinations.known(each.destination)
+                counts[each.destination] = await self._partitions(each, request) if known is None else known
+        whole = [self._complete(each, request, counts[each.destination]) for each in messages]
+        return [None if _is_expired(each) else each for each in whole]
+
+    def count_committed(self, messages: Sequence[Message | None]) -> None:
+        """Count the messages of a transaction that is committed."""
+        for message in messages:
+            self._counters.produced += 1
+            if message is None:
+                self._counters.expired += 1
+            elif _is_delayed(message):
+                self.delayed.add(INTERNAL, message.destination, message.size, message.due)
+
+    async def dead_letter(self, key: SubscriptionKey, entry: Entry) -> None:
+        """Store the dead letter of a group's message: the message, and reason, source and count as properties.
+
+        A message that the backend refuses as too large with these properties is written without them, because it was
+        stored once and must not block its key without end. The log has the properties then.
+        """
+        message, reason = build_dead_letter(key, entry)
+        shown: dict[str, object] = {"source": key.source, "group": key.group, "id": message.message_id}
+        try:
+            await self._store_dead_letter(message._replace(properties={**message.properties, **reason}))
+        except (BodyTooLarge, HeadersTooLarge):
+            await self._store_dead_letter(message)
+            _log.warning("dead letter without its reason: too large for the backend with it", extra=shown | reason)
+        else:
+            _log.warning("dead letter", extra=shown)
+
+    async def _store_dead_letter(self, message: Message) -> None:
+        """Publish without the limits that slow clients down: the message is complete and is stored already."""
+        if partitions := await self._destinations.own(message.destination):
+            message = message._replace(partition=self._partitioner.choose(message, partitions))
+        await self._await_stored(self._adapter.publish(message))
 
     async def _publish_all(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
-    ) -> list[tuple[Message, Applied, asyncio.Future[Stored]] | BridgeError]:
-        started: list[tuple[Message, Applied, asyncio.Future[Stored]] | BridgeError] = []
+    ) -> list[Outcome]:
+        batch = Batch(self._request(require, peer))
         for message in messages:
             if isinstance(message, BridgeError):
-                started.append(message)
+                batch.outcomes.append(message)
                 continue
             try:
-                published, applied, future = await self._publish(message, require, peer)
+                destination = message.destination
+                if destination not in batch.partitions:
+                    check_destination(destination)
+                applied, size = self._judge(message, batch.request, batch)
+                partitions = batch.partitions.get(destination)
+                if partitions is None:
+                    partitions = self._destinations.known(destination)
+                if partitions is None:
+                    self._send(batch)
+                    batch.partitions.clear()
+                    partitions = await self._partitions(message, batch.request)
+                    batch.request = self._request(require, peer)
+                    self._check_in_flight(size)  # again: others may have been sent meanwhile
+                batch.partitions[destination] = partitions
+                self._add(batch, message, size, applied, partitions)
             except BridgeError as error:
-                started.append(error)
-            else:
-                started.append((published._replace(body=b""), applied, future))
-        return started
+                batch.outcomes.append(error)
+        self._send(batch)
+        return [outcome for outcome in batch.outcomes if outcome is not None]
 
-    async def _publish(
-        self, message: Message, require: Sequence[Field], peer: str
-    ) -> tuple[Message, Applied, asyncio.Future[Stored]]:
-        check_name(message.destination, "x-oms-h-destination")
-        wall = self._clock.wall()
-        partitions = None if self._partitions_of is None else await self._partitions_of(message.destination)
-        applied = self._applied(message)
-        if require:
-            self._check_required(require, applied)
-        message = self._complete(message, wall, peer, partitions)
-        if self._quota is not None:
-            self._quota.take(message.destination, self._clock.mono())
-        expires = message.expires
-        if expires is not None and expires <= max(wall, message.due):
-            # "If it expires before it is due it is accepted and dropped, and counted."
-            self._counters.expired += 1
-            dropped = asyncio.get_running_loop().create_future()
-            dropped.set_result(Stored(message.partition, None))
-            return message, applied, dropped
-        return message, applied, self._start(message)
+    def _request(self, require: Sequence[Field], peer: str) -> ProduceRequest:
+        return ProduceRequest(require, peer, client_of(peer), self._clock.wall())
 
-    def _start(self, message: Message) -> asyncio.Future[Stored]:
-        """Hand the message to the backend and count it in flight until its future is done."""
-        counters, policy, size = self._counters, self._policy, len(message.body)
-        if counters.in_flight >= policy.in_flight or counters.in_flight_bytes + size > policy.in_flight_bytes:
-            raise TooManyInFlight(
-                f"{counters.in_flight} messages with {counters.in_flight_bytes} bytes are being published;"
-                f" at most {policy.in_flight} with {policy.in_flight_bytes} may be."
-            )
-        future = self._adapter.publish(message)
-        if not future.done():
-            counters.in_flight += 1
-            counters.in_flight_bytes += size
-            future.add_done_callback(lambda done: self._landed(size, done))
-        return future
+    async def _partitions(self, message: Message, request: ProduceRequest) -> int:
+        return await self._destinations.partitions(message.destination, request.client, message.partition)
 
-    def _landed(self, size: int, future: asyncio.Future[Stored]) -> None:
-        _retrieve(future)  # whoever waited may have left
-        self._counters.in_flight -= 1
-        self._counters.in_flight_bytes -= size
+    async def _produce_in_unknown(
+        self, message: Message, size: int, applied: Applied, request: ProduceRequest
+    ) -> Produced:
+        partitions = await self._partitions(message, request)
+        self._check_in_flight(size)  # again: others may have been sent meanwhile
+        outcome = self._publish(message, size, applied, request, partitions)
+        return outcome if isinstance(outcome, Produced) else await self._produced(outcome)
 
-    async def _stored(self, future: asyncio.Future[Stored]) -> Stored:
-        await self._wait((future,))
-        return self._outcome(future)
+    async def _produced(self, waiting: WaitingMessage) -> Produced:
+        await self._wait((waiting.future,))
+        return self._stored(waiting)
 
-    async def _wait(self, futures: Sequence[asyncio.Future[Stored]]) -> None:
-        """Wait for all of them together, so that a batch too is answered within one timeout."""
-        if pending := [f for f in futures if not f.done()]:
-            # wait, not wait_for: a client that gives up must not withdraw what the backend is already storing
-            await asyncio.wait(pending, timeout=self._policy.produce_timeout / 1000)
+    def _stored(self, outcome: WaitingMessage | Exception) -> Produced:
+        if isinstance(outcome, Exception):
+            raise outcome
+        message_id, store_timestamp, applied, future = outcome
+        stored = self._result(future)
+        self._counters.produced += 1
+        return Produced(message_id, store_timestamp, self._options.store_host, stored, applied)
 
-    def _outcome(self, future: asyncio.Future[Stored]) -> Stored:
-        if not future.done():
-            future.add_done_callback(_retrieve)
-            raise OutcomeUnknown(f"The backend has not answered for {self._policy.produce_timeout} ms.")
-        return future.result()
+    def _judge(self, message: Message, request: ProduceRequest, batch: Batch | None = None) -> tuple[Applied, int]:
+        """Raise what refuses a message to a valid destination. Comes first: publishing may create the destination.
 
-    def _complete(self, message: Message, wall: int, peer: str, partitions: int | None) -> Message:
-        """Fill in what the client left out, replace what only the bridge may say, drop what has no meaning."""
-        if self._policy.strict:
+        Returns which fields apply, and the bytes that the message counts in limits.
+        """
+        applied, size = self._support.applied(message), message.size
+        if request.require:
+            self._support.check_required(request.require, applied)
+        if self._options.strict:
             for field in _REQUIRED:
                 if getattr(message, field.attribute) is None:
                     raise HeaderMissing(f"x-oms-h-{field.name.lower()} is required in strict mode.")
-        born = wall if message.born_timestamp is None else message.born_timestamp
-        if message.delay_time and born + message.delay_time > wall + DELAY_MAX:
-            raise HeaderInvalid(f"x-oms-h-delaytime: a message may be due at most {DELAY_MAX} ms from now.")
-        trace_id, parent = message.trace_id, message.traceparent
-        if parent is not None and trace_id is None:
-            trace_id = parent[_TRACE_ID]
-        return message._replace(
-            message_id=message.message_id or str(uuid7()),
-            born_timestamp=born,
-            born_host=message.born_host or peer,
-            store_timestamp=wall,
-            store_host=self._policy.store_host,
-            priority=message.priority if message.priority in PRIORITIES else None,
-            partition=message.partition if partitions is None else self._place(message, partitions),
-            trace_id=trace_id,
-            delivery_count=None,
+        if self._property_refusal is not None:
+            _check_properties(message, self._property_refusal)
+        if message.delay_time:
+            wall = request.wall
+            born = wall if message.born_timestamp is None else message.born_timestamp
+            if born + message.delay_time > wall + DELAY_MAX:
+                raise HeaderInvalid(f"x-oms-h-delaytime: a message may be due at most {DELAY_MAX} ms from now.")
+            self.delayed.check(request.client, size, wall)
+        self._check_in_flight(size, batch)
+        if self._quota is not None:
+            self._quota.take(message.destination, self._clock.mono())
+        return applied, size
+
+    def _publish(
+        self, message: Message, size: int, applied: Applied, request: ProduceRequest, partitions: int
+    ) -> Produced | WaitingMessage:
+        message = self._complete(message, request, partitions)
+        if (message.expire_time or message.delay_time) and self._is_dropped(message, size, request.client):
+            return self._dropped(message, applied)
+        [published] = self._publish_many((message,))
+        outcome = self._outcome_of(message, size, applied, request.client, published)
+        if self.recent:
+            self.recent.passed(message, outcome)
+        return self._stored(outcome) if isinstance(outcome, Exception) else outcome
+
+    def _add(self, batch: Batch, message: Message, size: int, applied: Applied, partitions: int) -> None:
+        """Add a message that was judged to its batch."""
+        request = batch.request
+        message = self._complete(message, request, partitions)
+        if (message.expire_time or message.delay_time) and self._is_dropped(message, size, request.client):
+            batch.outcomes.append(self._dropped(message, applied))
+            return
+        batch.unsent.append((len(batch.outcomes), message, size, applied))
+        batch.unsent_bytes += size
+        batch.outcomes.append(None)
+
+    def _send(self, batch: Batch) -> None:
+        """Pass the messages of a batch to the backend that are not there yet."""
+        if not batch.unsent:
+            return
+        unsent, batch.unsent, batch.unsent_bytes = batch.unsent, [], 0
+        published = self._publish_many([message for _, message, _, _ in unsent])
+        for (index, message, size, applied), each in zip(unsent, published, strict=True):
+            outcome = self._outcome_of(message, size, applied, batch.request.client, each)
+            if self.recent:
+                self.recent.passed(message, outcome)
+            batch.outcomes[index] = outcome
+
+    def _publish_each(self, messages: Sequence[Message]) -> Sequence[Published]:
+        return [self._adapter.publish(message) for message in messages]
+
+    def _outcome_of(self, message: Message, size: int, applied: Applied, client: str, published: Published) -> Outcome:
+        """Return the result of a message that was passed to the backend; until it is stored it counts as in flight."""
+        message_id, store_timestamp = message.message_id or "", message.store_timestamp or 0
+        if isinstance(published, Stored):
+            self._counters.produced += 1
+            self.counts.of(message.destination).stored += 1
+            return Produced(message_id, store_timestamp, self._options.store_host, published, applied)
+        if isinstance(published, asyncio.Future):
+            if not published.done():
+                self._count_in_flight(size, self.counts.of(message.destination), published)
+                if _is_delayed(message):
+                    destination, due = message.destination, message.due
+                    published.add_done_callback(
+                        lambda done: self._release_unstored(client, destination, size, due, done)
+                    )
+                return WaitingMessage(message_id, store_timestamp, applied, published)
+            return self._outcome_of(message, size, applied, client, _result_of(published))
+        if _is_delayed(message):
+            self.delayed.remove(client, message.destination, size, message.due)
+        return published
+
+    def _is_dropped(self, message: Message, size: int, client: str) -> bool:
+        """Whether a message will never be delivered; one that is delayed is counted.
+
+        "If it expires before it is due it is accepted and dropped, and counted."
+        """
+        if message.expire_time and _is_expired(message):
+            self._counters.expired += 1
+            return True
+        if _is_delayed(message):
+            self.delayed.add(client, message.destination, size, message.due)
+        return False
+
+    def _dropped(self, message: Message, applied: Applied) -> Produced:
+        self._counters.produced += 1
+        store_timestamp = message.store_timestamp or 0
+        stored = Stored(message.partition, None)
+        dropped = Produced(message.message_id or "", store_timestamp, self._options.store_host, stored, applied)
+        if self.recent:
+            self.recent.passed(message, dropped)
+        return dropped
+
+    def _release_unstored(
+        self, client: str, destination: str, size: int, due: int, future: asyncio.Future[Stored]
+    ) -> None:
+        if future.cancelled() or future.exception() is not None:
+            self.delayed.remove(client, destination, size, due)
+
+    def _check_in_flight(self, size: int, batch: Batch | None = None) -> None:
+        """Raise if one more message of `size` bytes would be too many in flight, those of its batch included.
+
+        The batch is sent before it is too much: what the backend stores at once is never in flight.
+        """
+        counters, options = self._counters, self._options
+        messages, in_bytes = counters.in_flight, counters.in_flight_bytes
+        if batch is not None:
+            messages += len(batch.unsent)
+            in_bytes += batch.unsent_bytes
+        if messages < options.in_flight and (not in_bytes or in_bytes + size <= options.in_flight_bytes):
+            return  # one message always fits
+        if batch is not None and batch.unsent:
+            self._send(batch)
+            self._check_in_flight(size)
+            return
+        raise TooManyInFlight(
+            f"{messages} messages with {in_bytes} bytes are being published;"
+            f" at most {options.in_flight} with {options.in_flight_bytes} may be."
         )
 
-    def _place(self, message: Message, partitions: int) -> int:
-        """Choose: "An explicit `partition` wins; else murmur2(messageKey) mod N; else spread"."""
-        if message.partition is not None:
-            if message.partition >= partitions:
-                raise PartitionUnknown(
-                    f"x-oms-h-partition: {message.destination} has the partitions 0 to {partitions - 1}."
-                )
-            return message.partition
-        if message.message_key is not None:
-            return partition_of(message.message_key, partitions)
-        # a turn per destination: with one for all, two that are written in turns would each get half of the partitions
-        self._spread[message.destination] = turn = (self._spread.get(message.destination, -1) + 1) % partitions
-        return turn
+    def _count_in_flight(self, size: int, counts: Counts, future: asyncio.Future[Stored]) -> None:
+        """Count a message in flight until its future is done."""
+        self._counters.in_flight += 1
+        self._counters.in_flight_bytes += size
+        future.add_done_callback(lambda done: self._on_publish_done(size, counts, done))
 
-    def _applied(self, message: Message) -> Applied:
-        """How each field that the client set is honoured; what has no meaning or no support is ignored."""
-        applied = {name: self._how[name] for index, name in _ASKING_AT if message[index] is not None}
-        if message.qos == _EXACTLY_ONCE:
-            applied["qos"] = _IGNORED
-        if message.priority is not None and message.priority not in PRIORITIES:
-            applied["priority"] = _IGNORED
-        return applied
+    def _on_publish_done(self, size: int, counts: Counts, future: asyncio.Future[Stored]) -> None:
+        ignore_result(future)  # the client may have disconnected
+        if not future.cancelled() and future.exception() is None:
+            counts.stored += 1
+        self._counters.in_flight -= 1
+        self._counters.in_flight_bytes -= size
 
-    def _check_required(self, require: Sequence[Field], applied: Applied) -> None:
-        for field in require:
-            if applied.get(field.name, self._how[field.name]) == _IGNORED:
-                raise FieldUnsupported(f"x-oms-require: {field.name} cannot be honoured here; nothing was stored.")
+    async def _await_stored(self, future: asyncio.Future[Stored]) -> Stored:
+        await self._wait((future,))
+        return self._result(future)
+
+    async def _wait(self, futures: Sequence[asyncio.Future[Stored]]) -> None:
+        """Wait for all futures together, so that a batch, too, is answered within one timeout."""
+        pending = [f for f in futures if not f.done()]
+        timeout = self._options.produce_timeout / 1000
+        # not wait_for: a client that disconnects must not withdraw a message that was sent to the backend
+        if len(pending) > 1:
+            await asyncio.wait(pending, timeout=timeout)
+        elif pending:  # in 3.5 us; `asyncio.wait` takes 6.5
+            loop = asyncio.get_running_loop()
+            waiting = loop.create_future()
+            timer = loop.call_later(timeout, _end, waiting)
+            pending[0].add_done_callback(lambda _: _end(waiting))
+            try:
+                await waiting
+            finally:
+                timer.cancel()
+
+    def _result(self, future: asyncio.Future[Stored]) -> Stored:
+        if not future.done():
+            future.add_done_callback(ignore_result)
+            raise OutcomeUnknown(f"The backend has not answered for {self._options.produce_timeout} ms.")
+        return future.result()
+
+    def _complete(self, message: Message, request: ProduceRequest, partitions: int) -> Message:
+        partition = message.partition if partitions == NO_PARTITIONS else self._partitioner.choose(message, partitions)
+        return request.complete(message, self._options.store_host, partition)
 
 
-def read_require(text: str | None) -> Sequence[Field]:
-    """Read `x-oms-require: delayTime,priority`. Raises `HeaderInvalid` for a name that asks for nothing."""
-    if not text:
-        return ()
-    names = [name.strip().lower() for name in text.split(",")]
-    for name in names:
-        if name not in _BY_LOWER_NAME:
-            known = ", ".join(f.name for f in _ASKING)
-            raise HeaderInvalid(f"x-oms-require: {name[:80]!a} is not one of {known}.")
-    return [_BY_LOWER_NAME[name] for name in names]
+def _is_expired(message: Message) -> bool:
+    """Whether a complete message will never be delivered: it has expired, or expires before it is due."""
+    expires = message.expires
+    return expires is not None and expires <= max(message.store_timestamp or 0, message.due)
 
 
-def _reported(support: Support) -> str:
-    return _IGNORED if support is Support.UNSUPPORTED else support.value
+def _end(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
-def _retrieve(future: asyncio.Future[Stored]) -> None:
-    """Look at a late result so that its exception is not reported as never retrieved."""
-    if not future.cancelled():
-        future.exception()
+def _is_delayed(message: Message) -> bool:
+    """Whether a complete message is due later than now."""
+    return bool(message.delay_time) and message.due > (message.store_timestamp or 0)
+
+
+def _result_of(future: asyncio.Future[Stored]) -> Stored | Exception:
+    try:
+        return future.result()
+    except Exception as error:  # noqa: BLE001 - a result as well
+        return error
+
+
+def _check_properties(message: Message, refusal_of: Callable[[str], str | None]) -> None:
+    for name in message.properties:
+        if (refusal := refusal_of(name)) is not None:
+            raise HeaderInvalid(f"{message.destination}: {refusal}")

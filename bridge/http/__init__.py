@@ -1,1 +1,1 @@
-"""The HTTP doors: what a request may be, which engine call it means, what its answer looks like."""
+"""The HTTP endpoints of both ports: what a request may contain, which engine call it means, what the reply contains."""

@@ -1,116 +1,238 @@
-"""The data port's application: one table of routes.
+"""The ASGI applications of both ports: the table of routes of the data port, and the management port.
 
-What comes with every message goes straight from a dict to its door; Starlette's routing serves the rest and says
-404 and 405. (With its routing on the hot path Granian answers half as many requests a second.)
+A table lookup finds the handler of a message's request; Starlette's routing serves the rest and answers 404 and 405.
+(With its routing for every request, Granian answers half as many requests a second.)
 """
 
-from collections.abc import Awaitable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge.callbacks.registry import Callbacks
+from bridge import __version__
+from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.engine import Engine
 from bridge.errors import BridgeError, MethodNotAllowed, NotFound
-from bridge.http.callbacks import CallbackPush
-from bridge.http.describe import Describe
-from bridge.http.door import Door
-from bridge.http.exchange import Endpoint, Reply, refuse
-from bridge.http.guard import Guard
-from bridge.http.limits import Limits
-from bridge.http.messages import Messages
-from bridge.http.push import Push
-from bridge.http.replay import Replay
-from bridge.http.settle import Settle
-from bridge.telemetry import Telemetry
-from bridge.wire.text import printable
+from bridge.http.administration import administration_routes
+from bridge.http.callbacks import CallbackEndpoints
+from bridge.http.handler import RequestHandler
+from bridge.http.log_reader import LogReader
+from bridge.http.origin_policy import OriginPolicy
+from bridge.http.params import (
+    DESTINATION_MESSAGE,
+    DESTINATION_MESSAGES,
+    TRANSACTION,
+    TRANSACTION_COMMIT,
+    TRANSACTION_ROLLBACK,
+    template_of,
+)
+from bridge.http.produce import ProduceEndpoint, Rules
+from bridge.http.produce_stream import ProduceStreamEndpoint
+from bridge.http.pull import PullEndpoint, SettleEndpoints
+from bridge.http.push import PushEndpoint
+from bridge.http.request_reply import Deadline, Limits, Pair, Reply, Respond, problem_reply
+from bridge.http.self_description import DescriptionEndpoints
+from bridge.http.transactions import TransactionEndpoints, describe
+from bridge.metrics import BridgeMetrics
+from bridge.slicer import Slicer
+from bridge.wire.header_text import did_you_mean, printable
 
-Routes = Mapping[str, Mapping[str, Endpoint]]
-
-_NO_SUCH_METHOD: Final = 405
+Routes = Mapping[str, Mapping[str, Respond]]
 
 
-def routes(engine: Engine, callbacks: Callbacks, limits: Limits, max_deliveries: int) -> Routes:
-    """Return every path of the data port with its methods."""
-    messages, settle = Messages(engine, limits), Settle(engine, limits)
-    describe = Describe(engine, limits, max_deliveries)
-    callback_push, replay = CallbackPush(engine, callbacks), Replay(engine)
+def routes(  # noqa: PLR0913 - the collaborators of all endpoints, built in one place (process.py)
+    engine: Engine,
+    callbacks: CallbackRegistry,
+    limits: Limits,
+    max_deliveries: int,
+    rules: Rules | None = None,
+    *,
+    slicer: Slicer | None = None,
+) -> Routes:
+    """Return every path of the data port with its methods. `rules`: of destinations that have settings.
+
+    `slicer` runs long work, also that of callbacks; None: a new one.
+    """
+    slicer = slicer or Slicer()
+    settle, log_reader = SettleEndpoints(engine, limits), LogReader(engine)
+    callback_endpoints = CallbackEndpoints(engine, callbacks)
+    description = DescriptionEndpoints(engine, limits, max_deliveries)
+    produce = ProduceEndpoint(engine, limits, slicer, rules or {})
+    transactions = TransactionEndpoints(engine.transactions)
     return {
-        "/v1/messages": {"POST": messages.produce, "GET": messages.pull},
-        "/v1/push": {"GET": Push(engine, limits).stream, "POST": callback_push.register},
-        "/v1/callbacks": {"GET": callback_push.listing},
+        "/v1/messages": {"POST": produce.produce, "GET": PullEndpoint(engine, limits, slicer).pull},
+        DESTINATION_MESSAGES: {"POST": produce.produce_by_url},
+        DESTINATION_MESSAGE: {"PUT": produce.produce_by_url},
+        "/v1/stream": {"POST": ProduceStreamEndpoint(engine, limits, slicer, produce, rules or {}).stream},
+        "/v1/transactions": {"GET": transactions.listing},
+        TRANSACTION: {"GET": transactions.find},
+        TRANSACTION_COMMIT: {"POST": transactions.commit},
+        TRANSACTION_ROLLBACK: {"POST": transactions.rollback},
+        "/v1/push": {"GET": PushEndpoint(engine, limits, slicer).stream, "POST": callback_endpoints.register},
+        "/v1/callbacks": {"GET": callback_endpoints.listing},
         "/v1/ack": {"POST": settle.ack},
         "/v1/nack": {"POST": settle.nack},
         "/v1/extend": {"POST": settle.extend},
-        "/v1/logs": {"GET": replay.logs},
-        "/v1/log": {"GET": replay.read},
-        "/v1/capabilities": {"GET": describe.capabilities},
-        "/openapi.json": {"GET": describe.openapi},
-        "/docs": {"GET": describe.page},
+        "/v1/logs": {"GET": log_reader.logs},
+        "/v1/log": {"GET": log_reader.read},
+        "/v1/capabilities": {"GET": description.capabilities},
+        "/openapi.json": {"GET": description.openapi},
+        "/asyncapi.json": {"GET": description.asyncapi},
+        "/docs": {"GET": description.page},
     }
 
 
 class DataApp:
-    """The ASGI application of the data port."""
+    """The ASGI application of the data port, which answers at once if it can."""
 
-    def __init__(self, table: Routes, guard: Guard, limits: Limits, telemetry: Telemetry) -> None:
-        self._doors: dict[tuple[str, str], ASGIApp] = {
-            (method, path): Door(f"{method} {path}", endpoint, guard, limits, telemetry)
+    def __init__(self, table: Routes, origins: OriginPolicy, limits: Limits, metrics: BridgeMetrics) -> None:
+        self._handlers: dict[tuple[str, str], RequestHandler] = {
+            (method, path): RequestHandler(f"{method} {path}", endpoint, origins, limits, metrics)
             for path, methods in table.items()
             for method, endpoint in methods.items()
         }
-        self._rest = _rest(table, guard, telemetry)
+        self._fallback = _fallback_app(table, origins, metrics)
+        self._stall = Deadline(limits.stall / 1000)
+        self._origins = origins
+        self._refusals = metrics.refusals
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer one request."""
-        return self._doors.get((scope["method"], scope["path"]), self._rest)(scope, receive, send)
+        handler = self._handlers.get((scope["method"], scope["path"])) or self._handler_of_template(scope)
+        return (handler or self._answer_other)(scope, receive, send)
+
+    def begin(self, scope: Scope, event: Message | None, receive: Receive, send: Send) -> Awaitable[None] | None:
+        """Answer one request, at once if nothing has to be waited for; see `RequestHandler.begin`."""
+        handler = self._handlers.get((scope["method"], scope["path"])) or self._handler_of_template(scope)
+        if handler is None:
+            return self._answer_other(scope, receive, send)  # it does not read the body
+        return handler.begin(scope, event, receive, send)
+
+    def refused(self, error: BridgeError, headers: Iterable[Pair]) -> list[Pair]:
+        """Count a request that the server refuses itself; see `NotesRefusals`."""
+        self._refusals[error.code] += 1
+        with suppress(BridgeError):
+            return self._origins.check(dict(headers))
+        return []
+
+    def _handler_of_template(self, scope: Scope) -> RequestHandler | None:
+        return self._handlers.get((scope["method"], template_of(scope["path"])))
+
+    async def _answer_other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that no handler is for. The response ends as it is if its client stops reading."""
+        with suppress(TimeoutError), self._stall.start():
+            await self._fallback(scope, receive, send)
 
 
-def _rest(table: Routes, guard: Guard, telemetry: Telemetry) -> ASGIApp:
-    """Everything that is not hot: preflights, wrong methods, wrong paths."""
-    observer = telemetry.observer("other")
+def _fallback_app(table: Routes, origins: OriginPolicy, metrics: BridgeMetrics) -> ASGIApp:
+    """Build the application for preflights, unknown paths and wrong methods."""
+    observer = metrics.observer("other")
 
-    def answer(reply: Reply) -> Response:
+    def observed(reply: Reply) -> Response:
         observer.end(observer.begin(), reply.status)
         return _response(reply)
 
-    def refusal(request: Request, error: Exception) -> Response:
-        path: str = request.scope["path"]  # request.url is built from the Host header, which is the client's to forge
+    def problem(request: Request, error: Exception) -> Response:
+        path: str = request.scope["path"]  # not request.url: it contains the Host header, which a client can forge
         shown = printable(path.encode("utf-8", "backslashreplace"))
-        asked = dict(request.headers.raw)
+        headers = dict(request.headers.raw)
+        more: list[Pair] = []
         try:
-            guard.check(asked.get(b"host"), asked.get(b"origin"))
+            more = origins.check(headers)
             if isinstance(error, BridgeError):
                 raise error
-            if isinstance(error, HTTPException) and error.status_code == _NO_SUCH_METHOD:
-                methods = ", ".join(table[path])
-                refused = refuse(
-                    MethodNotAllowed(f"{shown} takes {methods}, not {printable(request.method.encode())}.")
-                )
-                return answer(refused._replace(headers=[*refused.headers, (b"allow", methods.encode("ascii"))]))
-            raise NotFound(f"{shown} does not exist; {', '.join(table)} do.")
-        except BridgeError as refusing:
-            return answer(refuse(refusing))
+            if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+                methods = ", ".join(table[template_of(path)])
+                more = [*more, (b"allow", methods.encode("ascii"))]
+                raise MethodNotAllowed(f"{shown} allows {methods}, not {printable(request.method.encode())}.")
+            hint = did_you_mean(path, {known: known for known in table}) or "."
+            raise NotFound(f"unknown path `{shown}`{hint} The paths are {', '.join(table)}.")
+        except BridgeError as refused_error:
+            metrics.refusals[refused_error.code] += 1
+            refused = problem_reply(refused_error)
+            return observed(refused._replace(headers=[*refused.headers, *more]))
 
     async def preflight(request: Request) -> Response:
-        asked = dict(request.headers.raw)
-        return answer(Reply(204, guard.preflight(asked.get(b"host"), asked.get(b"origin"))))
+        return observed(Reply(204, origins.preflight(dict(request.headers.raw))))
 
     app = Starlette(
         routes=[Route(path, preflight, methods=["OPTIONS"]) for path in table],
-        exception_handlers={HTTPException: refusal, BridgeError: refusal},
+        exception_handlers={HTTPException: problem, BridgeError: problem},
     )
-    app.router.redirect_slashes = False  # a 307 to the client's own Host is no answer
+    app.router.redirect_slashes = False  # a 307 would point to the Host that the client has sent
     return app
 
 
 def _response(reply: Reply) -> Response:
     response = Response(reply.body, reply.status)
-    kept = [pair for pair in response.raw_headers if pair[0] == b"content-length"]
-    response.raw_headers = [*reply.headers, *kept]
+    content_length = [pair for pair in response.raw_headers if pair[0] == b"content-length"]
+    response.raw_headers = [*reply.headers, *content_length]
     return response
+
+
+def _groups_not_ready(engine: Engine) -> Iterator[str]:
+    """Yield a line for each group that gets no messages now. The bridge is ready: other groups and producers work."""
+    for name, group in engine.groups:
+        if (reason := group.not_ready_reason) is not None:
+            yield f"group {name.group} of {name.source} is not ready: {reason}\n"
+
+
+def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins: OriginPolicy) -> Starlette:
+    """Build the application of the management port: probes, metrics, status, and what an operator may change.
+
+    `backend`: its URL without secrets. `origins` is for the changes only.
+    """
+
+    async def livez(_: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def readyz(_: Request) -> Response:
+        not_ready_reason = "the bridge is draining" if engine.draining else engine.not_ready_reason
+        if not_ready_reason is None:
+            return PlainTextResponse("".join(("ready\n", *_groups_not_ready(engine))))
+        return PlainTextResponse(f"not ready: {not_ready_reason}\n", 503)
+
+    async def exposition(_: Request) -> Response:
+        return Response(metrics.exposition(), media_type="text/plain; version=1.0.0; charset=utf-8")
+
+    async def status(_: Request) -> Response:
+        groups = [
+            {
+                "source": name.source,
+                "consumerId": name.group,
+                "prefetched": group.buffer.size,
+                "ready": group.buffer.ready,
+                "leases": len(group.buffer.leases),
+                "notReadyReason": group.not_ready_reason,
+            }
+            for name, group in engine.groups
+        ]
+        return JSONResponse(
+            {
+                "version": __version__,
+                "backend": backend,
+                "ready": engine.not_ready_reason is None and not engine.draining,
+                "notReadyReason": engine.not_ready_reason,
+                "draining": engine.draining,
+                "counts": metrics.totals(),
+                "groups": groups,
+            }
+        )
+
+    async def transactions(_: Request) -> Response:
+        try:
+            return JSONResponse([describe(each) for each in engine.transactions.all_open()])
+        except BridgeError as error:
+            return _response(problem_reply(error))
+
+    pages = {"/livez": livez, "/readyz": readyz, "/metrics": exposition, "/status": status}
+    pages["/v1/transactions"] = transactions
+    return Starlette(
+        routes=[*(Route(path, page) for path, page in pages.items()), *administration_routes(engine, origins)]
+    )

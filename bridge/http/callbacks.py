@@ -2,48 +2,61 @@
 
 import json
 
-from bridge.callbacks.listing import describe
-from bridge.callbacks.registry import Callbacks
+from bridge.callbacks.registration import BatchOptions
+from bridge.callbacks.registry import REGISTRATIONS_MAX, CallbackRegistry, describe
 from bridge.engine.consumer import CREDIT
 from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
+from bridge.engine.quota import OwnedShare, Share, client_of
 from bridge.errors import BodyInvalid, HeaderInvalid
-from bridge.http.asked import read_asked, read_group
-from bridge.http.exchange import NO_STORE, Reply, Request
-from bridge.http.push import CREDIT_MAX
-from bridge.wire import parameters
-from bridge.wire.headers import VERSION
+from bridge.http.params import flag, merge, parse_params, parse_subscription, positive, required
+from bridge.http.request_reply import CALLBACK_BATCH_MAX, CREDIT_MAX, OMS_VERSION, Reply, Request, json_reply
+from bridge.wire.callback_batch import choose_form
+from bridge.wire.cloudevents import accepted_mode
 
 
-class CallbackPush:
-    """The endpoints of both paths."""
+class CallbackEndpoints:
+    """Registers, stops and lists callbacks."""
 
-    def __init__(self, engine: Engine, callbacks: Callbacks) -> None:
+    def __init__(self, engine: Engine, callbacks: CallbackRegistry) -> None:
         self._engine = engine
         self._callbacks = callbacks
+        self._registrations = OwnedShare[SubscriptionKey](
+            Share(REGISTRATIONS_MAX, engine.client_share, "callbacks", "the limit of callbacks")
+        )
+        """Those that clients have made since the bridge started."""
 
     async def register(self, request: Request) -> Reply:
-        """Deliver a group to `x-oms-callbackurl` from now on; an empty value stops it."""
-        asked = read_asked(request)
-        name = read_group(asked)
-        url = parameters.text(asked, "callbackurl", "where messages shall be posted; an empty value stops it")
-        if "ack" in asked and not parameters.flag(asked, "ack"):
-            raise HeaderInvalid("x-oms-ack: a callback is always acknowledged, by its 2xx; false is not allowed.")
+        """Deliver the messages of a group to `x-oms-callbackurl`; an empty value stops the delivery."""
+        params = parse_params(request.headers.parameters, request.query)
+        key = parse_subscription(params)
+        url = required(params, "callbackurl", "the URL to post messages to; an empty value stops the callback")
+        if "ack" in params and not flag(params, "ack"):
+            raise HeaderInvalid("x-oms-ack: false is not allowed; the 2xx of the endpoint acknowledges a callback.")
         if request.body:
-            raise BodyInvalid("A registration has no body: it is headers only.")
+            raise BodyInvalid("A registration consists of headers only: send no body.")
         if not url:
-            await self._callbacks.stop(name)
-            return Reply(204, [(b"x-oms-version", VERSION)])
-        credit = parameters.positive(asked, "credit", CREDIT, CREDIT_MAX)
-        entry, new = await self._callbacks.register(name, url, credit)
-        return self._reply(201 if new else 200, describe(entry, self._callbacks.kept_in, self._engine.clock))
+            await self._callbacks.stop(key)
+            self._registrations.release(key)
+            return Reply(204, [OMS_VERSION])
+        credit = positive(params, "credit", CREDIT, CREDIT_MAX)
+        size = positive(params, "maxmessages", None, CALLBACK_BATCH_MAX)
+        accept = request.headers.plain.get(b"accept")
+        batch = None if size is None else BatchOptions(size, choose_form(accept))
+        mode = accepted_mode(accept) if size is None else None
+        is_new = self._registrations.take(key, client_of(request.peer))
+        try:
+            entry, created = await self._callbacks.register(key, url, credit, batch, mode)
+        except BaseException:
+            if is_new:
+                self._registrations.release(key)
+            raise
+        document = describe(entry, self._callbacks.stored_in, self._engine.clock)
+        return json_reply(201 if created else 200, json.dumps(document).encode())
 
     async def listing(self, request: Request) -> Reply:
         """List every registration, by name."""
-        parameters.merge(request.headers.parameters, request.query)
-        kept_in, clock = self._callbacks.kept_in, self._engine.clock
-        return self._reply(200, [describe(entry, kept_in, clock) for entry in self._callbacks.entries])
-
-    @staticmethod
-    def _reply(status: int, document: object) -> Reply:
-        headers = [(b"x-oms-version", VERSION), (b"content-type", b"application/json"), NO_STORE]
-        return Reply(status, headers, json.dumps(document).encode())
+        merge(request.headers.parameters, request.query)  # raises for an unknown parameter
+        stored_in, clock = self._callbacks.stored_in, self._engine.clock
+        documents = [describe(entry, stored_in, clock) for entry in self._callbacks.entries]
+        return json_reply(200, json.dumps(documents).encode())

@@ -1,130 +1,137 @@
 """`GET /v1/push`: many messages on one response."""
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Iterable
 from typing import Final
 
-from bridge.engine.consumer import CREDIT, Consumer, Leased, Terms
+from bridge.engine.consumer import CREDIT, Consumer, ConsumerOptions, Leased
 from bridge.engine.engine import Engine
+from bridge.engine.quota import client_of
 from bridge.errors import BridgeError, HeaderInvalid
-from bridge.http.asked import read_asked, read_group
-from bridge.http.exchange import NO_STORE, Pair, Reply, Request, Write
-from bridge.http.limits import Limits
-from bridge.http.resume import Event, Tail, Tails
-from bridge.wire import compression, parameters
-from bridge.wire.headers import VERSION
-from bridge.wire.streams import End, Events, Framing, Line, framing_for
+from bridge.http.params import (
+    flag,
+    number,
+    parse_lease,
+    parse_params,
+    parse_receipts,
+    parse_subscription,
+    positive,
+)
+from bridge.http.replay_buffer import Event, ReplayBuffer, ReplayBuffers
+from bridge.http.request_reply import CREDIT_MAX, NO_STORE, OMS_VERSION, Limits, Reply, Request, Write
+from bridge.slicer import Slicer
+from bridge.wire import gzip_body
+from bridge.wire.push_framing import EventStreamFraming, Framing, StreamEnd, StreamMessage, choose_framing
 
-CREDIT_MAX: Final = 1000
-PIECE: Final = 64 << 10
-"""Bytes that are sent at once when there are as many."""
-PART: Final = 2 * PIECE
-"""Bytes that a reader must take within `timeouts.stall`, or it stands still; most pieces are one part."""
-
-_log = logging.getLogger("bridge.http")
+CHUNK: Final = 64 << 10
+"""Messages are collected until they have this many bytes, and then sent."""
 
 
-class Push:
-    """The endpoint of the path."""
+class PushEndpoint:
+    """Opens push streams."""
 
-    def __init__(self, engine: Engine, limits: Limits) -> None:
+    def __init__(self, engine: Engine, limits: Limits, slicer: Slicer) -> None:
         self._engine = engine
         self._limits = limits
-        self._tails = Tails()
+        self._slicer = slicer
+        self._replay_buffers = ReplayBuffers()
 
     async def stream(self, request: Request) -> Reply:
-        """Push messages as they come; acknowledges the receipts it brings along first."""
+        """Return a stream of the group's messages. Acknowledges the receipts of the request first."""
         headers = request.headers
-        asked = read_asked(request)
-        name = read_group(asked)
-        if "requestid" in asked:
-            raise HeaderInvalid("x-oms-requestid repeats a pull; a stream cannot be repeated.")
-        terms = Terms(
-            self._limits.lease_of(asked),
-            ack=parameters.flag(asked, "ack"),
-            credit=parameters.positive(asked, "credit", CREDIT, CREDIT_MAX),
-            limit=parameters.positive(asked, "maxmessages", None),
-            silence=parameters.number(asked, "waitmills", 0) if "waitmills" in asked else None,
+        params = parse_params(request.headers.parameters, request.query)
+        key = parse_subscription(params)
+        if "requestid" in params:
+            raise HeaderInvalid("x-oms-requestid is for a pull: a push stream cannot be repeated.")
+        options = ConsumerOptions(
+            parse_lease(params, self._limits),
+            ack=flag(params, "ack"),
+            credit=positive(params, "credit", CREDIT, CREDIT_MAX),
+            limit=positive(params, "maxmessages", None),
+            silence=number(params, "waitmills", 0) if "waitmills" in params else None,
         )
-        # 128 random bits occur in no message
-        framing = framing_for(headers.plain.get(b"accept"), secrets.token_hex(16).encode("ascii"))
-        if receipts := parameters.receipts(asked):
-            await self._engine.ack(receipts, name)
-        consumer = await self._engine.consume(name, terms)
-        tail, missed = None, list[Event]()
-        if isinstance(framing, Events):
-            last = headers.plain.get(b"last-event-id", b"")
-            tail, missed = self._tails.open(name, last, self._engine.clock.wall())
-        stream = _Stream(consumer, framing, tail, missed, self._limits)
-        head: list[Pair] = [(b"x-oms-version", VERSION), (b"content-type", framing.content_type), NO_STORE]
-        return Reply(200, head, flow=stream.run, undo=consumer.close)
+        # A boundary of 128 random bits occurs in no message.
+        framing = choose_framing(headers.plain.get(b"accept"), secrets.token_hex(16).encode("ascii"))
+        if (receipts := parse_receipts(params)) and (settling := self._engine.ack(receipts, key)) is not None:
+            await settling
+        consumer = await self._engine.consume(key, options, client_of(request.peer))
+        buffer, missed = None, list[Event]()
+        if isinstance(framing, EventStreamFraming):
+            last_event_id = headers.plain.get(b"last-event-id", b"")
+            buffer, missed = self._replay_buffers.open(key, last_event_id, self._engine.clock.wall())
+        writer = _StreamWriter(consumer, framing, buffer, missed, limits=self._limits, slicer=self._slicer)
+        reply_headers = [OMS_VERSION, (b"content-type", framing.content_type), NO_STORE]
+        return Reply(200, reply_headers, stream=writer.run, cleanup=consumer.close)
 
 
-class _Stream:
-    """One stream: takes, writes, ends."""
+class _StreamWriter:
+    """One open stream: takes messages from its consumer and writes them until the consumer or the client ends it."""
 
-    def __init__(
-        self, consumer: Consumer, framing: Framing, tail: Tail | None, missed: list[Event], limits: Limits
+    def __init__(  # noqa: PLR0913 - all that one stream needs
+        self,
+        consumer: Consumer,
+        framing: Framing,
+        buffer: ReplayBuffer | None,
+        missed: list[Event],
+        *,
+        limits: Limits,
+        slicer: Slicer,
     ) -> None:
         self._consumer = consumer
         self._framing = framing
-        self._tail = tail
+        self._buffer = buffer
         self._missed = missed
         self._limits = limits
+        self._slicer = slicer
 
     async def run(self, write: Write) -> None:
-        """See `Reply.flow`."""
+        """See `Reply.stream`."""
 
-        async def put(piece: bytes) -> None:
-            for at in range(0, len(piece) or 1, PART):  # a large message read slowly is read all the same
-                async with asyncio.timeout(self._limits.stall / 1000):
-                    await write(piece[at : at + PART])
-            # While its reader keeps up nothing here waits: 20,000 messages held everybody else up for 250 ms, now 4 ms.
+        async def send(chunk: bytes) -> None:
+            await write(chunk)
+            # For a fast reader nothing above waits: 20,000 messages blocked other requests for 250 ms, now for 4 ms.
             await asyncio.sleep(0)
 
-        if self._tail is not None:
-            self._tail.task = asyncio.current_task()
+        if self._buffer is not None:
+            self._buffer.task = asyncio.current_task()
         try:
-            await self._run(put)
-        except TimeoutError:
-            _log.warning("a push stream ends: its reader stands still", extra={"ms": self._limits.stall})
-            raise asyncio.CancelledError from None  # breaks the answer off, and is no failure of the bridge
+            await self._run(send)
         finally:
-            if self._tail is not None and self._tail.task is asyncio.current_task():
-                self._tail.task = None
+            if self._buffer is not None and self._buffer.task is asyncio.current_task():
+                self._buffer.task = None
             self._consumer.close()
 
-    async def _run(self, put: Write) -> None:
+    async def _run(self, send: Write) -> None:
         consumer = self._consumer
-        await put(self._framing.opening)
+        await send(self._framing.opening)
         try:
-            await self._send(self._missed, put)
+            await self._send_messages(self._missed, send)
             self._missed = []
             while leased := await consumer.take():
-                await self._send([self._event(each) for each in leased], put)
+                await self._send_messages([self._event(each) for each in leased], send)
             await consumer.settle_up()
-            end = End(consumer.why)
+            end = StreamEnd(consumer.end_reason)
         except BridgeError as error:
-            end = End(error.code, error.detail)
-        await put(self._framing.end(end))
+            end = StreamEnd(error.code, error.detail)
+        await send(self._framing.end(end))
 
     def _event(self, leased: Leased) -> Event:
-        line = Line(leased.message, leased.receipt, leased.lease_until)
-        return Event("", line) if self._tail is None else self._tail.add(line)
+        message = StreamMessage(leased.message, leased.receipt, leased.lease_until)
+        return Event("", message) if self._buffer is None else self._buffer.add(message)
 
-    async def _send(self, events: Iterable[Event], put: Write) -> None:
-        """Send messages, inflating each when its turn comes: 64 of them may be 256 MiB."""
-        pieces: list[bytes] = []
+    async def _send_messages(self, events: Iterable[Event], send: Write) -> None:
+        """Encode and send messages. Inflates one body at a time: 64 of them may be 256 MiB."""
+        encoded: list[bytes] = []
         size = 0
-        for event_id, line in events:
-            if line.message.compression is not None:
-                line = line._replace(message=compression.unpacked(line.message, self._limits.body))  # noqa: PLW2901
-            pieces.append(self._framing.message(line, event_id))
-            size += len(pieces[-1])
-            if size >= PIECE:
-                await put(b"".join(pieces))
-                pieces, size = [], 0
-        if pieces:
-            await put(b"".join(pieces))
+        for event_id, message in events:
+            if message.message.compression is not None:
+                inflated = await self._slicer.run_alone(gzip_body.inflate_message(message.message, self._limits.body))
+                message = message._replace(message=inflated)  # noqa: PLW2901
+            encoded.append(self._framing.message(message, event_id))
+            size += len(encoded[-1])
+            if size >= CHUNK:
+                await send(b"".join(encoded))
+                encoded, size = [], 0
+        if encoded:
+            await send(b"".join(encoded))

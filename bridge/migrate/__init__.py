@@ -1,32 +1,31 @@
-"""Looks at a topic or a queue that exists, and says what will work through a bridge before anything is switched.
+"""`check --migrate`: inspects an existing topic or queue and reports what will work through a bridge.
 
-A room of its own, not a part of the command line: who looks (`look`), what was seen (`facts`) and what it means
-(`judge`, pure) are three things for each backend, and only the last sentence is printed by a command. It uses the
-adapters' own options and connections, and starts no adapter: that would declare topics and queues.
+For each backend, an inspector asks the broker, and pure checks turn its answers into findings. The inspectors use the
+adapters' options and connections, but start no adapter: an adapter would declare topics and queues.
 """
 
 from bridge.errors import CannotStart
-from bridge.migrate.finding import Report
+from bridge.migrate.report import Report
 from bridge.settings import Settings
 
 __all__ = ["Report", "examine"]
 
 
 async def examine(settings: Settings, name: str) -> Report:
-    """Look at it; nothing is changed, declared or consumed.
+    """Inspect a topic or a queue; nothing is changed, declared or consumed.
 
-    Raises `CannotStart` where there is nothing to look at, `BridgeError` for what the broker refuses.
+    Raises `CannotStart` if the backend has neither or its URL is wrong, `BridgeError` if the broker refuses.
     """
     scheme = settings.backend.partition(":")[0]
     try:
         if scheme == "kafka":
-            from bridge.migrate.kafka.look import examine_topic  # noqa: PLC0415 - it brings the client library, an extra
+            from bridge.migrate.kafka_inspector import examine_topic  # noqa: PLC0415 - imports the client, an extra
 
             return await examine_topic(settings, name)
         if scheme in {"amqp", "amqps"}:
-            from bridge.migrate.rabbitmq.look import examine_queue  # noqa: PLC0415 - the same
+            from bridge.migrate.rabbitmq_inspector import examine_queue  # noqa: PLC0415 - the same
 
             return await examine_queue(settings, name)
     except ValueError as error:
         raise CannotStart(f"backend: {error}") from None
-    raise CannotStart(f"--migrate looks at topics of kafka:// and queues of amqp://; {scheme}:// has neither.")
+    raise CannotStart(f"--migrate inspects topics of kafka:// and queues of amqp://; {scheme}:// has neither.")

@@ -1,5 +1,5 @@
-"""The mirror: what goes through a bridge, as Parquet. A Spark job that reads brokers, and what one does with its files.
+"""The mirror: what goes through a bridge, as a Delta table. A Spark job that reads brokers, and commands on its table.
 
-A row travels `sources/` (what the backend keeps, as rows) → `sink/` (staged, committed by a manifest, renamed).
-The only room that may import pyspark.
+A row travels `sources/` (what the backend keeps, as rows) → `sink/` (one commit for each batch). `table.py` is how
+everything else reads the table. The only package that may import pyspark.
 """

@@ -1,4 +1,4 @@
-"""The same commands for `spark-submit`, which wants a file: `spark-submit …/bridge/mirror/__main__.py run --out …`."""
+"""The same commands for `spark-submit`, which needs a file: `spark-submit …/bridge/mirror/__main__.py run --out …`."""
 
 import sys
 

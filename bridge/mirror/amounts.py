@@ -21,7 +21,7 @@ class _Duration(click.ParamType[timedelta]):
             return value
         found = re.fullmatch(r"(\d{1,6})([dh])", value)
         if found is None:
-            self.fail(f"{value!r} is no duration: write days or hours, as 30d or 12h", param, ctx)
+            self.fail(f"{value!r} is not a duration: write days or hours, such as 30d or 12h", param, ctx)
         return int(found[1]) * _UNITS[found[2]]
 
 
@@ -36,7 +36,7 @@ class _Size(click.ParamType[int]):
             return value
         found = re.fullmatch(r"([1-9]\d{0,5})(MB|GB)", value)
         if found is None:
-            self.fail(f"{value!r} is no size: write 256MB or 1GB", param, ctx)
+            self.fail(f"{value!r} is not a size: write 256MB or 1GB", param, ctx)
         return int(found[1]) * _SIZES[found[2]]
 
 

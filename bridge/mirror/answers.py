@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bridge.cli.output import printable
+from bridge.cli.run_command import printable
 from bridge.mirror.query import Row
 
 _WIDE: Final = 8
-"""Columns beyond which a table cannot be read: each row is shown by itself."""
+"""Columns beyond which a table cannot be read: each row is shown alone."""
 _UNBROKEN: Final = 100_000
 """Columns of characters where the output is no terminal: there a line is a row."""
 
@@ -45,7 +45,7 @@ def as_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
 
 
 def as_records(columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Print each row by itself, one field a line; what is null is left out."""
+    """Print one field a line, with an empty line between rows; what is null is left out."""
     width = max(map(len, columns), default=0)
     console = _console()
     for number, row in enumerate(rows):

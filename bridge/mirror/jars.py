@@ -1,4 +1,4 @@
-"""The jars with which Spark reads Kafka: in a folder that is named, or in a cache that Maven fills once."""
+"""The jars that Spark itself lacks: in a folder that is named, or in a cache that Maven and Scala fill once."""
 
 import hashlib
 import os
@@ -13,12 +13,14 @@ from bridge.errors import CannotStart
 VARIABLE: Final = "OMS_MIRROR_JARS"
 """Names the folder where the jars are already, as in an image."""
 _POM: Final = Path(__file__).with_name("pom.xml")
+_SCALA: Final = Path(__file__).with_name("s3.scala")
+"""Compiled by the compiler that is among Spark's own jars."""
 _SAID: Final = 1000
-"""Characters of Maven's last words that an operator is told."""
+"""Characters of a failed program's output that the error shows."""
 
 
-def kafka_jars() -> list[Path]:
-    """Return the jars that Spark itself lacks, after Maven has fetched them if need be. Raises `CannotStart`."""
+def spark_jars() -> list[Path]:
+    """Return the jars that Spark itself lacks, after they were fetched and made if need be. Raises `CannotStart`."""
     given = os.environ.get(VARIABLE)
     if given:
         return _found(Path(given)) or _none_in(given)
@@ -37,36 +39,55 @@ def _none_in(folder: str) -> list[Path]:
 
 
 def _home() -> Path:
-    """Named after all of pom.xml: another jar beside the same Spark makes another folder."""
+    """Named after the files that it is made of: another jar beside the same Spark makes another folder."""
     import pyspark  # noqa: PLC0415 - slow, and not needed where the jars are given
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    text = hashlib.sha256(_POM.read_bytes()).hexdigest()[:8]
+    text = hashlib.sha256(_POM.read_bytes() + _SCALA.read_bytes()).hexdigest()[:8]
     return cache / "openmessaging-bridge" / f"spark-{pyspark.__version__}-{text}"
 
 
 def _fill(home: Path) -> None:
-    """Have Maven fill a folder of our own and give it its name at once; whoever does the same meanwhile is as good."""
+    """Fill a separate folder, then rename it: another process may do the same at that time."""
     maven = shutil.which("mvn")
     if maven is None:
         raise CannotStart(
-            f"Maven, which fetches the jars of Spark's Kafka connector, is not installed (apt-get install maven): "
-            f"install it, or set {VARIABLE} to a folder that holds them (bridge/mirror/pom.xml lists them)."
+            "Maven, which fetches the jars of Delta Lake, S3 and Spark's Kafka connector, is not installed "
+            f"(apt-get install maven): install it, or set {VARIABLE} to a folder that "
+            "`oms-bridge mirror fetch-jars` has filled on another machine."
         )
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=f"{home.name}.partial-") as own:
         partial = Path(own) / "jars"
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
-        command = [maven, "--batch-mode", "--quiet", "--file", str(_POM), *goal]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # noqa: S603 - no value of others is in it
-        if done.returncode:
-            said = (done.stdout + done.stderr)[-_SAID:]
-            raise CannotStart(
-                f"Maven could not fetch the jars of Spark's Kafka connector: give it a way to its repository, or set "
-                f"{VARIABLE} to a folder that holds them. It said: {said}"
-            )
+        _run([maven, "--batch-mode", "--quiet", "--file", str(_POM), *goal])
+        _run(_scalac(partial))
         try:
             partial.rename(home)
         except OSError:
             if not home.exists():
                 raise
+
+
+def _scalac(jars: Path) -> list[str]:
+    """Return the command that compiles `_SCALA` into one more jar."""
+    import pyspark  # noqa: PLC0415 - see above
+
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    if java is None:
+        raise CannotStart("Spark needs Java 17 (JAVA_HOME, or java on the PATH).")
+    spark = Path(pyspark.__file__).parent / "jars" / "*"
+    target = ["-d", str(jars / "openmessaging-s3.jar"), str(_SCALA)]
+    return [java, "-cp", str(spark), "scala.tools.nsc.Main", "-cp", f"{spark}:{jars}/*", *target]
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # noqa: S603 - no value of others is in it
+    if done.returncode:
+        said = (done.stdout + done.stderr)[-_SAID:]
+        raise CannotStart(
+            "Maven and Scala could not make the jars of Delta Lake, S3 and Spark's Kafka connector: allow access to "
+            f"Maven's repository, or set {VARIABLE} to a folder that `oms-bridge mirror fetch-jars` has filled on "
+            f"another machine. {Path(command[0]).name} said: {said}"
+        )

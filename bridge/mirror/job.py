@@ -1,45 +1,55 @@
 """The job: one streaming query from a source into the sink, begun again after an outage, ended in order."""
 
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
+from tempfile import TemporaryFile
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from adapters.clock import wall
 from bridge.errors import BackendUnavailable, CannotStart
-from bridge.mirror import layout
+from bridge.mirror import s3
+from bridge.mirror.jars import spark_jars
+from bridge.mirror.monitoring.reporter import Reporter, Show, reporting, sentence
+from bridge.mirror.offsets import Record
 from bridge.mirror.options import Options
 from bridge.mirror.session import session, submitted
 from bridge.mirror.sink import full
-from bridge.mirror.sink.catalogue import load
-from bridge.mirror.sink.check import check, start
+from bridge.mirror.sink.check import Found, check
 from bridge.mirror.sink.checkpoint import Checkpoint
-from bridge.mirror.sink.files import Files
-from bridge.mirror.sink.publish import recover
 from bridge.mirror.sink.sink import Sink
-from bridge.mirror.sources import jars_for, open_source
+from bridge.mirror.sources import open_source
 from bridge.mirror.sources.base import Selective, Source
-from bridge.mirror.watch.events import OutageBegan, Unmirrored
-from bridge.mirror.watch.listener import sentence
-from bridge.mirror.watch.watching import Show, Watch, watching
+from bridge.mirror.stopping import StopSignal, stop_signal
+from bridge.mirror.table import Table, create, is_remote, shown, spark_path
 from bridge.settings import Address
 
 QUERY: Final = "oms-mirror"
-_LOOK: Final = 0.5
-"""Seconds between two looks whether somebody wants it to end."""
-_PARTING: Final = 30.0
-"""Seconds that a batch under way has to end by itself; one that is cut short is written anew by the next run."""
+_POLL: Final = 0.5
+"""Seconds between two looks at the query and at the stop signal."""
+_LAST_BATCH: Final = 30.0
+"""Seconds that a batch under way has to end after a stop signal; the next run repeats one that is cut short."""
 _PAUSE: Final = 5.0
 """Seconds from an outage to the next attempt."""
+_RETRY: Final = 1.0
+"""Seconds between two attempts to reach the backend before `once` starts Spark."""
+_CONCURRENT: Final = "Multiple streaming "
+"""What Spark says of jobs or queries that plan or end the same batch."""
+_ACTIVITIES: Final = {
+    "Initializing": "starting the query",
+    "Getting offsets": "looking for new messages",
+    "Writing offsets": "planning a batch",
+    "Processing new data": "reading and writing a batch",
+    "Waiting": "waiting for new messages",
+}
+"""What Spark's query says that it does, by its beginning, and what it means."""
 
 
-class Shown(NamedTuple):
+class Monitoring(NamedTuple):
     """What is shown of the job, and where."""
 
     status: Path | None = None
@@ -47,47 +57,105 @@ class Shown(NamedTuple):
     show: Show = "auto"
 
 
-class _Asked:
-    """Whether somebody has asked the job to end."""
+def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> tuple[Reporter, int | None]:
+    """Mirror until SIGTERM or Ctrl-C; with a `timeout`, until all that is there now is mirrored.
 
-    def __init__(self) -> None:
-        self.yes = False
-
-    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
-        self.yes = True
-        signal.signal(_signal, signal.SIG_DFL)  # whoever asks twice does not want to wait
-
-
-def run(options: Options, shown: Shown, *, once: bool) -> Watch:
-    """Mirror until SIGTERM or Ctrl-C; with `once` until all that was there is mirrored. Returns what was seen.
-
-    Raises `CannotStart` for whatever an operator has to mend, before the start or on the way.
+    `timeout` is in seconds: how long the backend may be unreachable before the job gives up. Returns the reporter, and
+    the signal that stopped the job before it had ended. Raises `CannotStart` for whatever an operator has to repair,
+    before the start or later.
     """
     source = open_source(options)
-    with (
-        _asking() as asked,
-        watching(options, source, status_file=shown.status, metrics=shown.metrics, show=shown.show) as watch,
-        session("oms-bridge mirror", () if submitted() else jars_for(options)) as spark,
-    ):
-        spark.streams.addListener(watch.listener)
-        files = Files(spark, options.out)
-        checkpoint = Files(spark, options.checkpoint or files.path(layout.CHECKPOINT).toString())
-        recover(files, Checkpoint(checkpoint).query())
-        catalogue = load(files)
-        check(files, checkpoint, catalogue, resume=options.resume)
-        sink = Sink(files, checkpoint, catalogue, source, watch.observer)
-        query = _Query(
-            lambda: source.rows(spark, start(catalogue)), sink, checkpoint.out, None if once else options.every
-        )
-        _tell_unmirrored(source, watch)
-        _supervise(query, source, watch, asked)
-    return watch
+    conf = s3.settings(_checkpoint(options)) | dict(pair.split("=", 1) for pair in options.conf)
+    status, metrics, show = monitoring
+    with reporting(options, source, status_file=status, metrics=metrics, show=show) as reporter, stop_signal() as stop:
+        check_writable(options.out)
+        create(options.out)
+        if timeout is not None:
+            _await_backend(source, reporter, timeout)
+        stop.deferred = True  # an interrupted start would leave Spark's JVM running
+        reporter.activity("starting Spark")
+        with _lost_jvm(stop), session("oms-bridge mirror", () if submitted() else spark_jars(), conf) as spark:
+            stop.install()
+            spark.streams.addListener(reporter)
+            reporter.activity("reading the mirror")
+            query = _prepare(spark, options, source, reporter, once=timeout is not None)
+            if isinstance(source, Selective):
+                with suppress(BackendUnavailable):  # the query will wait for it
+                    reporter.unmirrored(source.unmirrored())
+            if _supervise(query, source, reporter, stop, timeout):
+                stop.number = None
+    return reporter, stop.number
 
 
-def _tell_unmirrored(source: Source, watch: Watch) -> None:
-    if isinstance(source, Selective):
-        with suppress(BackendUnavailable):  # the query will find that out, and wait
-            watch.tell(Unmirrored(source.unmirrored()))
+@contextmanager
+def _lost_jvm(stop: StopSignal) -> Iterator[None]:
+    """End the block without an error if the JVM is gone after a stop signal: systemd signals it and the job at once."""
+    try:
+        yield
+    except (Py4JError, OSError):
+        if stop.number is None:
+            raise
+
+
+def check_writable(out: str) -> None:
+    """Raise `CannotStart` if `out` is a local folder in which no file can be made; Spark checks other file systems."""
+    if is_remote(out):
+        return
+    path = Path(out.removeprefix("file://").removeprefix("file:"))
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise CannotStart(f"--out {path} cannot be written: {error.strerror}.") from None
+
+
+def _checkpoint(options: Options) -> str:
+    return options.checkpoint or spark_path(options.out, "checkpoint")
+
+
+def _await_backend(source: Source, reporter: Reporter, timeout: float) -> None:
+    """Wait until the backend can be reached: starting Spark for nothing takes ten seconds. Raises `CannotStart`."""
+    reporter.activity("connecting to the backend")
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            source.bounds()
+        except BackendUnavailable as error:
+            reporter.unavailable(error.detail)
+            if time.monotonic() >= until:
+                raise _gave_up(timeout, error.detail) from None
+            time.sleep(_RETRY)
+        else:
+            reporter.available()
+            return
+
+
+def _gave_up(timeout: float, reason: str) -> CannotStart:
+    return CannotStart(f"The backend could not be reached for {timeout:g} s, so not everything is mirrored: {reason}")
+
+
+def _prepare(spark: SparkSession, options: Options, source: Source, reporter: Reporter, *, once: bool) -> "_Query":
+    """Check what is in `--out`, and return the query that continues it. Raises `CannotStart`."""
+    try:
+        if options.out.startswith(s3.SCHEME):
+            s3.check_conditional_writes(spark, options.out)
+        checkpoint = Checkpoint(spark, _checkpoint(options))
+        record = check_start(options.out, checkpoint, resume=options.resume)
+        sink = Sink(options.out, checkpoint, source, reporter.committed)
+    except Py4JJavaError as error:
+        raise CannotStart(f"--out {shown(options.out)} cannot be used: {error.java_exception.toString()}") from None
+    start = {} if record is None else record.next
+    return _Query(lambda: source.rows(spark, start), sink, checkpoint.place, None if once else options.every)
+
+
+def check_start(out: str, checkpoint: Checkpoint, *, resume: bool) -> Record | None:
+    """Return the newest record of the offsets that the table holds. Raises `CannotStart` if the job may not begin."""
+    table = Table.require(out)
+    record, files = table.record(), next(table.files(), None) is not None
+    found = (checkpoint.query(), checkpoint.planned(), checkpoint.committed())
+    check(Found(out, checkpoint.place, *found, files, record), resume=resume)
+    return record
 
 
 class _Query:
@@ -96,7 +164,7 @@ class _Query:
     def __init__(self, rows: Callable[[], DataFrame], sink: Sink, checkpoint: str, every: float | None) -> None:
         self._rows = rows
         self.sink = sink
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self._every = every
 
     def begin(self) -> StreamingQuery:
@@ -105,52 +173,57 @@ class _Query:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{self._every} seconds")
-        return writer.option("checkpointLocation", self._checkpoint).start()
+        return writer.option("checkpointLocation", self.checkpoint).start()
 
 
-def _supervise(query: _Query, source: Source, watch: Watch, asked: _Asked) -> None:
-    """Run the query to its end, over every outage of the backend."""
-    while True:
+def _supervise(query: _Query, source: Source, reporter: Reporter, stop: StopSignal, timeout: float | None) -> bool:
+    """Run the query to its end, over every outage of the backend. Returns whether it ended before a stop signal."""
+    gives_up, batches = None, -1
+    while stop.number is None:
         try:
-            _follow(query.begin(), asked)
+            return _follow(query.begin(), reporter, stop)
         except Exception as error:
-            if (told := query.sink.failed or full.explain(error, query.sink.out)) is not None:
-                raise told from None
-            if (said := source.explain(error)) is not None:
-                raise CannotStart(said) from error
+            if (failure := query.sink.failed or full.explain(error, query.sink.out)) is not None:
+                raise failure from None
+            if stop.number is not None:  # the signal has reached Spark's workers, too
+                return False
+            if (explanation := source.explain(error)) is not None:
+                raise CannotStart(explanation) from error
+            if _CONCURRENT in str(error):
+                raise CannotStart(
+                    f"Another mirror uses the checkpoint {query.checkpoint}: stop one of the two."
+                ) from None
             if not source.outage(error):
                 raise
-            watch.tell(OutageBegan(sentence(str(error)), wall()))
-        else:
-            return
-        if _pause(asked):
-            return
+            reason = sentence(str(error))
+            reporter.unavailable(reason)
+            if gives_up is None or reporter.status.batches > batches:
+                gives_up, batches = time.monotonic() + (timeout or 0), reporter.status.batches
+            if timeout is not None and time.monotonic() >= gives_up:
+                raise _gave_up(timeout, reason) from error
+        _wait(_PAUSE, stop)
+    return False
 
 
-def _follow(query: StreamingQuery, asked: _Asked) -> None:
-    while not query.awaitTermination(_LOOK):  # type: ignore[arg-type] # PySpark's own check takes float, its hint int
-        if asked.yes:
-            until = time.monotonic() + _PARTING
+def _follow(query: StreamingQuery, reporter: Reporter, stop: StopSignal) -> bool:
+    """Return whether the query ended before a stop signal."""
+    while not query.awaitTermination(_POLL):  # type: ignore[arg-type] # PySpark's own check takes float, its hint int
+        message = str(query.status["message"])
+        for beginning, activity in _ACTIVITIES.items():
+            if message.startswith(beginning):
+                reporter.activity(activity)
+        if stop.number is not None:
+            until, batches = time.monotonic() + _LAST_BATCH, reporter.status.batches
             while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
-                time.sleep(_LOOK)
+                if reporter.status.batches > batches:  # the next one follows at once
+                    break
+                time.sleep(_POLL)
             query.stop()
-            return
+            return False
+    return True
 
 
-def _pause(asked: _Asked) -> bool:
-    """Wait before the next attempt; True if there shall be none."""
-    until = time.monotonic() + _PAUSE
-    while not asked.yes and time.monotonic() < until:
-        time.sleep(_LOOK)
-    return asked.yes
-
-
-@contextmanager
-def _asking() -> Iterator[_Asked]:
-    asked = _Asked()
-    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _wait(seconds: float, stop: StopSignal) -> None:
+    until = time.monotonic() + seconds
+    while stop.number is None and time.monotonic() < until:
+        time.sleep(_POLL)

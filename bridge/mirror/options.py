@@ -1,4 +1,4 @@
-"""What the job is told. A named tuple of plain values: it travels to Spark's workers."""
+"""Options of the job. A named tuple of plain values: it travels to Spark's workers."""
 
 from typing import Literal, NamedTuple
 
@@ -11,7 +11,7 @@ class Options(NamedTuple):
     backend: str
     """URL of the backend, as for `serve`."""
     out: str
-    """Any path that Spark can write: `/srv/mirror`, `hdfs://…`, `s3a://…`."""
+    """Any path that Spark can write: `/srv/mirror`, `s3a://…`."""
     bridge: str = "http://127.0.0.1:8080"
     """Where the bridge is whose memory is read; for `memory://` only."""
     checkpoint: str | None = None
@@ -23,4 +23,6 @@ class Options(NamedTuple):
     every: float = 10.0
     """Seconds from one batch to the next while there is something to do."""
     resume: bool = False
-    """Whether to begin a new checkpoint where the manifests end: the way out where the old checkpoint is lost."""
+    """Whether to begin a new checkpoint where the last commit ends: the way out where the old checkpoint is lost."""
+    conf: tuple[str, ...] = ()
+    """Settings of Spark, each `key=value`."""

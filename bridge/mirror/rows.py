@@ -83,7 +83,7 @@ class Rows:
         bodies = columns[_BODY]
         arrays = [
             pa.array([_area(row) for row in rows], pa.string()),
-            pa.array([_destination(row) for row in rows], pa.string()),
+            pa.array([row.message.destination for row in rows], pa.string()),
             *(
                 _array(columns[place], place, SOURCE.field(column.name).type)
                 for place, column in zip(_PLACES, MESSAGE, strict=True)
@@ -103,10 +103,6 @@ def _area(row: _Row) -> str:
     return "dead-letters" if is_dead_letter(row.message.destination) else "data"
 
 
-def _destination(row: _Row) -> str:
-    return row.message.destination
-
-
 def _array(values: Sequence[Any], place: int, kind: pa.DataType) -> pa.Array:
     if place in (_BORN, _STORED):
         return pa.array([None if value is None else _micros(value) for value in values], pa.int64()).cast(kind)
@@ -117,5 +113,5 @@ def _array(values: Sequence[Any], place: int, kind: pa.DataType) -> pa.Array:
 
 def _micros(milliseconds: int) -> int:
     if not 0 <= milliseconds <= TIME_MAX:
-        raise ValueError(f"{milliseconds} ms since 1970 is no time that a Parquet file can show")
+        raise ValueError(f"{milliseconds} ms since 1970 is not a time that a Parquet file can hold")
     return milliseconds * _MICROS

@@ -1,20 +1,21 @@
 """The columns of the mirror, one table: what a row holds, in Parquet, in Arrow and in Spark.
 
 Frozen: every column is nullable and as wide as it will ever need to be, and columns are only ever added, with a new
-`SCHEMA_VERSION`. Readers that know an older version go on to work.
+`SCHEMA_VERSION`. Readers of an older version go on to work.
 """
 
 from typing import Final, Literal, NamedTuple
 
 import pyarrow as pa
 
-from bridge.message import FIELDS, LONG_MAX, Message
+from bridge.message import FIELDS, Message
 
 SCHEMA_VERSION: Final = 1
 
 Kind = Literal["string", "bigint", "int", "timestamp", "binary", "map"]
 Area = Literal["data", "dead-letters", "quarantine"]
-"""Where a row goes: a message, a dead letter (the copy of one that was buried), a record that could not be read."""
+"""What a row is: a message, a dead letter (the copy of one that could not be delivered), or an unreadable record."""
+AREAS: Final[tuple[Area, ...]] = ("data", "dead-letters", "quarantine")
 
 ARROW: Final[dict[Kind, pa.DataType]] = {
     "string": pa.string(),
@@ -69,9 +70,9 @@ MESSAGE: Final = (
 POSITION: Final = (
     Column("body_size", "bigint", "bytes of the body"),
     Column("backend", "string", "kafka, rabbitmq or memory"),
-    Column("log", "string", "the log that `offset` counts in; unique for each life of it"),
-    Column("offset", "bigint", "place in that log"),
-    Column("error", "string", "in quarantine: why; else null"),
+    Column("log", "string", "the log that `offset` counts in; unique for each time it is created"),
+    Column("offset", "bigint", "position in that log"),
+    Column("error", "string", "in quarantine: the reason; else null"),
 )
 """What the source adds."""
 
@@ -81,8 +82,8 @@ STAMPS: Final = (
 )
 """What the sink adds."""
 
-PATH: Final = ("destination", "date", "hour")
-"""Columns that stand in the path: `destination=orders/date=2026-11-21/hour=07`, by store_timestamp in UTC."""
+PARTITION: Final = ("date", "hour")
+"""Columns by which the tables are partitioned: `date=2026-11-21/hour=07`, of store_timestamp in UTC."""
 
 SOURCE: Final = pa.schema(
     [
@@ -98,13 +99,18 @@ SOURCE_DDL: Final = ", ".join(
 )
 """The same for Spark."""
 
-FILE: Final = (*MESSAGE, *POSITION, *STAMPS)
-"""What a file holds, in this order; `PATH` stands in its path."""
-
-READ_DDL: Final = ", ".join(
-    [*(f"`{c.name}` {SPARK[c.kind]}" for c in FILE), "destination string", "date string", "hour string"]
+TABLE: Final = (
+    Column("destination", "string", "destination of the message"),
+    *MESSAGE,
+    *POSITION,
+    *STAMPS,
+    Column("date", "string", "day of `store_timestamp`, or of `mirrored_timestamp` without one: `2026-11-21`, in UTC"),
+    Column("hour", "string", "its hour: `00` to `23`"),
 )
-"""The explicit schema to read `data/` with: new columns are null in old files, none is dropped."""
+"""What a row of a table holds, in this order."""
+COLUMNS: Final = tuple(column.name for column in TABLE)
+
+STATISTICS: Final = ("destination", "message_id", "partition", "store_timestamp", "log", "offset", "mirrored_timestamp")
+"""Columns whose least and greatest value the log holds for each file: by them readers skip files."""
 
 assert {c.attribute for c in MESSAGE} | {"destination"} == set(Message._fields)  # noqa: S101 - the table is whole
-assert LONG_MAX == 2**63 - 1  # noqa: S101 - what a bigint holds

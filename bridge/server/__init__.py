@@ -1,4 +1,4 @@
-"""The web servers: Hypercorn made safe, and Granian, behind one function."""
+"""The HTTP servers, Hypercorn and Granian, behind one function."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,13 +6,13 @@ from collections.abc import Callable
 from starlette.types import ASGIApp
 
 from bridge.server import granian, hypercorn
-from bridge.server.listener import Listener, Server, Tls
+from bridge.server.listener import Listener, ServerKind, Tls, tls_context
 
-__all__ = ["Listener", "Server", "Tls", "serve"]
+__all__ = ["Listener", "ServerKind", "Tls", "serve", "tls_context"]
 
 
-async def serve(  # noqa: PLR0913 - all but two by name
-    kind: Server,
+async def serve(  # noqa: PLR0913 - most are passed by name
+    kind: ServerKind,
     app: ASGIApp,
     listener: Listener,
     *,
@@ -22,12 +22,12 @@ async def serve(  # noqa: PLR0913 - all but two by name
 ) -> None:
     """Serve `app` on the running event loop until `stop` is set, then return.
 
-    Speaks HTTP/1.1 and HTTP/2 (prior knowledge, or ALPN under TLS) on one port: no lifespan, no WebSocket, no signal
-    handlers. `ready` is called once, with the actual port, when connections are accepted. After `stop`, requests in
-    flight are answered for `grace` seconds at most, then cancelled; it returns within two seconds after that.
+    One port serves HTTP/1.1 and HTTP/2 (prior knowledge, or ALPN under TLS). There is no lifespan, no WebSocket, and no
+    signal handler. `ready` is called once, with the actual port, when connections are accepted. After `stop`, requests
+    in flight have `grace` seconds; then they are cancelled and answered 504, and the call returns within two seconds.
 
-    Raises OSError if the address or a TLS file cannot be used, RuntimeError if the server of that kind is missing or
-    of a version this code was not written for.
+    Raises OSError if the address or a TLS file cannot be used, and RuntimeError if the server of that kind is not
+    installed or has another version than the one that this package was written for.
     """
     run = hypercorn.serve if kind == "hypercorn" else granian.serve
     await run(app, listener, stop=stop, grace=grace, ready=ready)

@@ -1,153 +1,137 @@
-"""Granian's embedded worker on our event loop.
+"""The server `granian`: Granian's embedded worker on the bridge's event loop.
 
-What is Granian's own, and cannot be cured from here: it names itself in `server`; it holds the head of an answer back
-until its first body (an empty part will do), except for text/event-stream; a stop waits its whole grace for an idle
-HTTP/2 client that does not answer a ping; and over HTTP/1.1 a client that sent its next request already and then closes
-is noticed at the next send, one that then half-closes not at all.
+Granian differs from Hypercorn in points that the bridge cannot change:
+
+- It adds a `server` field to responses.
+- It sends the head of a response with the first part of the body (which may be empty), except for text/event-stream.
+- When it stops, it waits the whole grace period for an idle HTTP/2 client that does not answer a ping.
+- Over HTTP/1.1, if a client has sent its next request already, Granian notices a close at the next send, and does not
+  notice a half-close.
 """
 
 import asyncio
 import logging
-import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from importlib import import_module
 from math import ceil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
-from bridge.server import listener as limits
-from bridge.server.listener import BACKLOG, KEEP_ALIVE, MAX_STREAMS, Listener, Tls, bind, tls_context
-from bridge.server.requests import LAST_WORDS, Requests, cancel, finish
+from bridge.server import limits
+from bridge.server.granian_connections import ConnectionWatch, shut_down_all
+from bridge.server.granian_dispatcher import Dispatcher
+from bridge.server.listener import Listener, Tls, bind, tls_context
+from bridge.server.requests_in_flight import CLEANUP_TIMEOUT, RequestsInFlight, cancel, finish
 
 logger = logging.getLogger(__name__)
 
 VERSION = "2.8.7"
 CONNECTIONS = 16384
-"""Granian accepts no more than this many, without a word to the client: as good as no limit."""
+"""Connections that Granian accepts at most without an `Admission`. Further clients wait."""
 
-PART = 65536
-"""Bytes of a stream handed over at a time. Granian holds six of what it is given, whatever their size."""
-
-GOODBYE = 1.0
-"""Seconds a client with nothing in flight has to leave after the GOAWAY."""
+GOAWAY_TIMEOUT = 1.0
+"""Seconds that a client without requests in flight may take to close its connection after the GOAWAY."""
 
 FLUSH = 0.1
-"""Seconds for the last answers to leave before the GOAWAY."""
+"""Seconds between the last response and the GOAWAY, in which Granian sends that response."""
 
 
 async def serve(
     app: ASGIApp, listener: Listener, *, stop: asyncio.Event, grace: float, ready: Callable[[int], None]
 ) -> None:
     """Serve with Granian; see `bridge.server.serve`."""
-    embed = _load()
+    core = _load()
     if listener.tls:
-        tls_context(listener.tls)  # Granian panics on a file it cannot read
-    requests = Requests(_tamed(app))
+        tls_context(listener.tls)  # raises OSError; Granian panics if it cannot read a file
     listening = bind(listener)
     address = listening.getsockname()
-    before = threads = _threads()
-    signal, worker = _start(embed, requests, listener, listening)
-    stopped = asyncio.ensure_future(stop.wait())
+    requests = RequestsInFlight(app)
+    dispatcher = Dispatcher(app, requests)
+    before = _threads()
+    signal, stopped = _start(core, dispatcher, listener, listening)
+    threads = _threads() - before
+    stopping = asyncio.ensure_future(stop.wait())
+    ended: set[asyncio.Future[Any]] = {stopping, stopped}
+    watch = None
+    if listener.admission:
+        watch = asyncio.ensure_future(ConnectionWatch(address, dispatcher, listener.admission).run())
     try:
-        await asyncio.sleep(0)  # the worker's first step starts its threads
-        threads = _threads()
         ready(address[1])
-        await asyncio.wait({stopped, worker}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        stopped.cancel()
-        await _end(signal, worker, requests, address, grace)
-        await _gone(threads - before)
-    if worker.done():
-        worker.result()
+        stopping.cancel()
+        if watch is not None:
+            watch.cancel()
+        dispatcher.begin_all()
+        await _stop(signal, stopped, requests, address, grace)
+        dispatcher.close()
+        await _wait_for_threads(threads)
 
 
 def _load() -> ModuleType:
     try:
         granian = import_module("granian")
-        embed = import_module("granian.server.embed")
+        core = import_module("granian._granian")
     except ImportError as error:
         raise RuntimeError("--server granian needs the extra: pip install 'openmessaging-bridge[fast]'") from error
     if granian.__version__ != VERSION:
-        raise RuntimeError(f"the bridge drives Granian {VERSION} from inside; {granian.__version__} is installed")
-    return embed
+        raise RuntimeError(f"the bridge embeds Granian {VERSION}; {granian.__version__} is installed")
+    return core
 
 
 def _start(
-    embed: ModuleType, app: Requests, listener: Listener, listening: socket.socket
-) -> tuple[Any, asyncio.Task[None]]:
-    """Start the worker on `listening`, which is its from now on.
+    core: ModuleType, dispatcher: Dispatcher, listener: Listener, listening: socket.socket
+) -> tuple[Any, asyncio.Future[None]]:
+    """Start the worker, which takes over `listening`. Returns its stop signal, and a future of its end.
 
-    Not through `embed.Server`: it binds by itself with SO_REUSEPORT (a port in use would not be an error, and port 0
-    unknown), and its logging.config.dictConfig closes the handlers of the whole process.
+    Granian's `embed.Server` is not used: it binds with SO_REUSEPORT (a port in use would not be an error, and the
+    number that port 0 gets would be unknown), its logging.config.dictConfig closes the log handlers of the whole
+    process, and it makes a task for every request.
     """
+    loop = asyncio.get_running_loop()
     http, net, constants = (import_module(f"granian.{name}") for name in ("http", "net", "constants"))
     spec = (listening.detach(), False)
-    holder = net.SocketHolder(*spec, BACKLOG) if sys.platform == "linux" else net.SocketHolder(*spec)
-    signal = embed.WorkerSignal()
+    holder = net.SocketHolder(*spec, limits.BACKLOG) if sys.platform == "linux" else net.SocketHolder(*spec)
     http1 = http.HTTP1Settings(
-        header_read_timeout=int(KEEP_ALIVE * 1000),  # also the time a connection may be idle
+        header_read_timeout=int(limits.KEEP_ALIVE * 1000),  # also closes idle connections
         max_buffer_size=max(8192, listener.header_limit),
     )
     http2 = http.HTTP2Settings(
-        max_concurrent_streams=MAX_STREAMS,
+        max_concurrent_streams=limits.MAX_STREAMS,
         max_headers_size=listener.header_limit,
-        keep_alive_interval=int(limits.PING * 1000),
-        keep_alive_timeout=ceil(limits.PONG),  # in seconds
+        keep_alive_interval=int(limits.PING_INTERVAL * 1000),
+        keep_alive_timeout=ceil(limits.PING_TIMEOUT),  # in seconds
         max_send_buffer_size=65536,
     )
-    work = embed.Server._spawn_asgi_worker(  # noqa: SLF001 - see above
+    worker = core.ASGIWorker(
         1,  # worker number
-        signal,
-        app,
         (None, holder),
+        None,  # inherited socket
         1,  # runtime threads
         512,  # runtime blocking threads, started on demand: Granian's default
-        1,  # blocking threads
+        1,  # blocking threads; `Dispatcher.schedule` relies on there being one
         30,  # seconds until an unused one ends
-        CONNECTIONS,
-        constants.TaskImpl.asyncio,
+        listener.admission.limit + 1 if listener.admission else CONNECTIONS,  # `ConnectionWatch` closes the last one
         constants.HTTPModes.auto,
         http1,
         http2,
         False,  # WebSocket
         None,  # static files
-        None,  # access log
-        _tls(listener.tls),
-        {"url_path_prefix": None},
+        *_tls(listener.tls),
+        (None, None),  # metrics
     )
-    return signal, asyncio.get_running_loop().create_task(work)
-
-
-def _tamed(app: ASGIApp) -> ASGIApp:
-    """Cure two defects of Granian's `send`. Whole answers, the many, pass through without a coroutine of ours."""
-
-    def tamed(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        head = scope["method"] == "HEAD"
-
-        def tamed_send(message: Message) -> Awaitable[None]:
-            if message.get("more_body"):
-                return _send_a_part(None if head else send, message)
-            if head and message["type"] == "http.response.body":
-                return send({"type": "http.response.body", "body": b""})  # over HTTP/2 it sends the body of a HEAD
-            return send(message)
-
-        return app(scope, receive, tamed_send)
-
-    return tamed
-
-
-async def _send_a_part(send: Send | None, message: Message) -> None:
-    if send is not None:
-        body = message.get("body", b"")
-        for at in range(0, len(body) or 1, PART):
-            await send({"type": "http.response.body", "body": body[at : at + PART], "more_body": True})
-    # To a client that has left it returns at once: 67 million sends in 50 s, and nothing else ran.
-    await asyncio.sleep(0)
+    stopped: asyncio.Future[None] = loop.create_future()
+    signal = core.WorkerSignal()
+    signal.add_cb(lambda: loop.call_soon_threadsafe(stopped.set_result, None))
+    scheduler = core.CallbackScheduler(loop, None, None, None, None)
+    scheduler._schedule_fn = dispatcher.schedule  # noqa: SLF001 - what Granian's own schedulers set
+    worker.serve_async(scheduler, loop, signal)
+    return signal, stopped
 
 
 def _tls(tls: Tls | None) -> tuple[object, ...]:
@@ -157,55 +141,44 @@ def _tls(tls: Tls | None) -> tuple[object, ...]:
     return (True, str(tls.certificate), str(tls.key), None, "tls1.2", ca, [], ca is not None)
 
 
-async def _end(
+async def _stop(
     signal: Any,  # noqa: ANN401 - Granian's
-    worker: asyncio.Task[None],
-    requests: Requests,
+    stopped: asyncio.Future[None],
+    requests: RequestsInFlight,
     address: tuple[Any, ...],
     grace: float,
 ) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + grace
-    # Granian's first sign of a stop is a GOAWAY, on which python-h2, and so httpx, drops every answer it waits for.
+    # Granian begins its stop with a GOAWAY, on which python-h2, and so httpx, drops every open stream.
     requests.refusing = True
     await finish(requests.tasks, grace)
-    await cancel(requests.tasks)  # first, so that their streams are reset and not just cut
+    await cancel(requests.tasks)  # before the connections, so that HTTP/2 streams are reset first
     if not requests.tasks:
         await asyncio.sleep(FLUSH)
     signal.set()
-    # It waits for its clients: one that is idle and does not answer the ping that follows the GOAWAY would hold us for
-    # the whole grace (20 s measured), with nothing left to answer.
-    await asyncio.wait({worker}, timeout=max(0.0, min(GOODBYE, deadline - loop.time())))
-    if not worker.done():
-        _cut(address)
-    await asyncio.wait({worker}, timeout=LAST_WORDS)
-    if not worker.done():
-        logger.warning("Granian did not end its connections")
+    # Granian waits for its clients: an idle one that does not answer the ping after the GOAWAY would delay the stop by
+    # the whole grace period (20 s measured), with no request left to answer.
+    await asyncio.wait({stopped}, timeout=max(0.0, min(GOAWAY_TIMEOUT, deadline - loop.time())))
+    if not stopped.done():
+        shut_down_all(address)
+    await asyncio.wait({stopped}, timeout=CLEANUP_TIMEOUT)
+    if not stopped.done():
+        logger.warning("Granian did not close its connections")
 
 
 def _threads() -> frozenset[str]:
-    """The native threads of this process; none where the system does not tell."""
+    """The native threads of this process; empty on systems without /proc."""
     tasks = Path("/proc/self/task")
     return frozenset(entry.name for entry in tasks.iterdir()) if tasks.exists() else frozenset()
 
 
-async def _gone(threads: frozenset[str]) -> None:
-    """Wait for threads to end, for `LAST_WORDS` seconds at most.
+async def _wait_for_threads(threads: frozenset[str]) -> None:
+    """Wait for threads to end, for `CLEANUP_TIMEOUT` seconds at most.
 
-    Granian's go on for some milliseconds. One that meets an interpreter which is shutting down panics: seen once in
-    some fifty stops, as a Rust backtrace after a clean exit.
+    Granian's threads run on for some milliseconds. If one uses Python while the interpreter shuts down, it panics: seen
+    about once in fifty stops, as a Rust backtrace after a clean exit.
     """
-    deadline = asyncio.get_running_loop().time() + LAST_WORDS
-    while threads & _threads() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - no call tells
+    deadline = asyncio.get_running_loop().time() + CLEANUP_TIMEOUT
+    while threads & _threads() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - no call waits for them
         await asyncio.sleep(0.005)
-
-
-def _cut(address: tuple[Any, ...]) -> None:
-    """Shut down every connection accepted on `address`: Granian has no call for it."""
-    for entry in Path("/dev/fd").iterdir():
-        try:
-            with socket.socket(fileno=os.dup(int(entry.name))) as accepted:
-                if accepted.getsockname()[1:2] == address[1:2] and accepted.getpeername():
-                    accepted.shutdown(socket.SHUT_RDWR)
-        except (OSError, IndexError):
-            continue  # not a socket, or gone meanwhile

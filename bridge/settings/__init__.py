@@ -1,23 +1,17 @@
 """Typed, frozen settings from a YAML file, OMS_* variables and the command line; a mistake stops the start."""
 
-from bridge.settings.leaves import Leaf, leaves
-from bridge.settings.load import load
-from bridge.settings.model import Binding, Delivery, Http, Limits, Log, Settings, Timeouts, Tls
-from bridge.settings.values import Address, SettingsError, redact
+from bridge.settings.load import SettingInfo, list_settings, load
+from bridge.settings.model import LimitsSettings, Settings
+from bridge.settings.values import Address, SettingsError, read_secrets, redact
 
 __all__ = [
     "Address",
-    "Binding",
-    "Delivery",
-    "Http",
-    "Leaf",
-    "Limits",
-    "Log",
+    "LimitsSettings",
+    "SettingInfo",
     "Settings",
     "SettingsError",
-    "Timeouts",
-    "Tls",
-    "leaves",
+    "list_settings",
     "load",
+    "read_secrets",
     "redact",
 ]

@@ -1,6 +1,7 @@
-"""Every setting: its name, type, range, default and the one line that docs/configuration.md shows for it."""
+"""Every setting: name, type, range, default, and the line of docs/configuration.md that describes it."""
 
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -21,6 +22,8 @@ from bridge.settings.values import Address
 
 PREFIX: Final = "OMS_"
 NESTED: Final = "__"
+SOURCES: Final[ContextVar[tuple[PydanticBaseSettingsSource, ...]]] = ContextVar("SOURCES", default=())
+"""The sources of `load`, the strongest first. Empty: `Settings` built directly reads neither variables nor files."""
 
 _GIB: Final = 1 << 30
 _HOUR: Final = 3_600_000
@@ -34,6 +37,8 @@ Hosts = Annotated[tuple[Annotated[str, AfterValidator(values.check_host)], ...],
 Origins = Annotated[
     tuple[Annotated[str, AfterValidator(values.check_origin)], ...], BeforeValidator(values.split_commas)
 ]
+HeaderName = Annotated[str, AfterValidator(values.check_header_name)]
+HeaderNames = Annotated[tuple[HeaderName, ...], BeforeValidator(values.split_commas)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(values.split_commas)]
 
 
@@ -41,87 +46,179 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class Tls(_Section):
+class TlsSettings(_Section):
     """TLS on the data port; without it the data port speaks cleartext."""
 
     certificate: Readable = Field(description="PEM file with the server's certificate and its chain.")
     key: Readable = Field(description="PEM file with the certificate's private key.")
     client_ca: Readable | None = Field(
-        default=None, description="PEM file with the authorities whose client certificates are demanded."
+        default=None, description="PEM file with the authorities of client certificates. Set: every client needs one."
     )
 
 
-class Binding(_Section):
-    """How literally the OpenMessaging HTTP binding is taken."""
+class BindingSettings(_Section):
+    """How strictly the bridge follows the OpenMessaging HTTP binding."""
 
-    strict: bool = Field(default=False, description="Demand every header that the binding marks Required.")
+    strict: bool = Field(default=False, description="Require every header that the binding marks Required.")
 
 
-class Limits(_Section):
-    """What one client, and all of them together, may ask of the bridge."""
+class DedupSettings(_Section):
+    """Retries of a produce that store nothing again."""
+
+    window: int = Field(
+        default=120_000,
+        ge=0,
+        le=86_400_000,
+        description="How long a message with a messageId or an idempotency key is remembered, ms. 0: not at all.",
+    )
+    bytes: Bytes = Field(
+        default=64 << 20, ge=1 << 20, le=64 * _GIB, description="Memory for that; over it the oldest are forgotten."
+    )
+
+
+class LimitsSettings(_Section):
+    """Limits for one client, and for all clients together."""
 
     body: Bytes = Field(
-        default=4 << 20, ge=1, le=_GIB, description="Largest body, also after inflating; beyond it 413."
+        default=4 << 20, ge=1, le=_GIB, description="Largest body, also after decompression; above it 413."
     )
     headers: Bytes = Field(
-        default=32 << 10, ge=1024, le=1 << 20, description="Largest header block of a request or a part; beyond it 431."
+        default=32 << 10, ge=1024, le=1 << 20, description="Largest header block of a request or a part; above it 431."
     )
-    batch: int = Field(default=1000, ge=1, le=100_000, description="Most messages in one batch; beyond it 413.")
+    batch: int = Field(default=1000, ge=1, le=100_000, description="Maximum messages in one batch; above it 413.")
     in_flight: int = Field(
-        default=10_000, ge=1, le=1_000_000, description="Most messages being published at once; beyond it 503."
+        default=10_000, ge=1, le=1_000_000, description="Maximum messages being published at a time; above it 503."
     )
     in_flight_bytes: Bytes = Field(
-        default=64 << 20, ge=1, le=64 * _GIB, description="Most bytes of bodies being published at once; beyond it 503."
+        default=64 << 20,
+        ge=1,
+        le=64 * _GIB,
+        description="Maximum bytes of messages being published at a time; above it 503.",
     )
     quota: int | None = Field(
         default=None,
         ge=1,
         le=10_000_000,
-        description="Messages per second into one destination; beyond it 429. Unset: any.",
+        description="Maximum messages per second for one destination; above it 429. Unset: no limit.",
     )
-    window: int = Field(default=1024, ge=1, le=100_000, description="Most messages fetched ahead for one group.")
-    window_bytes: Bytes = Field(
-        default=64 << 20, ge=1, le=64 * _GIB, description="Most bytes of bodies fetched ahead for one group."
+    prefetch: int = Field(
+        default=1024,
+        ge=1,
+        le=100_000,
+        description="Maximum messages in the prefetch buffer of one group, leased ones included.",
+    )
+    prefetch_bytes: Bytes = Field(
+        default=64 << 20,
+        ge=1,
+        le=64 * _GIB,
+        description="Maximum bytes of messages in the prefetch buffer of one group.",
+    )
+    connections: int = Field(
+        default=10_000,
+        ge=1,
+        le=1_000_000,
+        description="Maximum connections to the data port; more are closed.",
+    )
+    memory: Bytes = Field(
+        default=256 << 20,
+        ge=1 << 20,
+        le=64 * _GIB,
+        description="Maximum bytes of requests and replies that are held for clients; above it 503.",
     )
     waiting_pulls: int = Field(
-        default=20_000, ge=1, le=1_000_000, description="Most pulls and streams waiting at once; beyond it 503."
+        default=20_000, ge=1, le=1_000_000, description="Maximum waiting pulls and open streams; above it 503."
+    )
+    destinations: int = Field(
+        default=1000,
+        ge=1,
+        le=1_000_000,
+        description="Maximum destinations that clients have this bridge create; above it 503.",
+    )
+    groups: int = Field(
+        default=1000, ge=1, le=1_000_000, description="Maximum groups that clients use at this bridge; above it 503."
+    )
+    delayed: int = Field(
+        default=1_000_000,
+        ge=1,
+        le=100_000_000,
+        description="Maximum delayed messages that this bridge has accepted and that are not due; above it 503.",
+    )
+    delayed_bytes: Bytes = Field(
+        default=_GIB, ge=1, le=1024 * _GIB, description="Maximum bytes of these, bodies and headers; above it 503."
+    )
+    transactions: int = Field(
+        default=1000,
+        ge=1,
+        le=1_000_000,
+        description="Maximum open transactions that clients began at this bridge; above it 503.",
+    )
+    transaction_messages: int = Field(
+        default=1000, ge=1, le=100_000, description="Maximum messages of one transaction; above it 413."
+    )
+    transaction_bytes: Bytes = Field(
+        default=16 << 20, ge=1, le=_GIB, description="Maximum bytes of these, unless it is only one; above it 413."
+    )
+    prepared_bytes: Bytes = Field(
+        default=256 << 20,
+        ge=1,
+        le=64 * _GIB,
+        description="Maximum bytes of the messages of all open transactions at this bridge; above it 503.",
+    )
+    client_share: int = Field(
+        default=50,
+        ge=1,
+        le=100,
+        description="How much of `connections`, `memory`, `waiting_pulls`, `destinations`, `groups`, `delayed`,"
+        " `delayed_bytes`, `transactions`, `prepared_bytes` and of the 1,000 callbacks one client address may use, in"
+        " percent; above it 429. Localhost has a share of the first two only.",
+    )
+    metric_labels: int = Field(
+        default=100,
+        ge=0,
+        le=10_000,
+        description="Destinations, and groups, that have metrics of their own; all others are summed as `other`.",
+    )
+    auto_create: bool = Field(
+        default=True, description="Create a destination when a client first uses it; false: an unknown one is a 404."
     )
 
     @model_validator(mode="after")
     def _one_body_fits(self) -> Self:
         if self.in_flight_bytes < self.body:
-            raise ValueError("limits.in_flight_bytes must not be below limits.body, or a full body never gets in")
+            raise ValueError("limits.in_flight_bytes must be at least limits.body: the largest body must fit")
+        if self.memory < 2 * self.body:
+            raise ValueError("limits.memory must be at least twice limits.body: a request and a reply must fit")
         return self
 
 
-class Timeouts(_Section):
-    """How long the bridge waits for others, in milliseconds."""
+class TimeoutsSettings(_Section):
+    """How long the bridge waits for clients and for the backend, in milliseconds."""
 
     body: int = Field(
-        default=30_000, ge=1, le=_HOUR, description="Longest a client may take to send a body, ms; then 408."
+        default=30_000, ge=1, le=_HOUR, description="How long a client may take to send a body, ms; then 408."
     )
     produce: int = Field(
-        default=30_000, ge=1, le=_HOUR, description="Longest the backend may take to confirm a message, ms; then 504."
+        default=30_000, ge=1, le=_HOUR, description="How long the backend may take to confirm a message, ms; then 504."
     )
     stall: int = Field(
         default=300_000,
         ge=1,
         le=_DAY,
-        description="Longest the reader of a push stream may take nothing of what is ready, ms; then it ends.",
+        description="How long a client may leave 128 KiB of a response unread, ms; then the response ends.",
     )
 
 
-class Delivery(_Section):
+class DeliverySettings(_Section):
     """Leases and redelivery."""
 
     max_deliveries: int = Field(
         default=16,
         ge=1,
         le=1_000_000,
-        description="Deliveries of one message to a group before it goes to the dead letters.",
+        description="Deliveries of one message to a group before it becomes a dead letter.",
     )
-    lease: int = Field(default=30_000, ge=1, le=_DAY, description="Lease of a pull that names none, ms.")
-    max_lease: int = Field(default=900_000, ge=1, le=_DAY, description="Longest lease a client may ask for, ms.")
+    lease: int = Field(default=30_000, ge=1, le=_DAY, description="Lease of a pull that requests none, ms.")
+    max_lease: int = Field(default=900_000, ge=1, le=_DAY, description="Longest lease that a client may request, ms.")
     new_group: Literal["earliest", "latest"] = Field(
         default="earliest", description="Where a new group starts: at the oldest message kept, or after the newest."
     )
@@ -139,26 +236,26 @@ class Delivery(_Section):
         return self
 
 
-class Http(_Section):
-    """Which hosts and origins may speak to the data port: the guard against pages that rebind DNS to loopback."""
+class HttpSettings(_Section):
+    """Hosts and origins that may use the data port: protects against web pages that rebind DNS to loopback."""
 
     hosts: Hosts = Field(
-        default=(), description="Host names accepted beside loopback and the listen address; `*` accepts any."
+        default=(), description="Host names accepted besides loopback and the listen address; `*` accepts any."
     )
     origins: Origins = Field(default=(), description="Origins of web pages that may send cross-origin requests.")
 
 
-class Callbacks(_Section):
-    """Callback push. Off until `targets` names who may be called."""
+class CallbacksSettings(_Section):
+    """Callback push. Off until `targets` names an endpoint."""
 
     targets: Annotated[Texts, AfterValidator(values.check_targets)] = Field(
         default=(),
-        description="Endpoints that callbacks may be sent to, `scheme://host[:port]`; `*.` before a name stands for"
-        " whatever is below it. Unset: callbacks are off.",
+        description="Endpoints that callbacks may be sent to, `scheme://host[:port]`; `*.` before a name allows all"
+        " names below it. Unset: callbacks are off.",
     )
     networks: Annotated[Texts, AfterValidator(values.check_networks)] = Field(
         default=(),
-        description="Private networks, as CIDR, in which endpoints may be; every other one is refused.",
+        description="Private networks (CIDR) in which endpoints may be; all others are refused.",
     )
     secrets: Annotated[Texts, AfterValidator(values.check_secrets)] = Field(
         default=(),
@@ -166,17 +263,18 @@ class Callbacks(_Section):
         description="Secrets to sign callbacks with, `whsec_` and base64 of 24 to 64 bytes, the newest first.",
     )
     secrets_file: Readable | None = Field(
-        default=None, description="File that holds the secrets, in one line, such as a mounted secret; instead of them."
+        default=None,
+        description="File with the secrets in one line, such as a mounted secret; instead of `callbacks.secrets`.",
     )
     ca: Readable | None = Field(
-        default=None, description="PEM file with the authorities that endpoints' certificates must come from."
+        default=None, description="PEM file with the authorities to trust for endpoints, instead of the public ones."
     )
-    in_flight: int = Field(default=64, ge=1, le=64, description="Most POSTs in flight for one registration.")
-    timeout: int = Field(default=15_000, ge=1, le=_HOUR, description="Longest a POST and its answer may take, ms.")
+    in_flight: int = Field(default=64, ge=1, le=64, description="Maximum POSTs in flight for one registration.")
+    timeout: int = Field(default=15_000, ge=1, le=_HOUR, description="How long a POST and its response may take, ms.")
 
     @model_validator(mode="before")
     @classmethod
-    def _read_secrets_file(cls, given: Any) -> Any:  # noqa: ANN401 - what is no mapping is reported by the model
+    def _read_secrets_file(cls, given: Any) -> Any:  # noqa: ANN401 - the model reports what is not a mapping
         if not isinstance(given, dict) or (path := given.get("secrets_file")) is None:
             return given
         if "secrets" in given:
@@ -184,7 +282,7 @@ class Callbacks(_Section):
         try:
             values.check_readable(Path(str(path)))
         except ValueError:
-            return given  # the setting's own check says it
+            return given  # the validator of the setting reports it
         return given | {"secrets": values.read_secret(Path(str(path)), "callbacks.secrets_file", "the secrets")}
 
     @model_validator(mode="after")
@@ -194,16 +292,88 @@ class Callbacks(_Section):
         return self
 
 
-class Log(_Section):
+class VerifySettings(_Section):
+    """How the requests of a webhook are signed."""
+
+    scheme: Literal["standard-webhooks", "github", "stripe", "slack", "hmac"] = Field(
+        description="How the sender signs; see docs/webhooks.md."
+    )
+    secret_file: Readable = Field(
+        description="File with the sender's secret; several lines: each is accepted, so that it can be changed."
+    )
+    tolerance: int = Field(
+        default=300_000,
+        ge=1000,
+        le=_DAY,
+        description="Largest age of a signature that has a time, ms; also how far it may be ahead.",
+    )
+    header: HeaderName | None = Field(
+        default=None, description="Header with the signature; for `hmac`, and only there."
+    )
+
+    @model_validator(mode="after")
+    def _header_is_for_hmac(self) -> Self:
+        if (self.header is not None) != (self.scheme == "hmac"):
+            raise ValueError("verify.header of a destination goes with the scheme hmac, which needs it")
+        return self
+
+
+class DestinationSettings(_Section):
+    """What holds for one destination, for requests that name it in their URL."""
+
+    properties_from_headers: HeaderNames = Field(
+        default=(), description="HTTP headers of a produce by URL that become properties of the message."
+    )
+    verify: VerifySettings | None = Field(
+        default=None, description="Set: the destination only takes requests with a valid signature."
+    )
+
+
+class TracingSettings(_Section):
+    """Spans of messages, as OpenTelemetry. Off until `endpoint` names a receiver."""
+
+    endpoint: Annotated[str, AfterValidator(values.check_endpoint)] | None = Field(
+        default=None,
+        description="URL of the OTLP receiver of spans, such as `http://collector:4318`; needs the extra"
+        " `openmessaging-bridge[otel]`. Unset: no tracing.",
+    )
+    protocol: Literal["http", "grpc"] = Field(
+        default="http", description="OTLP over HTTP, with `/v1/traces` behind the URL, or over gRPC."
+    )
+    ratio: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="Share of the messages without trace context that are traced; for the others, their producer"
+        " decides.",
+    )
+    metrics: int | None = Field(
+        default=None,
+        ge=1000,
+        le=_HOUR,
+        description="Time between two exports of all metrics to the receiver, ms. Unset: `/metrics` only.",
+    )
+
+    @model_validator(mode="after")
+    def _metrics_need_a_receiver(self) -> Self:
+        if self.metrics is not None and self.endpoint is None:
+            raise ValueError("tracing.metrics needs tracing.endpoint: the receiver")
+        return self
+
+
+class LogSettings(_Section):
     """The log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severity that is logged."
+        default="info", description="Lowest severity that is logged."
+    )
+    format: Literal["text", "json"] | None = Field(
+        default=None, description="Form of the log. Unset: text if standard error is a terminal, else JSON."
     )
 
 
 class Settings(BaseSettings):
-    """All settings. Built directly it reads neither environment nor files; `load` does."""
+    """All settings. `load` reads variables and files; `Settings()` does not."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -211,14 +381,14 @@ class Settings(BaseSettings):
         hide_input_in_errors=True,
         env_prefix=PREFIX,
         env_nested_delimiter=NESTED,
-        enable_decoding=False,  # lists are comma separated; JSON inside a variable would be a second way to say it
+        enable_decoding=False,  # lists in variables are separated by commas, not written as JSON
     )
 
     backend: Annotated[str, AfterValidator(values.check_backend)] = Field(
         default="memory://", description="URL of the backend; may hold a password, which is never shown."
     )
     backend_file: Path | None = Field(
-        default=None, description="File that holds the backend's URL, such as a mounted secret; instead of `backend`."
+        default=None, description="File with the backend's URL, such as a mounted secret; instead of `backend`."
     )
     listen: Listen = Field(
         default=Address("127.0.0.1", 8080), description="Data port, `host:port`; port 0 takes a free one."
@@ -227,29 +397,35 @@ class Settings(BaseSettings):
         default=Address("127.0.0.1", 9090), description="Management port (probes, metrics), `host:port`."
     )
     server: Literal["hypercorn", "granian"] = Field(
-        default="hypercorn", description="HTTP server; granian needs `fast`."
+        default="hypercorn", description="HTTP server; granian needs the extra `openmessaging-bridge[fast]`."
     )
-    tls: Tls | None = Field(default=None, description="TLS on the data port.")
-    binding: Binding = Field(default=Binding(), description="How literally the binding is taken.")
-    limits: Limits = Field(default=Limits(), description="Limits.")
-    timeouts: Timeouts = Field(default=Timeouts(), description="Timeouts.")
-    delivery: Delivery = Field(default=Delivery(), description="Leases and redelivery.")
-    http: Http = Field(default=Http(), description="Hosts and origins.")
-    callbacks: Callbacks = Field(default=Callbacks(), description="Callback push.")
-    drain: int = Field(default=20_000, ge=0, le=_HOUR, description="Longest the drain may take after SIGTERM, ms.")
-    log: Log = Field(default=Log(), description="Log.")
+    tls: TlsSettings | None = Field(default=None, description="TLS on the data port.")
+    binding: BindingSettings = Field(
+        default=BindingSettings(), description="How strictly the bridge follows the binding."
+    )
+    dedup: DedupSettings = Field(default=DedupSettings(), description="Retries of a produce that store nothing again.")
+    limits: LimitsSettings = Field(default=LimitsSettings(), description="Limits.")
+    timeouts: TimeoutsSettings = Field(default=TimeoutsSettings(), description="Timeouts.")
+    delivery: DeliverySettings = Field(default=DeliverySettings(), description="Leases and redelivery.")
+    http: HttpSettings = Field(default=HttpSettings(), description="Hosts and origins.")
+    callbacks: CallbacksSettings = Field(default=CallbacksSettings(), description="Callback push.")
+    destinations: dict[str, DestinationSettings] = Field(
+        default={}, description="Settings of single destinations, by their names."
+    )
+    drain: int = Field(default=20_000, ge=0, le=_HOUR, description="How long draining may take after SIGTERM, ms.")
+    tracing: TracingSettings = Field(default=TracingSettings(), description="Tracing.")
+    log: LogSettings = Field(default=LogSettings(), description="Log.")
 
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - these four are the library's signature
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's signature
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        *_positional: PydanticBaseSettingsSource,
+        **_of_this_process: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read what the caller passes and nothing else, so that a test never sees the machine it runs on."""
-        return (init_settings,)
+        """Read what the caller passes, then `SOURCES`; a test never sees the machine on which it runs."""
+        return (init_settings, *SOURCES.get())
 
     @model_validator(mode="before")
     @classmethod
@@ -257,7 +433,7 @@ class Settings(BaseSettings):
         if (path := given.get("backend_file")) is None:
             return given
         if "backend" in given:
-            raise ValueError("backend and backend_file are both set, be it in different places; keep one of them")
+            raise ValueError("backend and backend_file are both set, perhaps in different places; keep one of them")
         return given | {"backend": values.read_secret(Path(str(path)), "backend_file", "the backend's URL")}
 
     @model_validator(mode="after")

@@ -1,28 +1,30 @@
-"""What single values may look like. No sentence repeats a value: what stands in the wrong place may be a secret."""
+"""Validators of single values. No sentence quotes a value: a secret may have been set in the wrong place."""
 
 import re
 from collections.abc import Callable
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final, NamedTuple, Self
+from urllib.parse import urlsplit
 
-from bridge.callbacks.addresses import Addresses
+from bridge.callbacks.addresses import AddressPolicy
 from bridge.callbacks.signing import Signer
-from bridge.callbacks.targets import Targets
+from bridge.callbacks.targets import AllowedTargets
 
 PORT_MAX: Final = 65535
 
 _BACKEND: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S*")
+_HEADER_NAME: Final = re.compile(r"[a-z0-9._-]{1,249}")
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
 
 class SettingsError(Exception):
-    """The settings cannot be used; its text is one sentence that says what to change."""
+    """The settings cannot be used. The text is one sentence that says what to change."""
 
 
 class Address(NamedTuple):
-    """Where to listen. Port 0: any free one. An IPv6 host stands here without its brackets."""
+    """Where to listen. Port 0: any free one. An IPv6 host is without its brackets."""
 
     host: str
     port: int
@@ -45,11 +47,11 @@ class Address(NamedTuple):
 
 
 def redact(url: str) -> str:
-    """Make a backend's URL fit to show: no password, no token, no value of a query, whatever they hold."""
+    """Return a backend's URL without its secrets: no password, no token, no value of the query."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return "***"
-    # The last @ and not the first /: a password that should have been escaped may hold a / or an @ itself.
+    # The last @, not the first /: an unescaped password may contain a / or an @.
     userinfo, at, place = rest.rpartition("@")
     user, colon, _password = userinfo.partition(":")
     shown = f"{user}:***@" if colon else "***@" if at else ""
@@ -69,7 +71,7 @@ def read_address(value: object) -> Address:
 
 
 def check_backend(url: str) -> str:
-    """Return the URL of a backend. Raises `ValueError` where it is none; whether an adapter serves it is seen later."""
+    """Return the URL of a backend. Raises `ValueError` if it is not a URL; `create_adapter` checks the scheme."""
     if not _BACKEND.fullmatch(url):
         raise ValueError("a URL is expected, for example memory://, kafka://host:9092 or amqp://user:pass@host/vhost")
     return url
@@ -92,12 +94,12 @@ def check_origin(origin: str) -> str:
 
 def check_targets(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the endpoints of callbacks. Raises `ValueError`."""
-    return _checked(texts, Targets.parse)
+    return _checked(texts, AllowedTargets.parse)
 
 
 def check_networks(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the networks that callbacks may enter. Raises `ValueError`."""
-    return _checked(texts, Addresses.parse)
+    """Return the private networks that endpoints may be in. Raises `ValueError`."""
+    return _checked(texts, AddressPolicy.parse)
 
 
 def check_secrets(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -109,11 +111,23 @@ def _checked(texts: tuple[str, ...], parse: Callable[[tuple[str, ...]], object])
     try:
         parse(texts)
     except ValueError as error:
-        said = str(error)
+        sentence = str(error)
         for text in texts:
-            said = said.replace(repr(text), "one of them")
-        raise ValueError(said) from None
+            sentence = sentence.replace(repr(text), "one of them")
+        raise ValueError(sentence) from None
     return texts
+
+
+def check_endpoint(url: str) -> str:
+    """Return the URL of a receiver of spans. Raises `ValueError`, which does not show it."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("must be a URL such as http://collector:4318, without a user, a query and a fragment")
+    return url
 
 
 def check_readable(path: Path) -> Path:
@@ -125,8 +139,11 @@ def check_readable(path: Path) -> Path:
         raise ValueError(f"the file cannot be read ({reason(error)})") from None
 
 
-def read_secret(path: Path, name: str, what: str) -> str:
-    """Read the one line that a mounted secret holds, `what` in words, for the setting `name`. Raises `ValueError`."""
+def read_secret(path: Path, name: str, content: str) -> str:
+    """Return the single line of a secret's file. `name` is the setting, `content` what the line is.
+
+    Raises `ValueError`.
+    """
     try:
         text = path.read_text("utf-8").strip()
     except UnicodeDecodeError:
@@ -134,12 +151,31 @@ def read_secret(path: Path, name: str, what: str) -> str:
     except (OSError, ValueError) as error:
         raise ValueError(f"{name}: the file cannot be read ({reason(error)})") from None
     if not text or len(text.splitlines()) > 1:
-        raise ValueError(f"{name}: the file holds one line of text, {what}")
+        raise ValueError(f"{name}: the file must hold one line of text, {content}")
     return text
 
 
+def read_secrets(path: Path) -> list[str]:
+    """Return the lines of a file of secrets, without empty ones. Raises `ValueError`."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise ValueError("the file is not text in UTF-8") from None
+    except OSError as error:
+        raise ValueError(f"the file cannot be read ({reason(error)})") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def check_header_name(name: str) -> str:
+    """Return the name of an HTTP header in lower case. Raises `ValueError`."""
+    name = name.lower()
+    if not _HEADER_NAME.fullmatch(name) or name.startswith("x-oms-"):
+        raise ValueError("each is the name of an HTTP header, such as x-github-event, and not an x-oms- header")
+    return name
+
+
 def split_commas(value: object) -> object:
-    """Let one string, as an environment variable is, stand for a list: `a, b`. Raises `ValueError`."""
+    """Split the text of a variable, such as `a, b`; a list stays as it is. Raises `ValueError`."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
     if not isinstance(value, (list, tuple)):
@@ -148,5 +184,5 @@ def split_commas(value: object) -> object:
 
 
 def reason(error: Exception) -> str:
-    """Why a file could not be read, in the system's own words."""
+    """Return why a file could not be read, as the operating system says it."""
     return error.strerror if isinstance(error, OSError) and error.strerror else "not a path"

@@ -1,1 +1,1 @@
-"""Pure codecs between bytes and messages, twin functions for the two directions. No I/O, no clock, no logging."""
+"""Codecs between bytes and messages, in both directions. Pure functions: no I/O, no clock, no logging."""

@@ -1,10 +1,12 @@
-"""One message as header pairs and a body, both directions.
+"""One message as headers and a body, both directions.
 
-`parse` walks the pairs of a request or reply once and sorts them by family; `Headers.message` and `encode` are the
-two halves of the single form. Names arrive in lower case, as every HTTP/2 stack and ASGI server hands them on.
+`parse` sorts the headers of a request or reply; `Headers.message` builds the message from them, and `encode` writes the
+headers of a message. Names are in lower case, as HTTP/2 libraries and ASGI servers pass them.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from bridge.errors import (
@@ -16,50 +18,89 @@ from bridge.errors import (
     VersionUnsupported,
 )
 from bridge.message import FIELDS, Field, Message
-from bridge.wire.text import decode_extended, decode_name, decode_value, encode_name, encode_value, printable
-from bridge.wire.trace import is_traceparent
+from bridge.wire.header_text import (
+    decode_extended,
+    decode_name,
+    decode_value,
+    did_you_mean,
+    encode_name,
+    extend_value,
+    is_plain,
+    is_traceparent,
+    printable,
+)
 
 Pairs = Iterable[tuple[bytes, bytes]]
 
 VERSION: Final = b"1.0.0"
-FIELD_PREFIX: Final = b"x-oms-h-"
+HTTP_FIELD_PREFIX: Final = b"x-oms-h-"
 PROPERTY_PREFIX: Final = b"x-oms-p-"
 PARAMETER_PREFIX: Final = b"x-oms-"
+_VERSION_NAME: Final = b"x-oms-version"
 
 OCTETS: Final = b"application/octet-stream"
-"""The media type of a body whose producer named none."""
+"""The media type of a body without a content type."""
 
-PARAMETERS: Final = frozenset(
+REQUEST_PARAMETERS: Final = frozenset(
     (
         *("version", "require", "source", "consumerid", "ack", "waitmills", "leasemills", "delaymills"),
-        *("receipt", "requestid", "credit", "maxmessages", "callbackurl", "log"),
-        *("applied", "offset", "leaseuntil", "error", "retry-safe"),
+        *("receipt", "requestid", "credit", "maxmessages", "callbackurl", "log", "offset"),
+        *("transaction", "transaction-timeout", "transaction-check"),
     )
 )
-"""The rest of the x-oms- vocabulary, without its prefix: what a request asks and what a reply says."""
+"""The x-oms- headers of requests besides fields and properties, without the prefix."""
+REPLY_PARAMETERS: Final = frozenset(
+    ("version", "receipt", "applied", "offset", "leaseuntil", "error", "retry-safe", "duplicate")
+)
+"""Those of replies."""
+PARAMETERS: Final = REQUEST_PARAMETERS | REPLY_PARAMETERS
 
-_FIELD_BY_NAME: Final[Mapping[bytes, Field]] = {FIELD_PREFIX + f.name.lower().encode(): f for f in FIELDS}
-_PLACES: Final = tuple((Message._fields.index(f.attribute), name) for name, f in _FIELD_BY_NAME.items())
-"""Where each field stands in a `Message`."""
+_FIELD_BY_NAME: Final[Mapping[bytes, Field]] = {HTTP_FIELD_PREFIX + f.name.lower().encode(): f for f in FIELDS}
+_FIELD_NAMES: Final = tuple(_FIELD_BY_NAME)
+_VERSION_PAIR: Final = (_VERSION_NAME, VERSION)
+_TEXT_FIELDS: Final = {name: f.attribute for name, f in _FIELD_BY_NAME.items() if f.maximum is None}
+"""The attributes of fields that are text."""
+_fields_of: Final = itemgetter(*(Message._fields.index(f.attribute) for f in FIELDS))
+"""The values of all fields of a message, in the order of `_FIELD_BY_NAME`."""
 _PARAMETER_BY_NAME: Final = {PARAMETER_PREFIX + p.encode(): p for p in PARAMETERS}
+_REQUEST_NAMES: Final = {f.name.lower(): f"x-oms-h-{f.name.lower()}" for f in FIELDS} | {
+    name: f"x-oms-{name}" for name in REQUEST_PARAMETERS
+}
+"""The headers of requests by their names without prefix, to find the one that a mistyped header means."""
+_free_texts: Final = itemgetter(
+    *(
+        Message._fields.index(attribute)
+        for attribute in (
+            *("message_key", "correlation_id", "trace_id", "transaction_id"),
+            *("message_id", "born_host", "content_type", "tracestate"),
+        )
+    )
+)
+"""The values of a message that may be of any length, besides its properties; None: not set."""
+CLIENT_HEADERS_MAX: Final = 60 << 10
+"""Bytes of headers that every HTTP/2 client accepts: h2, and with it httpx, ends the connection at 64 KiB."""
 _DIGITS_MAX: Final = 19
 _FIELD_OVERHEAD: Final = 32
 _GROWTH: Final = 12
-"""One character is up to 4 bytes of UTF-8, each of them `%xx`."""
-_REST: Final = 2048
-"""Bytes that the other fields of a message may take."""
+"""Bytes of one escaped character at most: 4 bytes of UTF-8, each of them `%xx`."""
+_GROWTH_OF_RECEIVED: Final = 7
+"""Bytes that a header takes at most, for each byte that it had when it was received: 3 for an escaped byte, and 4 for
+`_FIELD_OVERHEAD`, as the shortest header has 9 bytes."""
+_OTHER_FIELDS: Final = 2048
+"""Bytes that the fields without free text take at most."""
 
 
 class Headers(NamedTuple):
-    """The headers of one request, reply or part, sorted by family."""
+    """The headers of one request, reply or part, sorted by prefix."""
 
     fields: dict[str, Any]
-    """Header fields by their attribute of `Message`."""
+    """`x-oms-h-`: header fields by their attribute of `Message`."""
     properties: dict[str, str]
+    """`x-oms-p-`: user properties."""
     parameters: dict[str, str]
-    """Every other x-oms- header, by its name without the prefix."""
+    """Every other `x-oms-` header, by its name without the prefix."""
     plain: dict[bytes, bytes]
-    """Ordinary HTTP headers. Of a repeated one the values are joined by a comma (RFC 9110 5.3)."""
+    """Ordinary HTTP headers. The values of a repeated one are joined by a comma (RFC 9110 5.3)."""
 
     def require_version(self) -> None:
         """Raise unless `x-oms-version` is 1.x.y."""
@@ -82,70 +123,144 @@ class Headers(NamedTuple):
         return Message(body=body, properties=self.properties, **fields)
 
 
+_FIELDS, _PROPERTIES, _PARAMETERS, _PLAIN = range(len(Headers._fields))
+"""The indexes of the dicts of `Headers`."""
+
+
 def parse(pairs: Pairs) -> Headers:
-    """Sort and decode header pairs. Raises `HeaderInvalid` or `HeaderRepeated`, naming the header."""
+    """Sort and decode headers. Raises `HeaderInvalid` or `HeaderRepeated`, which name the header."""
     parsed = Headers({}, {}, {}, {})
     fields, properties, parameters, plain = parsed
     for name, raw in pairs:
-        field = _FIELD_BY_NAME.get(name)
-        if field is not None:
-            if field.attribute in fields:
-                raise _repeated(name)
-            fields[field.attribute] = _decode_field(field, name, raw)
-        elif not name.startswith(PARAMETER_PREFIX):
+        if not name.startswith(PARAMETER_PREFIX):
             plain[name] = raw if name not in plain else plain[name] + b", " + raw
-        elif name.startswith(PROPERTY_PREFIX):
-            extended = name.endswith(b"*")
-            key = decode_name(name[len(PROPERTY_PREFIX) : -1] if extended else name[len(PROPERTY_PREFIX) :])
-            if key in properties:
-                raise _repeated(name)
-            properties[key] = decode_extended(name, raw) if extended else decode_value(name, raw)
+        # most headers: printable ASCII, of a field or a parameter, not given before
+        elif (
+            (attribute := _TEXT_FIELDS.get(name)) is not None
+            and attribute not in fields
+            and raw.isascii()
+            and (text := raw.decode("ascii")).isprintable()
+            and text
+        ):
+            fields[attribute] = text
+        elif raw == VERSION and name == _VERSION_NAME and "version" not in parameters:
+            parameters["version"] = "1.0.0"
+        elif (
+            name.startswith(PROPERTY_PREFIX)
+            and not name.endswith(b"*")
+            and (key := _property_name(name)) not in properties
+            and raw.isascii()
+            and (text := raw.decode("ascii")).isprintable()
+        ):
+            properties[key] = text
         else:
-            _parse_rest(name, raw, fields, parameters)
+            index, place, value = decode_header(name, raw)
+            target: dict[Any, Any] = parsed[index]
+            if place in target:
+                raise _repeated(name)
+            target[place] = value
     return parsed
 
 
+def decode_header(name: bytes, raw: bytes) -> tuple[int, str | bytes, str | int | bytes]:
+    """Decode one header. Returns where `Headers` has it: the index of its dict, its key there, its value.
+
+    Raises `HeaderInvalid`, which names the header.
+    """
+    if not name.startswith(PARAMETER_PREFIX):
+        return _PLAIN, name, raw
+    field = _FIELD_BY_NAME.get(name)
+    if field is not None:
+        return _FIELDS, field.attribute, _decode_field(field, name, raw)
+    extended = name.endswith(b"*")
+    if name.startswith(PROPERTY_PREFIX):
+        key = _property_name(name[:-1] if extended else name)
+        return _PROPERTIES, key, decode_extended(name, raw) if extended else decode_value(name, raw)
+    parameter = _PARAMETER_BY_NAME.get(name)
+    if parameter is not None:
+        return _PARAMETERS, parameter, decode_value(name, raw)
+    field = _FIELD_BY_NAME.get(name[:-1]) if extended else None
+    if field is None:
+        raise _unknown(printable(name))
+    text = decode_extended(name, raw)
+    if field.maximum is None:
+        return _FIELDS, field.attribute, _not_empty(field, name, text)
+    return _FIELDS, field.attribute, read_number(printable(name), text, field.maximum)
+
+
+@lru_cache(maxsize=1024)
+def _property_name(name: bytes) -> str:
+    return decode_name(name[len(PROPERTY_PREFIX) :])
+
+
 def encode(message: Message) -> list[tuple[bytes, bytes]]:
-    """Write a message's headers. Names in lower case, values printable ASCII whatever the message holds."""
-    pairs = [(b"x-oms-version", VERSION)]
-    for place, name in _PLACES:
-        value: Any = message[place]  # a text or a number, or nobody set it
+    """Return a message's headers: names in lower case, values always printable ASCII."""
+    pairs = [_VERSION_PAIR]
+    append = pairs.append
+    for name, value in zip(_FIELD_NAMES, _fields_of(message), strict=True):  # text, a number, or None
         if value is None:
             continue
-        if isinstance(value, int):
-            pairs.append((name, b"%d" % value))
+        if type(value) is int:
+            append((name, b"%d" % value))
+        elif value.isascii() and value.isprintable() and value.strip(" ") == value:  # `is_plain`, without a call
+            append((name, value.encode("ascii")))
         else:
-            extended, raw = encode_value(value)
-            pairs.append((name + b"*" if extended else name, raw))
+            append((name + b"*", extend_value(value)))
     for key, text in message.properties.items():
-        name = PROPERTY_PREFIX + encode_name(key)
-        extended, raw = encode_value(text)
-        pairs.append((name + b"*" if extended else name, raw))
-    pairs.append((b"content-type", _plain_or(message.content_type, OCTETS)))
-    if (parent := _plain_or(message.traceparent, b"")) and is_traceparent(parent):
-        pairs.append((b"traceparent", parent))
-        if state := _plain_or(message.tracestate, b""):
-            pairs.append((b"tracestate", state))
+        name = _property_header(key)
+        append((name, text.encode("ascii")) if is_plain(text) else (name + b"*", extend_value(text)))
+    append_http_headers(pairs, message)
     return pairs
 
 
-def check_size(message: Message, limit: int) -> None:
-    """Raise `HeadersTooLarge` if no consumer could be sent these headers: escaped, text grows up to twelve times.
+def append_http_headers(pairs: list[tuple[bytes, bytes]], message: Message) -> None:
+    """Append the headers of a message that have no prefix."""
+    pairs.append(_content_type(message.content_type))
+    if message.traceparent and (parent := _plain_or(message.traceparent, b"")) and is_traceparent(parent):
+        pairs.append((b"traceparent", parent))
+        if state := _plain_or(message.tracestate, b""):
+            pairs.append((b"tracestate", state))
 
-    Counted as HTTP/2 does (RFC 9113 6.5.2), and exactly only where a rough count leaves doubt.
+
+@lru_cache(maxsize=256)
+def _content_type(text: str | None) -> tuple[bytes, bytes]:
+    return b"content-type", _plain_or(text, OCTETS)
+
+
+@lru_cache(maxsize=256)
+def _property_header(key: str) -> bytes:
+    return PROPERTY_PREFIX + encode_name(key)
+
+
+def largest_safe_size(limit: int) -> int:
+    """Return how many bytes of headers a message may be made of so that `check_size` certainly accepts it."""
+    return (limit - _OTHER_FIELDS) // _GROWTH_OF_RECEIVED
+
+
+def check_size(message: Message, limit: int) -> None:
+    """Raise `HeadersTooLarge` if no consumer could receive the message: its escaped headers exceed `limit` bytes.
+
+    The size is that of HTTP/2 (RFC 9113 6.5.2). It is computed exactly only if an estimate comes near the limit.
     """
-    m, properties = message, message.properties
-    rough = _FIELD_OVERHEAD * len(properties) + len("".join(properties)) + len("".join(properties.values()))
-    rough += len(f"{m.message_key}{m.correlation_id}{m.trace_id}{m.transaction_id}")
-    rough += len(f"{m.message_id}{m.born_host}{m.content_type}{m.tracestate}")
-    if rough * _GROWTH < limit - _REST:
+    estimate = 0
+    for text in _free_texts(message):
+        if text:
+            estimate += len(text)
+    for key, text in message.properties.items():
+        estimate += _FIELD_OVERHEAD + len(key) + len(text)
+    if estimate * _GROWTH < limit - _OTHER_FIELDS:
         return
-    size = sum(len(name) + len(value) + _FIELD_OVERHEAD for name, value in encode(message))
+    size = size_of(encode(message))
     if size > limit:
         raise HeadersTooLarge(
-            f"The message's headers would take {size} bytes on their way to a consumer, escaped and with"
+            f"Sent to a consumer, the message's headers would take {size} bytes, escaped and with"
             f" {_FIELD_OVERHEAD} for each; at most {limit} are allowed."
         )
+
+
+def size_of(pairs: Pairs) -> int:
+    """Return the size of headers in bytes, as HTTP/2 counts it (RFC 9113 6.5.2)."""
+    return sum(len(name) + len(value) + _FIELD_OVERHEAD for name, value in pairs)
 
 
 def check_version(text: str | None) -> None:
@@ -156,13 +271,12 @@ def check_version(text: str | None) -> None:
         raise HeaderMissing("x-oms-version is required: the version of OpenMessaging, for example 1.0.0.")
     parts = text.split(".")
     if len(parts) != 3 or parts[0] != "1" or not all(p.isascii() and p.isdigit() and len(p) < 10 for p in parts):  # noqa: PLR2004 - 1.x.y
-        raise VersionUnsupported(
-            f"x-oms-version: {printable(text.encode('utf-8', 'replace'))} is not served; 1.x.y is, for example 1.0.0."
-        )
+        shown = printable(text.encode("utf-8", "replace"))
+        raise VersionUnsupported(f"x-oms-version: {shown} is not supported; 1.x.y is, for example 1.0.0.")
 
 
 def read_number(name: str, text: str, maximum: int) -> int:
-    """Read a whole number of plain digits, 0 to maximum. Raises `HeaderInvalid`: no sign, no space, no underscore."""
+    """Return a whole number from 0 to maximum. Raises `HeaderInvalid`, also for a sign, a space or an underscore."""
     if not (text.isascii() and text.isdigit()):
         shown = printable(text.encode("utf-8", "replace")) or "an empty value"
         raise HeaderInvalid(f"{name}: {shown} is not a number of plain digits.")
@@ -179,26 +293,10 @@ def _decode_field(field: Field, name: bytes, raw: bytes) -> str | int:
     return read_number(printable(name), decode_value(name, raw), field.maximum)
 
 
-def _parse_rest(name: bytes, raw: bytes, fields: dict[str, Any], parameters: dict[str, str]) -> None:
-    """Parameters, and the extended form of fields; a name in neither vocabulary is a mistyped one."""
-    parameter = _PARAMETER_BY_NAME.get(name)
-    if parameter is not None:
-        if parameter in parameters:
-            raise _repeated(name)
-        parameters[parameter] = decode_value(name, raw)
-        return
-    field = _FIELD_BY_NAME.get(name[:-1]) if name.endswith(b"*") else None
-    if field is None:
-        raise HeaderInvalid(
-            f"{printable(name)} is not a header of the OpenMessaging binding; see docs/http-profile.md."
-        )
-    if field.attribute in fields:
-        raise _repeated(name)
-    text = decode_extended(name, raw)
-    if field.maximum is None:
-        fields[field.attribute] = _not_empty(field, name, text)
-    else:
-        fields[field.attribute] = read_number(printable(name), text, field.maximum)
+def _unknown(name: str) -> BridgeError:
+    bare = name.removeprefix("x-oms-").removeprefix("h-").removesuffix("*")
+    hint = did_you_mean(bare, _REQUEST_NAMES) or "; GET /docs lists all headers. A property is sent as x-oms-p-NAME."
+    return HeaderInvalid(f"unknown header `{name}`{hint}")
 
 
 def _not_empty(field: Field, name: bytes, text: str) -> str:
@@ -208,7 +306,7 @@ def _not_empty(field: Field, name: bytes, text: str) -> str:
 
 
 def _repeated(name: bytes) -> BridgeError:
-    return HeaderRepeated(f"{printable(name)} came more than once; send it once.")
+    return HeaderRepeated(f"{printable(name)} is given more than once; send it once.")
 
 
 def _plain_or(text: str | None, otherwise: bytes) -> bytes:

@@ -1,21 +1,24 @@
-"""Many messages as `multipart/mixed`: each part one in the single form, both directions (RFC 2046 5.1)."""
+"""Many messages as `multipart/mixed`: each part is one message. Both directions; RFC 2046 5.1."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from email.message import Message as EmailMessage
-from typing import Final
+from typing import Any, Final
 
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid, HeadersTooLarge
 from bridge.message import Message
-from bridge.wire.compression import GZIP, is_coded
-from bridge.wire.headers import encode, parse
-from bridge.wire.text import printable
+from bridge.steps import Steps
+from bridge.wire.gzip_body import GZIP, is_gzip
+from bridge.wire.header_text import printable
+from bridge.wire.headers import Headers, decode_header, encode, parse
 
 CLOSING: Final = b"--\r\n"
-"""What makes the last delimiter the end."""
+"""Appended to the last delimiter."""
 
 _BOUNDARY_MAX: Final = 70
+_LINES_MAX: Final = 4096
+"""Header lines that are remembered. Without a limit, 4 MiB of lines that all differ took 60 MiB, and longer."""
 _IDENTITY: Final = (b"binary", b"8bit", b"7bit")
-"""What a MIME library may write and still send the bytes themselves (RFC 2045 6.2); base64 would be stored as text."""
+"""The values of `content-transfer-encoding` that leave the bytes unchanged (RFC 2045 6.2)."""
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -24,102 +27,140 @@ def boundary_of(content_type: str) -> bytes:
     try:
         header["content-type"] = content_type
         boundary = header.get_boundary()
-    except (TypeError, ValueError):  # email trips over RFC 2231 parameters that contradict each other
+    except (TypeError, ValueError):  # the email package fails on contradictory RFC 2231 parameters
         boundary = None
     if not boundary or len(boundary) > _BOUNDARY_MAX or not (boundary.isascii() and boundary.isprintable()):
         raise ContentTypeUnsupported(f"multipart/mixed needs a boundary of 1 to {_BOUNDARY_MAX} ASCII characters.")
     return boundary.encode("ascii")
 
 
-def decode(raw: bytes, boundary: bytes, limit: int, header_limit: int) -> list[Message | BridgeError]:
-    """Read at most limit parts, each judged on its own, each with at most header_limit bytes of headers.
+def decode(raw: bytes, boundary: bytes, limit: int, header_limit: int) -> Steps[list[Message | BridgeError]]:
+    """Return the messages of at most `limit` parts, or the error of each that is invalid.
 
-    Raises `BodyInvalid` when the framing is broken: then nothing of it can be trusted.
+    Each part has at most `header_limit` bytes of headers. Raises `BodyInvalid` if the framing is broken, `BodyTooLarge`
+    for more parts.
     """
     results: list[Message | BridgeError] = []
-    for part in _split(raw, boundary, limit):
+    decoder = _PartDecoder(raw, header_limit)
+    for start, end in _split(raw, boundary, limit):
         try:
-            results.append(_decode_part(part, header_limit))
+            results.append(decoder.message(start, end))
         except BridgeError as error:
             results.append(error)
+        yield
     return results
 
 
 def encode_parts(messages: Sequence[Message], boundary: bytes) -> bytes:
-    """Write a whole body. The boundary must not occur in any message."""
+    """Return a whole multipart body. The boundary must not occur in any message."""
     return opening(boundary) + b"".join(encode_part(encode(m), m.body, boundary) for m in messages) + CLOSING
 
 
 def opening(boundary: bytes) -> bytes:
-    """Write what stands before the first part."""
+    """Return the text before the first part."""
     return b"--" + boundary
 
 
 def encode_part(pairs: Iterable[tuple[bytes, bytes]], body: bytes, boundary: bytes) -> bytes:
-    """Write one part and the delimiter behind it: a reader of a stream sees its end at once, not with the next part."""
+    """Return one part and the delimiter after it, so that the reader of a stream sees the end of the part at once."""
     head = b"".join([b"%b: %b\r\n" % pair for pair in pairs])
     return b"\r\n%bcontent-length: %d\r\n\r\n%b\r\n--%b" % (head, len(body), body, boundary)
 
 
-def _split(raw: bytes, boundary: bytes, limit: int) -> Iterator[bytes]:
+def _split(raw: bytes, boundary: bytes, limit: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each part, without a copy of its body."""
     delimiter = b"\r\n--" + boundary
-    raw = b"\r\n" + raw
-    if raw.count(delimiter) > limit + 1:
+    if starts := raw.startswith(delimiter[2:]):
+        at = len(delimiter) - 2
+    else:
+        at = raw.find(delimiter) + len(delimiter)
+        if at < len(delimiter):
+            raise _not_closed()
+    if raw.count(delimiter) + starts > limit + 1:
         raise BodyTooLarge(f"A batch has at most {limit} messages.")
-    _preamble, *parts = raw.split(delimiter)
-    for index, part in enumerate(parts):
-        rest_of_line, line_end, content = part.partition(b"\r\n")
+    is_first = True
+    while True:
+        end = raw.find(delimiter, at)
+        stop = len(raw) if end < 0 else end
+        if end >= 0 and raw.startswith(b"\r\n", at, end):  # nothing else on the line, as with all but the last
+            yield at + 2, end
+            at, is_first = end + len(delimiter), False
+            continue
+        line_end = raw.find(b"\r\n", at, stop)
+        rest_of_line = raw[at : stop if line_end < 0 else line_end]
         closes = rest_of_line.startswith(b"--")
         if rest_of_line[2 if closes else 0 :].strip(b" \t"):
             raise BodyInvalid(
-                "multipart/mixed: text follows a boundary on its line; a body must not hold the boundary."
+                "multipart/mixed: text follows a boundary on its line; a body must not contain the boundary."
             )
         if closes:
-            if index == 0:
+            if is_first:
                 raise BodyInvalid("multipart/mixed: the batch has no part.")
             return
-        if not line_end:
-            break
-        yield content
-    raise BodyInvalid("multipart/mixed: the closing boundary is missing.")
+        if line_end < 0 or end < 0:
+            raise _not_closed()
+        yield line_end + 2, end
+        at, is_first = end + len(delimiter), False
 
 
-def _decode_part(part: bytes, header_limit: int) -> Message:
-    if part.startswith(b"\r\n"):
-        head, body = b"", part[2:]
-    else:
-        head, blank_line, body = part.partition(b"\r\n\r\n")
-        if not blank_line:
-            raise BodyInvalid("multipart/mixed: a part has headers, a blank line, a body.")
-    if len(head) > header_limit:
-        raise HeadersTooLarge(f"The headers of a part have at most {header_limit} bytes; these have {len(head)}.")
-    headers = parse(_pairs(head))
-    if "version" in headers.parameters:
-        headers.require_version()
-    declared = headers.plain.get(b"content-length")
-    if declared is not None and declared != b"%d" % len(body):
-        raise BodyInvalid(f"content-length: the part says {printable(declared)}, its body has {len(body)} bytes.")
-    if headers.plain.get(b"content-transfer-encoding", b"binary").lower() not in _IDENTITY:
-        raise BodyInvalid("content-transfer-encoding: a part is sent as it is (binary), as HTTP does.")
-    message = headers.message(body)
-    return message._replace(compression=GZIP) if is_coded(headers.plain.get(b"content-encoding")) else message
+def _not_closed() -> BodyInvalid:
+    return BodyInvalid("multipart/mixed: the closing boundary is missing.")
 
 
-def _pairs(head: bytes) -> list[tuple[bytes, bytes]]:
-    if not head:
-        return []
-    lines = [line.partition(b":") for line in head.split(b"\r\n")]
-    pairs = [(name.lower(), value.strip(b" \t")) for name, _, value in lines]
-    # looked at together: a batch of 100 has 600 lines, and none of them is wrong
-    stray = b"\0" in head or head.count(b"\n") + head.count(b"\r") != 2 * (len(lines) - 1)
-    if stray or any(not colon or not name or name.strip(b" \t") != name for name, colon, _ in lines):
-        raise HeaderInvalid(f"multipart/mixed: {_first_wrong(head)} is not a header line `name: value`.")
-    return pairs
+class _PartDecoder:
+    """Decodes the parts of one body. A header line that it remembers is not parsed again."""
+
+    def __init__(self, raw: bytes, header_limit: int) -> None:
+        self._raw = raw
+        self._header_limit = header_limit
+        self._lines: dict[bytes, tuple[int, Any, Any]] = {}
+        """By line: which of the four dicts of `Headers` it is for, its key there and its value."""
+
+    def message(self, start: int, end: int) -> Message:
+        raw = self._raw
+        if raw.startswith(b"\r\n", start, end):
+            head, at = b"", start + 2
+        else:
+            at = raw.find(b"\r\n\r\n", start, end)
+            if at < 0:
+                raise BodyInvalid("multipart/mixed: a part has headers, a blank line, a body.")
+            head, at = raw[start:at], at + 4
+        if len(head) > self._header_limit:
+            raise HeadersTooLarge(
+                f"The headers of a part have at most {self._header_limit} bytes; these have {len(head)}."
+            )
+        headers = self._headers(head)
+        plain = headers.plain
+        if "version" in headers.parameters:
+            headers.require_version()
+        declared = plain.get(b"content-length")
+        if declared is not None and declared != b"%d" % (end - at):
+            raise BodyInvalid(f"content-length: the part says {printable(declared)}, its body has {end - at} bytes.")
+        if b"content-transfer-encoding" in plain and plain[b"content-transfer-encoding"].lower() not in _IDENTITY:
+            raise BodyInvalid("content-transfer-encoding: only binary is allowed; HTTP needs no other encoding.")
+        message = headers.message(raw[at:end])
+        if b"content-encoding" in plain and is_gzip(plain[b"content-encoding"]):
+            return message._replace(compression=GZIP)
+        return message
+
+    def _headers(self, head: bytes) -> Headers:
+        headers = Headers({}, {}, {}, {})
+        for line in head.split(b"\r\n") if head else ():
+            place = self._lines.get(line)
+            if place is None:
+                if len(self._lines) == _LINES_MAX:
+                    return parse(map(_pair, head.split(b"\r\n")))
+                place = self._lines[line] = decode_header(*_pair(line))
+            index, key, value = place
+            target: dict[Any, Any] = headers[index]
+            if key in target:
+                return parse(map(_pair, head.split(b"\r\n")))  # a repeated header: joined, or refused
+            target[key] = value
+        return headers
 
 
-def _first_wrong(head: bytes) -> str:
-    for line in head.split(b"\r\n"):
-        name, colon, _ = line.partition(b":")
-        if not colon or not name or name.strip(b" \t") != name or any(byte in line for byte in b"\r\n\0"):
-            return printable(line)
-    return printable(head)
+def _pair(line: bytes) -> tuple[bytes, bytes]:
+    name, colon, value = line.partition(b":")
+    if not colon or not name or name.strip(b" \t") != name or b"\r" in line or b"\n" in line or b"\0" in line:
+        raise HeaderInvalid(f"multipart/mixed: {printable(line)} is not a header line `name: value`.")
+    return name.lower(), value.strip(b" \t")

@@ -1,5 +1,5 @@
 """Prints the orders that come from each bridge that its arguments name, and acknowledges them, until SIGTERM."""
-# ruff: noqa: INP001, T201 - a program by itself, that prints
+# ruff: noqa: INP001, T201 - a standalone program that prints
 
 import asyncio
 import signal
@@ -9,7 +9,7 @@ from bridge.client import Client
 
 
 async def consume(url: str) -> None:
-    """Receive. The client opens its stream again by itself when a bridge goes and comes."""
+    """Receive. The client reopens its stream automatically after a bridge restarts."""
     async with Client(url) as client, client.push("orders", "billing") as messages:
         async for delivery in messages:
             print(f"{url}: {delivery.message.message_key} {delivery.message.body.decode()}")

@@ -1,6 +1,6 @@
 """Sends an order a second to each bridge that its arguments name, until SIGTERM."""
 
-# ruff: noqa: INP001, T201 - a program by itself, that prints
+# ruff: noqa: INP001, T201 - a standalone program that prints
 
 import asyncio
 import json

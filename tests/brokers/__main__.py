@@ -1,4 +1,4 @@
-"""`make brokers`: fetches what the tests' brokers need; the first test that wants a broker does the same."""
+"""`make brokers`: fetches what the tests' brokers need; the first test that needs a broker does the same."""
 
 import sys
 

@@ -16,7 +16,7 @@ SHOWN: Final = 4000
 
 
 class Broker(ABC):
-    """A broker of its own. Use it as a context manager: at the end it is gone, however the test ended."""
+    """A separate broker. Use it as a context manager: it is removed at the end, however the test ended."""
 
     running: ClassVar[set["Broker"]] = set()
     """Those inside their contexts."""

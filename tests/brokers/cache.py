@@ -2,7 +2,9 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -21,3 +23,43 @@ def filling() -> Iterator[None]:
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def program(name: str, make: Callable[[Path], Path]) -> Path:
+    """Return a program of the cache. `make` builds it in an empty folder and returns its path; Missing if it cannot."""
+    path = CACHE / "bin" / name
+    if not path.exists():
+        with filling():
+            if not path.exists():  # another worker may have built it meanwhile
+                partial = CACHE / f"{name}.partial"
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir(parents=True)
+                path.parent.mkdir(exist_ok=True)
+                try:
+                    make(partial).rename(path)
+                finally:
+                    shutil.rmtree(partial)
+    return path
+
+
+def go(*arguments: str, folder: Path) -> None:
+    """Run Go in a folder, which is also where `go install` puts programs. Missing if there is none, or if it fails."""
+    found = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
+    if found is None:
+        raise Missing("there is no Go to build it")
+    environment = {**os.environ, "GOBIN": str(folder)}
+    command = [found, *arguments]
+    made = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise Missing(f"go {' '.join(arguments)}: {made.stderr.strip()[-2000:]}")
+
+
+def installed(module: str, version: str) -> Path:
+    """Return the program of a Go module, as `program` does."""
+    name = module.rpartition("/")[2]
+
+    def make(folder: Path) -> Path:
+        go("install", f"{module}@{version}", folder=folder)
+        return folder / name
+
+    return program(f"{name}-{version}", make)

@@ -1,4 +1,4 @@
-"""The brokers that all tests of a worker share: each makes topics, queues and groups of its own."""
+"""The brokers that all tests of a worker share: each test makes its own topics, queues and groups."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -37,7 +37,7 @@ class _Shared:
 
 @pytest.fixture(scope="session")
 def kafka_at_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """Bootstrap servers, for whoever may or may not need them."""
+    """Bootstrap servers; the broker starts only when a test asks for them."""
     shared = _Shared(given_kafka(), own_kafka, tmp_path_factory.mktemp("brokers") / "kafka")
     yield shared.address
     shared.stop()
@@ -51,7 +51,7 @@ def kafka_servers(kafka_at_hand: Callable[[], str]) -> str:
 
 @pytest.fixture(scope="session")
 def rabbitmq_at_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """`amqp://…/vhost`, for whoever may or may not need it."""
+    """`amqp://…/vhost`; the broker starts only when a test asks for it."""
     shared = _Shared(given_rabbitmq(), own_rabbitmq, tmp_path_factory.mktemp("brokers") / "rabbitmq")
     yield shared.address
     shared.stop()

@@ -1,7 +1,7 @@
-"""Runs a program no longer than its parent lives: `python guard.py program ...`, with the parent at our standard input.
+"""Runs a program no longer than its parent runs: `python guard.py program ...`, with the parent at our standard input.
 
-However the parent ends, the kernel closes its end, and the program is killed. PR_SET_PDEATHSIG needs no process of its
-own, but fires when the *thread* that started the program ends: a broker restarted from an executor would die with it.
+However the parent ends, the kernel closes its end, and the program is killed. PR_SET_PDEATHSIG needs no extra
+process, but fires when the *thread* that started the program ends: a broker that an executor restarted would die too.
 """
 
 import os

@@ -13,7 +13,7 @@ STOP_SECONDS: Final = 60.0
 
 
 class Node:
-    """Stopped, killed and started again by itself; its data stays."""
+    """Stopped, killed and started again separately; its data stays."""
 
     def __init__(self, run: Callable[[str, Path], Run], script: str, data: Path, ready: bytes) -> None:
         """`script` starts it; it keeps all in `data` and its log beside that, in which `ready` says that it serves."""
@@ -33,6 +33,11 @@ class Node:
         return self._run.pid
 
     @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._run is not None and self._run.alive
+
+    @property
     def log(self) -> str:
         """What it wrote so far, in all its runs."""
         return self.log_file.read_text("utf-8", "backslashreplace")
@@ -43,7 +48,7 @@ class Node:
         self.wait_until_ready()
 
     def stop(self) -> None:
-        """End it with SIGTERM: it hands over what it leads, and flushes."""
+        """End it with SIGTERM: it moves its leaderships, and flushes."""
         self.send(signal.SIGTERM)
         self.wait()
 

@@ -14,13 +14,37 @@ from typing import Final
 
 from tests.brokers.cache import CACHE, Missing
 
+PACKAGED: Final = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+"""Of Debian and its derivatives. The programs on PATH need root, and change the user."""
 SECONDS: Final = 300.0
 """For the lists of packages, and again for the packages (60 MB)."""
+_REMEDY: Final = (
+    "A signature that cannot be verified: apt-get install --only-upgrade debian-archive-keyring. A file that is "
+    "missing or has an unexpected size: the mirror is being updated, as sid's is four times a day; run the tests "
+    "again in some minutes. A release that is not found: the mirrors of /etc/apt do not have it"
+)
+"""What to do if apt-get fails, which most often happens with a release that is not the machine's own."""
 _NEEDED: Final = ("rabbitmq-server_", "erlang-", "lib", "zlib")
 """The others, such as Perl and Python, are for installing it."""
 _PROGRAM: Final = """#!/bin/sh
 exec {loader} --library-path {libraries} --argv0 "$0" {program} "$@"
 """
+
+
+def installed() -> Path | None:
+    """Return the folder of the programs of an installed RabbitMQ; None if there is none."""
+    for server in PACKAGED, shutil.which("rabbitmq-server"):
+        if server and Path(server).exists():
+            return Path(server).parent
+    return None
+
+
+def codename() -> str | None:
+    """Return the name of this machine's release, such as bookworm; None if it is not Debian or a derivative."""
+    try:
+        return platform.freedesktop_os_release()["VERSION_CODENAME"]
+    except (OSError, KeyError):
+        return None
 
 
 def unpacked(release: str | None) -> Path:
@@ -32,7 +56,7 @@ def unpacked(release: str | None) -> Path:
     if not home.exists():
         partial = CACHE / "rabbitmq.partial"
         shutil.rmtree(partial, ignore_errors=True)
-        for archive in _fetched(partial / "apt", release):
+        for archive in fetched(partial / "apt", "rabbitmq-server", release):
             if archive.name.startswith(_NEEDED):
                 subprocess.run(["dpkg-deb", "--extract", archive, partial / "root"], check=True)
         _settle(partial / "root", home)
@@ -41,8 +65,11 @@ def unpacked(release: str | None) -> Path:
     return home
 
 
-def _fetched(folder: Path, release: str | None) -> list[Path]:
-    """Fetch the packages with all that they need, whatever is installed: lists and status are those of `folder`."""
+def fetched(folder: Path, package: str, release: str | None = None) -> list[Path]:
+    """Fetch a package with all that it needs, whatever is installed: lists and status are those of `folder`.
+
+    Missing if it cannot be fetched. `release`: as for `unpacked`.
+    """
     for each in "lists/partial", "archives/partial":
         (folder / each).mkdir(parents=True)
     (folder / "status").touch()
@@ -53,21 +80,22 @@ def _fetched(folder: Path, release: str | None) -> list[Path]:
         "Debug::NoLocking": "true",
         "APT::Sandbox::User": "root",  # another could not write here
         "Acquire::Languages": "none",
+        "Acquire::Retries": "3",
     }
     if release is not None:
         (folder / "sources.list").write_text(_sources(release), "utf-8")
         options |= {"Dir::Etc::sourcelist": str(folder / "sources.list"), "Dir::Etc::sourceparts": "/dev/null"}
         options |= {"Dir::Etc::preferences": "/dev/null", "Dir::Etc::preferencesparts": "/dev/null"}
     _apt(options, "update")
-    _apt(options, "install", "--yes", "--no-install-recommends", "--download-only", "rabbitmq-server")
+    _apt(options, "install", "--yes", "--no-install-recommends", "--download-only", package)
     return sorted((folder / "archives").glob("*.deb"))
 
 
 def _own() -> str:
-    try:
-        return platform.freedesktop_os_release()["VERSION_CODENAME"]
-    except (OSError, KeyError):
-        raise Missing("RabbitMQ is not installed, and this is not Debian or its like") from None
+    name = codename()
+    if name is None:
+        raise Missing("it is not installed, and this is not Debian or its like")
+    return name
 
 
 def _sources(release: str) -> str:
@@ -87,9 +115,9 @@ def _apt(options: Mapping[str, str], *arguments: str) -> str:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False
         )
     except (FileNotFoundError, subprocess.TimeoutExpired) as failure:
-        raise Missing(f"RabbitMQ is not installed, and apt-get could not fetch it: {failure}") from None
+        raise Missing(f"it is not installed, and apt-get could not fetch it: {failure}") from None
     if done.returncode:
-        raise Missing(f"apt-get could not fetch RabbitMQ: {(done.stdout + done.stderr)[-2000:]}")
+        raise Missing(f"apt-get could not fetch it: {(done.stdout + done.stderr).strip()[-2000:]}\n{_REMEDY}")
     return done.stdout
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def held_port() -> Iterator[int]:
-    """Yield the number of a port that the kernel gives to nobody else until the end of the context.
+    """Yield the number of a port that the kernel gives to no other program until the end of the context.
 
     A socket is bound to it and does not listen, so connections are refused. Where both ask for SO_REUSEADDR, as Java
     does, Linux lets another socket listen on the same port.

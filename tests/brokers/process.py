@@ -11,7 +11,7 @@ _GUARD: Final = Path(__file__).with_name("guard.py")
 
 
 class Process:
-    """One run of a shell script, in a session of its own, so that Ctrl-C at a terminal reaches only the tests."""
+    """One run of a shell script, in its own session, so that Ctrl-C at a terminal reaches only the tests."""
 
     def __init__(self, script: str, output: Path) -> None:
         """Start it in the folder of `output`, to which its output is appended. Signals go to what it has `exec`uted."""
@@ -41,7 +41,7 @@ class Process:
 
     def send(self, number: int) -> None:
         """Send a signal and do not wait."""
-        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
             if self.alive:
                 os.kill(self.pid, number)
 

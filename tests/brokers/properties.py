@@ -1,4 +1,4 @@
-"""What a node of a Kafka for tests is told: small, quick to start, quick to see that a neighbour has died."""
+"""Settings of a node of a Kafka for tests: small, quick to start, quick to notice a lost neighbour."""
 
 from collections.abc import Mapping, Sequence
 

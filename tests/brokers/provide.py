@@ -1,4 +1,4 @@
-"""Finds a broker for a test: one that is given, else Docker, else processes of this machine."""
+"""Finds a broker for a test: in Docker, else as processes of this machine; a given one for the shared fixtures."""
 
 import functools
 import os
@@ -20,10 +20,8 @@ from tests.brokers.rabbitmq import RabbitMQ
 from tests.brokers.runtime import Runtime
 from tests.brokers.security import Security
 
-_IMAGE: Final = f"apache/kafka:{jars.VERSION}"
+_IMAGE: Final = "apache/kafka:{}"
 _RABBITMQ_IMAGE: Final = "rabbitmq:4.0"
-_PACKAGED: Final = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-"""Of Debian and its like. What their PATH leads to wants to be root, and to become another user."""
 _NONE: Final[Mapping[str, str]] = {}
 _LOGGING: Final = Path(__file__).with_name("log4j2.xml")
 _OPTIONS: Final = f"-Xms384m -Xmx384m -XX:+UseSerialGC -Dlog4j2.configurationFile={shlex.quote(str(_LOGGING))}"
@@ -32,44 +30,55 @@ _QUICK: Final = " -XX:TieredStopAtLevel=1"
 
 
 def given_kafka() -> str | None:
-    """Return the bootstrap servers of a Kafka that runs already: OMS_TEST_KAFKA=host:port,…"""
+    """Return the bootstrap servers of a Kafka that runs already, for `kafka_servers`: OMS_TEST_KAFKA=host:port,…"""
     return os.environ.get("OMS_TEST_KAFKA") or None
 
 
-def own_kafka(directory: Path, *, nodes: int = 1, security: Security | None = None) -> Kafka:
-    """Return a Kafka, not started, that the test may stop and kill.
+def own_kafka(
+    directory: Path, *, nodes: int = 1, security: Security | None = None, version: str = jars.VERSION
+) -> Kafka:
+    """Return a Kafka, not started, that the test may stop, kill or configure.
 
-    Where none can be had the test fails in CI and is skipped elsewhere, both with what to install. Beside a given
-    Kafka, which no test may kill, it is skipped.
+    It is a new one even beside a given Kafka, which serves only the fixture `kafka_servers`. If this machine cannot
+    start one, the test fails in CI and is skipped elsewhere, both with what to install.
     """
-    if given_kafka():
-        pytest.skip("needs a Kafka of its own, to stop, kill or configure: unset OMS_TEST_KAFKA")
     try:
-        return Kafka(kafka_runtime(), directory, nodes=nodes, security=security)
+        return Kafka(kafka_runtime(version=version), directory, nodes=nodes, security=security)
     except Missing as missing:
         _without(advice(missing))
 
 
 def given_rabbitmq() -> str | None:
-    """Return the URL of a virtual host of a RabbitMQ that runs already: OMS_TEST_RABBITMQ=amqp://…"""
+    """Return the URL of a virtual host of a RabbitMQ that runs already, for `rabbitmq_url`: OMS_TEST_RABBITMQ=amqp://…"""
     return os.environ.get("OMS_TEST_RABBITMQ") or None
 
 
-def own_rabbitmq(directory: Path, *, settings: Mapping[str, str] = _NONE, external: bool = False) -> RabbitMQ:
-    """Return a RabbitMQ, not started, that the test may stop and kill; otherwise like `own_kafka`."""
-    if given_rabbitmq():
-        pytest.skip("needs a RabbitMQ of its own, to stop, kill or configure: unset OMS_TEST_RABBITMQ")
+def own_rabbitmq(
+    directory: Path,
+    *,
+    settings: Mapping[str, str] = _NONE,
+    external: bool = False,
+    release: str | None = None,
+    nodes: int = 1,
+) -> RabbitMQ:
+    """Return a RabbitMQ, not started, that the test may stop, kill or configure; otherwise like `own_kafka`.
+
+    `release`: the Debian release whose RabbitMQ it is, such as bookworm (3.10), trixie (4.0) or sid (the newest). None:
+    that of OMS_TEST_RABBITMQ_RELEASE, else the one that this machine provides.
+    """
     try:
-        return RabbitMQ(rabbitmq_runtime(), directory, settings=settings, external=external)
+        return RabbitMQ(rabbitmq_runtime(release), directory, settings=settings, external=external, nodes=nodes)
     except Missing as missing:
         _without(rabbitmq_advice(missing))
 
 
 def advice(missing: Missing) -> str:
     """Return what to do about it."""
+    image = _IMAGE.format(jars.VERSION)
     return (
         f"No Kafka: {missing}. Install Java 17 and Maven (apt-get install openjdk-17-jre-headless maven), "
-        f"or start Docker and pull {_IMAGE}, or name a running broker: OMS_TEST_KAFKA=host:port"
+        f"or start Docker and pull {image}. OMS_TEST_KAFKA=host:port names a running broker, for the tests that do "
+        f"not stop, kill or configure theirs"
     )
 
 
@@ -77,41 +86,46 @@ def rabbitmq_advice(missing: Missing) -> str:
     """Return what to do about it."""
     return (
         f"No RabbitMQ: {missing}. Install it (apt-get install rabbitmq-server), or start Docker and pull "
-        f"{_RABBITMQ_IMAGE}, or name a running one: OMS_TEST_RABBITMQ=amqp://user:password@host:port/vhost"
+        f"{_RABBITMQ_IMAGE}. OMS_TEST_RABBITMQ=amqp://user:password@host:port/vhost names a running one, for the tests "
+        f"that do not stop, kill or configure theirs"
     )
 
 
 @functools.cache
-def rabbitmq_runtime() -> Runtime:
-    """Return how RabbitMQ runs on this machine; Missing if it cannot. Fills the cache of packages if need be."""
-    release = os.environ.get("OMS_TEST_RABBITMQ_RELEASE") or None
+def rabbitmq_runtime(release: str | None = None) -> Runtime:
+    """Return how RabbitMQ runs on this machine; Missing if it cannot. Fills the cache of packages if need be.
+
+    `release`: as for `own_rabbitmq`.
+    """
+    release = release or os.environ.get("OMS_TEST_RABBITMQ_RELEASE") or None
     if release is None:
         if image_at_hand(_RABBITMQ_IMAGE):
             return Runtime("", lambda script, output: Container(_RABBITMQ_IMAGE, script, output))
-        for server in _PACKAGED, shutil.which("rabbitmq-server"):
-            if server and Path(server).exists():
-                return Runtime(f"{shlex.quote(str(Path(server).parent))}/", Process)
+        programs = packages.installed()
+        if programs is not None:
+            return Runtime(f"{shlex.quote(str(programs))}/", Process)
     with filling():
         root = shlex.quote(str(packages.unpacked(release)))
     return Runtime(f'PATH={root}/usr/lib/erlang/bin:"$PATH" {root}/usr/lib/rabbitmq/bin/', Process)
 
 
 @functools.cache
-def kafka_runtime(*, lasting: bool = False) -> Runtime:
+def kafka_runtime(*, lasting: bool = False, version: str = jars.VERSION) -> Runtime:
     """Return how Kafka runs on this machine; Missing if it cannot. Fills the cache of jars if need be.
 
     `lasting`: for figures of throughput, at the cost of a slower start.
     """
     options = _OPTIONS if lasting else _OPTIONS + _QUICK
-    if image_at_hand(_IMAGE):
+    image = _IMAGE.format(version)
+    if image_at_hand(image):
         in_image = f"java {options} -cp '/opt/kafka/libs/*'"
-        return Runtime(f"{in_image} ", lambda script, output: Container(_IMAGE, script, output, _LOGGING))
+        return Runtime(f"{in_image} ", lambda script, output: Container(image, script, output, _LOGGING))
     program = shutil.which("java")
     if program is None:
         raise Missing("there is neither Docker with Kafka's image nor Java")
     with filling():
-        java = f"{shlex.quote(program)} {options} -cp {shlex.quote(jars.classpath())}"
-        classes = jars.archive(program)
+        java = f"{shlex.quote(program)} {options} -cp {shlex.quote(jars.classpath(version))}"
+        classes = jars.archive(program, version)
         if not classes.exists():
             _archive_classes(java, classes)
     return Runtime(f"{java} -XX:SharedArchiveFile={shlex.quote(str(classes))} ", Process)

@@ -27,7 +27,7 @@ class Security:
     """Adds the listeners and an authorizer to a Kafka.
 
     `users`: names and passwords, for PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; no quotes, commas or brackets. By
-    OAUTHBEARER whoever has a `token` comes in. A user may do nothing until an ACL allows it. A client without a name,
+    OAUTHBEARER every `token` is accepted. A user may do nothing until an ACL allows it. A client without a name,
     as on PLAINTEXT and SSL, may do all and grants the ACLs.
     """
 
@@ -54,7 +54,7 @@ class Security:
         for listener in ("sasl_plaintext", "sasl_ssl"):
             at = f"listener.name.{listener}"
             settings[f"{at}.plain.sasl.jaas.config"] = f"{modules}.plain.PlainLoginModule required{plain};"
-            # Without a validator of its own the broker takes Kafka's for tests: tokens that nobody has signed.
+            # Without its own validator the broker takes Kafka's for tests: tokens without a signature.
             settings[f"{at}.oauthbearer.sasl.jaas.config"] = f"{modules}.oauthbearer.OAuthBearerLoginModule required;"
             for mechanism in _SCRAM:
                 settings[f"{at}.{mechanism.lower()}.sasl.jaas.config"] = f"{modules}.scram.ScramLoginModule required;"

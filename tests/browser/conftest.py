@@ -1,5 +1,6 @@
-"""The parts of every scene: a page, its browser, the wire, the bridge. Skipped where no Chromium is installed."""
+"""The parts of every scene: a page, its browser, the wire, the bridge."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,20 +13,17 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # so that tests.launch can b
 from tests.browser.theatre import CHROMIUM, Browser, Page, Wire
 from tests.launch import Bridge
 
-_HERE = Path(__file__).parent
-
 Open = Callable[..., Browser]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip for one reason only."""
+@pytest.fixture(autouse=True)
+def _chromium() -> None:
+    """Without a browser the tests are skipped, and in CI they fail."""
     if CHROMIUM is None:
-        for item in items:
-            if _HERE in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason="needs Chromium: apt-get install chromium"))
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("needs Chromium: apt-get install chromium")
 
 
-@pytest.fixture(params=["hypercorn", "granian"])
+@pytest.fixture(params=["hypercorn", pytest.param("granian", marks=pytest.mark.extended)])
 def server(request: pytest.FixtureRequest) -> str:
     """Run the test on both servers."""
     name: str = request.param
@@ -34,7 +32,7 @@ def server(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    """Serve a page, of an origin of its own."""
+    """Serve a page from its own origin."""
     served = Page()
     yield served
     served.close()

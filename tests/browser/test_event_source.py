@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.browser.conftest import Open
 from tests.browser.theatre import Page, Wire, wait_until
@@ -104,6 +105,7 @@ def test_without_ack_what_was_lost_on_the_way_is_sent_once_more(
     assert len({report["id"] for report in page.of("message")}) == 30
 
 
+@pytest.mark.extended
 def test_without_ack_an_answer_may_be_lost_twice(bridge: Bridge, page: Page, wire: Wire, show: Open) -> None:
     """The browser comes back with the same Last-Event-ID."""
     show(**ASKED)

@@ -1,4 +1,4 @@
-"""A real browser with a page of ours, the server of that page, and a wire to the bridge that can be cut."""
+"""A real browser with a test page, the server of that page, and a wire to the bridge that can be cut."""
 
 import base64
 import contextlib
@@ -11,17 +11,18 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlencode, urlsplit
 
+from tests.conformance.endpoint_server import EndpointServer
+
 PATIENCE: Final = 60.0
 """Seconds until a test that waits for the browser gives up: a guard, not a measurement."""
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-_PAGE: Final = Path(__file__).with_name("page.html")
 _FLAGS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
@@ -31,9 +32,10 @@ _FLAGS: Final = (
 class Page:
     """Serves the page, and keeps what it reports."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "page.html") -> None:
         self.reports: list[dict[str, Any]] = []
         reports = self.reports
+        content = Path(__file__).with_name(name).read_bytes()
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -41,7 +43,7 @@ class Page:
                 self.send_response(200 if known else 404)
                 self.send_header("content-type", "text/html")
                 self.end_headers()
-                self.wfile.write(_PAGE.read_bytes() if known else b"")
+                self.wfile.write(content if known else b"")
 
             def do_POST(self) -> None:
                 reports.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
@@ -51,7 +53,7 @@ class Page:
             def log_message(self, *_: object) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = EndpointServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
         self._thread.start()
         self.origin = f"http://127.0.0.1:{self._server.server_port}"
@@ -75,14 +77,15 @@ class Page:
 class Browser:
     """One headless Chromium that shows one page. Use it as a context manager: at the end it is gone."""
 
-    def __init__(self, page: Page, profile: Path, bridge: str, **asked: str) -> None:
-        """Open the page; `asked` are the parameters of its push stream."""
+    def __init__(self, page: Page, profile: Path, bridge: str, *, resolve: str = "", **asked: str) -> None:
+        """Open the page; `asked` are the parameters of its push stream. `resolve`: a name that leads to 127.0.0.1."""
         assert CHROMIUM is not None
         self._log = (profile.parent / f"{profile.name}.log").open("wb")
         self._process = subprocess.Popen(
             [
                 CHROMIUM,
                 *_FLAGS,
+                *([f"--host-resolver-rules=MAP {resolve} 127.0.0.1"] if resolve else ()),
                 f"--user-data-dir={profile}",
                 f"{page.origin}/?{urlencode({'bridge': bridge} | asked)}",
             ],
@@ -121,7 +124,7 @@ class Wire:
         self._threads[0].start()
 
     def lead_to(self, bridge: str) -> None:
-        """Connect whoever comes from now on to this one."""
+        """Forward new connections to this one."""
         parts = urlsplit(bridge)
         self._target = (parts.hostname or "", parts.port or 0)
 

@@ -4,5 +4,5 @@
 
 runs it; so does `pytest FOLDER --bridge-url URL` with the folder of this package (not `--pyargs` with its name: pytest
 would read too late that there is such an option). It asks `/v1/capabilities` what the bridge can do, never which broker
-is behind it, and it uses names of its own only.
+is behind it, and it uses only its own names.
 """

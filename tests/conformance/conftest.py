@@ -2,12 +2,11 @@
 
 import importlib.util
 import inspect
-import os
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import httpx
@@ -15,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from .conversation import Conversation, Target, connection
+from .places import PLACES, Place, places_for
 
 if TYPE_CHECKING:
     from tests.launch import Bridge
@@ -23,38 +23,20 @@ _HERE: Final = Path(__file__).resolve().parent
 _LAUNCHER: Final = _HERE.parent / "launch.py"
 
 
-class Place(NamedTuple):
-    """Where the bridge is, or how to start it."""
-
-    url: str | None
-    server: str = ""
-    backend: str = ""
-    settings: tuple[tuple[str, str], ...] = ()
-
-
 _BROKERS: Final = ("kafka", "rabbitmq")
-_KAFKA: Final = "kafka://{kafka}?prefix={name}.&instance={name}&session=6000"
-_RABBITMQ: Final = "{rabbitmq}?instance={name}"
-_AS_IT_COMES: Final = (("OMS_LIMITS__BODY", "1000000"),)
-"""A broker takes 1,048,588 bytes with all that is around the body; what a bridge declares should be true."""
-PLACES: Final[dict[str, Place]] = {
-    "hypercorn-memory": Place(None, "hypercorn", "memory://"),
-    "hypercorn-journal": Place(None, "hypercorn", "memory://?journal={directory}"),
-    "hypercorn-kafka": Place(None, "hypercorn", _KAFKA, _AS_IT_COMES),
-    "hypercorn-rabbitmq": Place(None, "hypercorn", _RABBITMQ),
-    "granian-memory": Place(None, "granian", "memory://"),
-    "granian-journal": Place(None, "granian", "memory://?journal={directory}"),
-    "granian-kafka": Place(None, "granian", f"{_KAFKA}&client=confluent", _AS_IT_COMES),
+_SETTINGS: Final = {
+    "OMS_DELIVERY__GROUP_IDLE": "3000",
+    "OMS_LIMITS__DESTINATIONS": "100000",
+    "OMS_LIMITS__GROUPS": "100000",
 }
-if os.environ.get("OMS_TEST_SOAK"):  # the server makes no difference to a backend, and this one takes four minutes
-    PLACES["granian-rabbitmq"] = Place(None, "granian", _RABBITMQ)
-"""Server and backend. A backend joins the suite by its URL here; no test knows it.
-
-`{directory}` and `{name}` belong to one bridge and outlive it; `{kafka}` and `{rabbitmq}` are where the tests'
-own brokers are.
-"""
-_SETTINGS: Final = {"OMS_DELIVERY__GROUP_IDLE": "3000"}
-"""Every test has groups of its own, and what a backend holds for one should not be held to the end of the suite."""
+"""Every test has its own groups, and what a backend holds for one should not be held to the end of the suite. All tests
+are one client, whose destinations and groups are those of hundreds."""
+_MARKERS: Final = (
+    "wire: judges what every backend shares, such as the parser; runs once for each server",
+    "needs(*facts): runs where /v1/capabilities has these: durable, sharedGroups, transactions",
+    "slow_on_brokers: takes seconds on a broker, which hardly matters to it: there only `make test-all` runs it",
+    "extended: `make test` leaves it out, `make test-all` runs it",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,18 +47,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Say at once what is missing, not in each test."""
+    """Register the suite's markers, and say at once what is missing, not in each test."""
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
     if config.getoption("--bridge-url", None) is None and not _LAUNCHER.is_file():
         raise pytest.UsageError("the conformance suite needs --bridge-url URL, the bridge to test")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every test against every bridge."""
+    """Run every test against the bridge of --bridge-url, or at each place where it may fail for a separate reason."""
     if "place" not in metafunc.fixturenames:
         return
     url = metafunc.config.getoption("--bridge-url", None)
-    places = {url: Place(url.rstrip("/"))} if url else PLACES
-    metafunc.parametrize("place", places.values(), indirect=True, ids=places)
+    if url:
+        metafunc.parametrize("place", [Place(url.rstrip("/"))], indirect=True, ids=[url])
+        return
+    test = metafunc.definition
+    needs = frozenset(fact for marker in test.iter_markers("needs") for fact in marker.args)
+    wire, slow_on_brokers = (test.get_closest_marker(name) is not None for name in ("wire", "slow_on_brokers"))
+    places = places_for(wire=wire, needs=needs, slow_on_brokers=slow_on_brokers)
+    params = [
+        pytest.param(PLACES[name], id=name, marks=[pytest.mark.extended] if extended else [])
+        for name, extended in places.items()
+    ]
+    metafunc.parametrize("place", params, indirect=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -119,8 +113,9 @@ def start(request: pytest.FixtureRequest) -> Callable[..., "Bridge"]:
         values = {"directory": directory / "journal", "name": named.read_text("ascii")}
         values |= {name: at_hand() for name, at_hand in brokers.items() if f"{{{name}}}" in place.backend}
         backend = place.backend.format_map(values)
-        told = _SETTINGS | dict(place.settings) | settings
-        bridge: Bridge = _launcher().Bridge(directory, server=place.server, backend=backend, settings=told)
+        bridge: Bridge = _launcher().Bridge(
+            directory, server=place.server, backend=backend, settings=_SETTINGS | settings
+        )
         return bridge
 
     return bridge_in
@@ -171,7 +166,7 @@ def launch(place: Place, tmp_path: Path, start: Callable[..., "Bridge"]) -> Iter
     One of the same number is the same bridge started again: it finds what the earlier one has left.
     """
     if place.url is not None:
-        pytest.skip("the test starts and stops bridges of its own")
+        pytest.skip("the test starts and stops its own bridges")
     bridges: list[Bridge] = []
 
     def launch_one(number: int = 0, **settings: str) -> "Bridge":
@@ -186,7 +181,7 @@ def launch(place: Place, tmp_path: Path, start: Callable[..., "Bridge"]) -> Iter
 @cache
 def _target(url: str, management: str | None) -> Target:
     with httpx.Client(http1=False, http2=True, trust_env=False, timeout=30) as http:
-        # a backend may have to make something for the first delay of its life: RabbitMQ's ladder takes 2 s to trust
+        # the first delay of a backend may take a while: RabbitMQ's delay levels are trusted after 2 s
         first = {"x-oms-version": "1.0.0", "x-oms-h-destination": f"first-{uuid4().hex}", "x-oms-h-delaytime": "1"}
         http.post(f"{url}/v1/messages", headers=first)
         return Target(url, management, http.get(f"{url}/v1/capabilities").json())

@@ -1,4 +1,4 @@
-"""How the suite talks to a bridge: HTTP requests with names nobody else uses, and what to expect of the answers."""
+"""How the suite talks to a bridge: HTTP requests with unique names, and what to expect of the answers."""
 
 import asyncio
 import time
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -27,7 +28,7 @@ class Target(NamedTuple):
 
     url: str
     management: str | None
-    """None: unknown, as of a bridge that somebody else started."""
+    """None: unknown, as of a bridge started elsewhere."""
     capabilities: Mapping[str, Any]
 
     @property
@@ -65,7 +66,7 @@ class Taken:
 
 
 class Conversation:
-    """One HTTP/2 connection with a destination and a group of its own.
+    """One HTTP/2 connection with its own destination and group.
 
     At most one pull may wait on it at a time: httpx keeps the answers of other requests back while two of them wait.
     """
@@ -86,7 +87,7 @@ class Conversation:
     async def post(self, body: bytes = b"", pairs: Pairs = (), **fields: object) -> httpx.Response:
         """Send one message and return whatever the bridge answers. `fields` are x-oms-h- headers."""
         named = {"destination": self.destination} | fields
-        headers = [("x-oms-version", "1.0.0"), *((f"x-oms-h-{name}", str(value)) for name, value in named.items())]
+        headers = [("x-oms-version", "1.0.0"), *(_field(name, str(value)) for name, value in named.items())]
         return await self.http.post("/v1/messages", content=body, headers=_raw((*headers, *pairs)))
 
     async def produce(self, body: bytes = b"", pairs: Pairs = (), **fields: object) -> httpx.Response:
@@ -95,56 +96,60 @@ class Conversation:
         assert answer.status_code == 200, answer.text
         return answer
 
-    async def get(self, pairs: Pairs = (), params: Mapping[str, str] | None = None, **asked: object) -> httpx.Response:
-        """Pull and return whatever the bridge answers. `asked` are x-oms- headers."""
-        named = {"version": "1.0.0", "source": self.destination, "consumerid": self.group, "ack": "true"} | asked
+    async def get(
+        self, pairs: Pairs = (), params: Mapping[str, str] | None = None, **parameters: object
+    ) -> httpx.Response:
+        """Pull and return whatever the bridge answers. `parameters` are x-oms- headers."""
+        named = {"version": "1.0.0", "source": self.destination, "consumerid": self.group, "ack": "true"} | parameters
         headers = [(f"x-oms-{name}", str(value)) for name, value in named.items() if value is not None]
         return await self.http.get("/v1/messages", headers=_raw((*headers, *pairs)), params=params)
 
-    async def take(self, pairs: Pairs = (), **asked: object) -> Taken:
+    async def take(self, pairs: Pairs = (), **parameters: object) -> Taken:
         """Pull a message that must come."""
-        merged: dict[str, Any] = {"waitmills": PATIENCE} | asked
+        merged: dict[str, Any] = {"waitmills": PATIENCE} | parameters
         answer = await self.get(pairs, **merged)
         assert answer.status_code == 200, f"{answer.status_code} {answer.text}"
         return Taken(answer.content, answer.headers)
 
-    async def take_all(self, count: int, **asked: Any) -> list[Taken]:  # noqa: ANN401 - handed on
+    async def take_all(self, count: int, **parameters: Any) -> list[Taken]:  # noqa: ANN401 - handed on
         """Pull `count` messages one after another, acknowledging each."""
         taken = []
         for _ in range(count):
-            taken.append(await self.take(**asked))
+            taken.append(await self.take(**parameters))
             await self.ack(taken[-1].receipt)
         return taken
 
-    async def nothing(self, wait: int = QUIET, **asked: Any) -> None:  # noqa: ANN401 - handed on
+    async def nothing(self, wait: int = QUIET, **parameters: Any) -> None:  # noqa: ANN401 - handed on
         """Make sure that no message comes."""
-        answer = await self.get(waitmills=wait, **asked)
+        answer = await self.get(waitmills=wait, **parameters)
         assert answer.status_code == 204, f"{answer.status_code} {answer.content[:80]!r}"
 
-    async def settle(self, how: str, receipt: str, **asked: object) -> httpx.Response:
+    async def settle(self, how: str, receipt: str, **parameters: object) -> httpx.Response:
         """Send ack, nack or extend and return whatever the bridge answers."""
         headers = {"x-oms-version": "1.0.0", "x-oms-receipt": receipt}
-        return await self.http.post(f"/v1/{how}", headers=headers | {f"x-oms-{n}": str(v) for n, v in asked.items()})
+        return await self.http.post(
+            f"/v1/{how}", headers=headers | {f"x-oms-{n}": str(v) for n, v in parameters.items()}
+        )
 
     async def ack(self, receipt: str) -> None:
         """Settle for good."""
         await self._done("ack", receipt)
 
-    async def nack(self, receipt: str, **asked: object) -> None:
+    async def nack(self, receipt: str, **parameters: object) -> None:
         """Give back."""
-        await self._done("nack", receipt, **asked)
+        await self._done("nack", receipt, **parameters)
 
     async def extend(self, receipt: str, lease: int) -> None:
         """Keep longer."""
         await self._done("extend", receipt, leasemills=lease)
 
-    async def join(self, **asked: Any) -> None:  # noqa: ANN401 - handed on
+    async def join(self, **parameters: Any) -> None:  # noqa: ANN401 - handed on
         """Make the bridge fetch for the group: what is stored now competes from the next pull on."""
         await self.produce(b"the first, so that the group is joined")
-        await self.ack((await self.take(**asked)).receipt)
+        await self.ack((await self.take(**parameters)).receipt)
 
-    async def _done(self, how: str, receipt: str, **asked: object) -> None:
-        answer = await self.settle(how, receipt, **asked)
+    async def _done(self, how: str, receipt: str, **parameters: object) -> None:
+        answer = await self.settle(how, receipt, **parameters)
         assert answer.status_code == 204, answer.text
 
 
@@ -158,6 +163,11 @@ def connection(url: str) -> httpx.AsyncClient:
         timeout=httpx.Timeout(70),
         headers={"accept-encoding": "identity"},
     )
+
+
+def _field(name: str, value: str) -> tuple[str, str]:
+    """Return a field as a header: an extended value unless it is ASCII."""
+    return (f"x-oms-h-{name}", value) if value.isascii() else (f"x-oms-h-{name}*", f"UTF-8''{quote(value, safe='')}")
 
 
 def _raw(pairs: Pairs) -> list[tuple[bytes, bytes]]:

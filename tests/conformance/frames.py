@@ -14,7 +14,7 @@ import h2.errors
 import h2.events
 import h2.settings
 
-GUARD_SECONDS: Final = 20.0
+TIMEOUT: Final = 20.0
 
 Pairs = Iterable[tuple[bytes, bytes]]
 
@@ -31,13 +31,13 @@ class Answer(NamedTuple):
 
 
 class Frames:
-    """A client that sends what it is told, legal or not. Synchronous; use it as a context manager."""
+    """A client that sends any frames, legal or not. Synchronous; use it as a context manager."""
 
     def __init__(self, url: str, *, window: int | None = None) -> None:
         """Connect with prior knowledge. `window` bytes of each answer's body are taken, then no more."""
         parts = urlsplit(url)
         self.authority = parts.netloc.encode("ascii")
-        self._socket = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=GUARD_SECONDS)
+        self._socket = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=TIMEOUT)
         config = h2.config.H2Configuration(
             header_encoding=None,
             validate_outbound_headers=False,
@@ -82,15 +82,15 @@ class Frames:
         """Send a part of a body, as the window allows."""
         view = memoryview(body)
         while stream not in self._done and not self._closed:
-            room = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size, len(view))
-            if room or not view:
-                last = room == len(view)
-                self._h2.send_data(stream, bytes(view[:room]), end_stream=end and last)
+            window = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size, len(view))
+            if window or not view:
+                last = window == len(view)
+                self._h2.send_data(stream, bytes(view[:window]), end_stream=end and last)
                 self._write()
-                view = view[room:]
+                view = view[window:]
                 if last:
                     return
-            elif not self._read(time.monotonic() + GUARD_SECONDS):
+            elif not self._read(time.monotonic() + TIMEOUT):
                 return
 
     def raw(self, data: bytes) -> None:
@@ -102,7 +102,7 @@ class Frames:
         self._h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
         self._write()
 
-    def answer(self, stream: int, seconds: float = GUARD_SECONDS) -> Answer:
+    def answer(self, stream: int, seconds: float = TIMEOUT) -> Answer:
         """Wait for the end of an answer. Raises `TimeoutError`."""
         deadline = time.monotonic() + seconds
         while stream not in self._done:
@@ -112,7 +112,7 @@ class Frames:
                 self._done[stream] = "closed"
         return self._answers.get(stream, Answer(None, {}, b"", ""))._replace(ended=self._done[stream])
 
-    def headers_of(self, stream: int, seconds: float = GUARD_SECONDS) -> Answer:
+    def headers_of(self, stream: int, seconds: float = TIMEOUT) -> Answer:
         """Wait for the headers of an answer only. Raises `TimeoutError`."""
         deadline = time.monotonic() + seconds
         while stream not in self._answers:
@@ -140,7 +140,7 @@ class Frames:
         return self.answer(self.request(method, path, pairs, body))
 
     def hang_up(self) -> None:
-        """Leave without a word."""
+        """Close the socket without a GOAWAY."""
         self._socket.close()
 
     def _read(self, deadline: float) -> bool:

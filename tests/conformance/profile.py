@@ -30,7 +30,7 @@ of a field name.
 reads.
 [headers.rfc8187] Anything else travels as an RFC 8187 extended value under the name with `*`: `x-oms-p-city*:
 UTF-8''Z%C3%BCrich`.
-[headers.raw-utf8] Raw UTF-8 bytes are accepted on the way in.
+[headers.raw-utf8] Raw bytes outside ASCII are a 400, whose detail shows the extended form.
 [headers.untrusted] What a broker hands us is untrusted: CR, LF, NUL and non-ASCII can never break a response.
 [headers.repeated] - A repeated `x-oms-*` header is a 400,
 [headers.number] so is a number that is not plain digits or is out of its type's range.
@@ -76,6 +76,34 @@ single form,
 200 when all were stored, else 207.
 [produce.outcomes] Three outcomes, and a client can tell them apart: **stored** (200), **not stored** (every 4xx, and
 503 with `x-oms-retry-safe: true`), **unknown** (504, or a broken connection).
+
+## Retries
+[retries.first] A message with a messageId, or a request with `idempotency-key`, is stored once: a retry within
+`dedup.window` gets the first reply with `x-oms-duplicate: true`.
+[retries.body] Another body under the same name is a 422.
+[retries.in-flight] A retry of a message that is still being stored waits for it.
+[retries.batch] In a batch, the key and the place name each message without a messageId.
+[retries.refused] What was refused is not remembered: a retry is stored.
+
+## Transactions
+[transaction.prepare] `x-oms-transaction: prepare` stores a message, and no consumer gets it before the commit.
+[transaction.commit] `POST /v1/transactions/{transactionId}/commit` makes the messages of a transaction visible, in the
+order in which they were prepared, in all their destinations.
+[transaction.message] `x-oms-transaction: commit` on a message commits its transaction with it.
+[transaction.rollback] `POST /v1/transactions/{transactionId}/rollback` drops them.
+[transaction.final] Commit and rollback are final and may be repeated; the other end is then a 409 with the state.
+[transaction.race] Of a commit and a rollback at the same time one wins.
+[transaction.timeout] A transaction that is open for longer than `x-oms-transaction-timeout` is rolled back.
+[transaction.retry] A message with a messageId that was prepared in the transaction before is not prepared again.
+
+## Produce by URL: `POST /v1/destinations/{destination}/messages`
+[url.plain] Any body, any content type, no header needed: the body is one message, a batch is payload.
+[url.put] `PUT` with the messageId as the last part of the path is for producers with ids of their own.
+[url.fields] Each field may be a query parameter with a short name or its header; both with different values are a
+400, and so is an unknown parameter.
+[url.durations] `delay` and `expire` are durations with a unit: `500ms`, `5s`, `2m`, `1h`, `7d`.
+[url.reply] The reply has the headers of a produce, and the same as a JSON body.
+[url.origin] A web page of another origin cannot produce there, though it needs no `x-oms-` header.
 
 ## Pull: `GET /v1/messages`
 [pull.headers] Request headers: `x-oms-version`, `x-oms-consumerid` (the consumer group), `x-oms-source`, `x-oms-ack`
@@ -129,10 +157,17 @@ streamed), `application/x-ndjson`, or `text/event-stream`.
 [callback.off] Off until the configuration lists the allowed targets;
 [callback.vetted] every resolved address is vetted and that address dialled.
 
+## CloudEvents
+[events.in] Produce takes CloudEvents 1.0 in binary, structured and batched mode: `id`, `time` and `partitionkey` are
+messageId, bornTimestamp and messageKey, other attributes are properties of the same name.
+[events.refused] What is no event, or what no message can hold, is a 400.
+[events.out] Pull, push and callbacks send each message as an event if `accept` asks for it, also one that was not
+produced as such.
+
 ## Everything else
 [rest.capabilities] - `GET /v1/capabilities`: per backend and destination, each field: native, emulated or
 unsupported.
-[rest.documents] - `GET /openapi.json`, `GET /docs`.
+[rest.documents] - `GET /openapi.json`, `GET /asyncapi.json`, `GET /docs`.
 [rest.management] Management port: `/livez`, `/readyz` (says why not), `/metrics` (Prometheus), `/status`.
 [rest.errors] - Errors: `application/problem+json` (RFC 9457) with a stable `code`, repeated in `x-oms-error`;
 [rest.retry-after] `retry-after` on 429 and 503.

@@ -30,8 +30,8 @@ class Pushed:
 class Push:
     """One push stream of lines. Its methods wait as long as they must."""
 
-    def __init__(self, talk: Conversation, frames: Frames, pairs: Pairs, asked: dict[str, object]) -> None:
-        named = {"version": "1.0.0", "source": talk.destination, "consumerid": talk.group, "ack": "true"} | asked
+    def __init__(self, talk: Conversation, frames: Frames, pairs: Pairs, params: dict[str, object]) -> None:
+        named = {"version": "1.0.0", "source": talk.destination, "consumerid": talk.group, "ack": "true"} | params
         headers = [(f"x-oms-{name}".encode(), str(value).encode()) for name, value in named.items()]
         self.frames = frames
         self.number = frames.request("GET", "/v1/push", [*headers, *pairs], b"")
@@ -68,9 +68,9 @@ class Push:
         """Return everything, once it is over."""
         return await asyncio.to_thread(self.frames.answer, self.number, PATIENCE / 1000)
 
-    async def settle(self, how: str, *receipts: str, **asked: object) -> None:
+    async def settle(self, how: str, *receipts: str, **params: object) -> None:
         """Send ack, nack or extend on the same connection."""
-        named = {"version": "1.0.0", "receipt": ",".join(receipts)} | asked
+        named = {"version": "1.0.0", "receipt": ",".join(receipts)} | params
         pairs = [(f"x-oms-{name}".encode(), str(value).encode()) for name, value in named.items()]
         answer = await asyncio.to_thread(self.frames.ask, "POST", f"/v1/{how}", pairs)
         assert answer.status == 204, answer
@@ -88,11 +88,11 @@ class Push:
 
 @asynccontextmanager
 async def pushing(
-    talk: Conversation, accept: str = LINES, *more: tuple[bytes, bytes], window: int | None = None, **asked: object
+    talk: Conversation, accept: str = LINES, *more: tuple[bytes, bytes], window: int | None = None, **params: object
 ) -> AsyncIterator[Push]:
-    """Open a stream for the group of a conversation on a connection of its own, which is cut in the end."""
+    """Open a stream for the group of a conversation on its own connection, which is closed at the end."""
     with connected(talk, window) as frames:
-        yield Push(talk, frames, [(b"accept", accept.encode()), *more], asked)
+        yield Push(talk, frames, [(b"accept", accept.encode()), *more], params)
 
 
 @contextmanager

@@ -2,8 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from .conversation import Conversation, Target
 from .frames import Frames
+
+pytestmark = pytest.mark.slow_on_brokers
 
 
 async def test_a_pull_without_ack_settles_the_message(talk: Conversation) -> None:
@@ -26,14 +30,14 @@ async def test_a_message_is_settled_before_its_first_byte_is_read(bridge: Target
     > - **At most once**: without ack the message is settled before its bytes are sent.
     """
     await talk.produce(b"never read")
-    asked = {
+    params = {
         "version": "1.0.0",
         "source": talk.destination,
         "consumerid": talk.group,
         "waitmills": "5000",
         "leasemills": "100",
     }
-    pairs = [(f"x-oms-{name}".encode(), value.encode()) for name, value in asked.items()]
+    pairs = [(f"x-oms-{name}".encode(), value.encode()) for name, value in params.items()]
 
     def take_headers_only() -> tuple[int | None, bytes]:
         with Frames(bridge.url, window=0) as frames:
@@ -44,6 +48,7 @@ async def test_a_message_is_settled_before_its_first_byte_is_read(bridge: Target
     await talk.nothing(wait=400)
 
 
+@pytest.mark.wire
 async def test_ack_false_means_no_ack(talk: Conversation) -> None:
     """
     > Without ack the message is settled before it is sent (at most once);

@@ -92,6 +92,7 @@ async def test_a_delay_of_a_year_is_accepted_and_not_delivered(talk: Conversatio
     await talk.nothing()
 
 
+@pytest.mark.wire
 async def test_a_delay_beyond_a_year_is_refused_not_forgotten(talk: Conversation) -> None:
     """
     > any length up to a year.

@@ -13,6 +13,8 @@ from .conversation import Conversation, connection, now
 if TYPE_CHECKING:
     from tests.launch import Bridge
 
+pytestmark = pytest.mark.needs("durable")
+
 
 class Mortal:
     """A bridge that is killed and started again on what it has written, and a conversation that goes on."""
@@ -51,6 +53,7 @@ async def mortal(launch: Callable[..., "Bridge"]) -> AsyncIterator[Mortal]:
     await mortal.talk.http.aclose()
 
 
+@pytest.mark.slow_on_brokers
 async def test_kill_loses_nothing_that_was_answered(mortal: Mortal) -> None:
     """
     > SIGKILL loses nothing that was answered 200.
@@ -85,6 +88,7 @@ async def test_kill_loses_nothing_that_was_answered(mortal: Mortal) -> None:
     assert len(kept) <= len(answered) + 1, "at most the message whose answer the kill cut off"
 
 
+@pytest.mark.slow_on_brokers
 async def test_what_was_acknowledged_does_not_come_back(mortal: Mortal) -> None:
     """
     > SIGKILL loses nothing that was answered 200.
@@ -100,6 +104,7 @@ async def test_what_was_acknowledged_does_not_come_back(mortal: Mortal) -> None:
     await talk.nothing()
 
 
+@pytest.mark.slow_on_brokers
 async def test_the_death_of_the_bridge_makes_a_leased_message_ready_again(mortal: Mortal) -> None:
     """
     > or the death of the bridge makes the message ready again
@@ -116,6 +121,7 @@ async def test_the_death_of_the_bridge_makes_a_leased_message_ready_again(mortal
     assert (again.body, again.count) == (b"leased", 2)
 
 
+@pytest.mark.slow_on_brokers
 async def test_a_delayed_message_survives_the_death_of_the_bridge(mortal: Mortal) -> None:
     """
     > survives a restart of the bridge
@@ -130,6 +136,7 @@ async def test_a_delayed_message_survives_the_death_of_the_bridge(mortal: Mortal
     assert now() >= born + 4_000
 
 
+@pytest.mark.slow_on_brokers
 async def test_everything_survives_a_polite_restart(mortal: Mortal) -> None:
     """
     > survives a restart of the bridge
@@ -149,6 +156,7 @@ async def test_everything_survives_a_polite_restart(mortal: Mortal) -> None:
     assert first == second
 
 
+@pytest.mark.slow_on_brokers
 async def test_order_and_groups_survive_the_death_of_the_bridge(mortal: Mortal) -> None:
     """
     > SIGKILL loses nothing that was answered 200.

@@ -9,6 +9,8 @@ import pytest
 from .conversation import Conversation, Target, refused
 from .frames import Answer, Frames
 
+pytestmark = pytest.mark.wire
+
 
 async def test_an_error_is_a_problem_document_with_a_stable_code(talk: Conversation) -> None:
     """
@@ -19,24 +21,22 @@ async def test_an_error_is_a_problem_document_with_a_stable_code(talk: Conversat
     assert {"type", "title", "status", "detail", "code"} <= set(answer.json())
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "code"),
-    [
+async def test_what_does_not_exist_says_so(talk: Conversation, subtests: pytest.Subtests) -> None:
+    """
+    > - Errors: `application/problem+json` (RFC 9457) with a stable `code`, repeated in `x-oms-error`;
+    """
+    for method, path, status, code in (
         ("GET", "/", 404, "not-found"),
         ("POST", "/v1/message", 404, "not-found"),
         ("POST", "/v1/messages/", 404, "not-found"),
         ("GET", "/v1/ack", 405, "method-not-allowed"),
         ("DELETE", "/v1/messages", 405, "method-not-allowed"),
         ("PUT", "/v1/messages", 405, "method-not-allowed"),
-    ],
-)
-async def test_what_does_not_exist_says_so(talk: Conversation, method: str, path: str, status: int, code: str) -> None:
-    """
-    > - Errors: `application/problem+json` (RFC 9457) with a stable `code`, repeated in `x-oms-error`;
-    """
-    answer = await talk.http.request(method, path, headers={"x-oms-version": "1.0.0"})
-    assert path in refused(answer, status, code)
-    assert ("allow" in answer.headers) == (status == 405)
+    ):
+        with subtests.test(f"{method} {path}"):
+            answer = await talk.http.request(method, path, headers={"x-oms-version": "1.0.0"})
+            assert path in refused(answer, status, code)
+            assert ("allow" in answer.headers) == (status == 405)
 
 
 async def test_a_refused_message_is_not_stored_and_the_client_can_tell(talk: Conversation) -> None:
@@ -108,11 +108,14 @@ async def test_the_management_port_has_no_messages(bridge: Target, talk: Convers
 
 async def test_the_contract_is_published_as_openapi(talk: Conversation) -> None:
     """
-    > - `GET /openapi.json`, `GET /docs`.
+    > - `GET /openapi.json`, `GET /asyncapi.json`, `GET /docs`.
     """
     document = (await talk.http.get("/openapi.json")).json()
     assert document["openapi"].startswith("3.")
     assert {"/v1/messages", "/v1/ack", "/v1/nack", "/v1/extend", "/v1/capabilities"} <= set(document["paths"])
+    messages = (await talk.http.get("/asyncapi.json")).json()
+    assert messages["asyncapi"].startswith("3.")
+    assert {"produce", "pull", "push", "callback"} <= set(messages["operations"])
     page = await talk.http.get("/docs")
     assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (200, "text/html")
 

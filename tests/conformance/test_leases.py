@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from .conversation import Conversation, now, refused
 
 
@@ -22,7 +24,8 @@ async def test_a_pull_with_ack_leases_the_message(talk: Conversation) -> None:
     await talk.nothing()
 
 
-async def test_the_lease_lasts_thirty_seconds_unless_asked_otherwise(talk: Conversation) -> None:
+@pytest.mark.wire
+async def test_the_lease_lasts_thirty_seconds_by_default(talk: Conversation) -> None:
     """
     > Ours: `x-oms-leasemills` (how long the message is mine, default 30 s),
     """

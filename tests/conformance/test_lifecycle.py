@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.launch import Bridge
 
 
+@pytest.mark.slow_on_brokers
 async def test_waiting_pulls_get_their_answer_and_the_bridge_exits_with_zero(
     launch: Callable[..., "Bridge"],
 ) -> None:
@@ -36,6 +37,7 @@ async def test_waiting_pulls_get_their_answer_and_the_bridge_exits_with_zero(
     assert await asyncio.to_thread(bridge.wait) == 0
 
 
+@pytest.mark.wire
 async def test_a_stopping_bridge_is_not_ready_takes_no_pulls_and_answers_what_is_in_flight(
     launch: Callable[..., "Bridge"],
 ) -> None:
@@ -70,6 +72,7 @@ async def test_a_stopping_bridge_is_not_ready_takes_no_pulls_and_answers_what_is
     assert await asyncio.to_thread(bridge.wait) == 0
 
 
+@pytest.mark.wire
 async def test_a_pull_after_the_signal_is_refused_as_safe_to_repeat(launch: Callable[..., "Bridge"]) -> None:
     """
     > On SIGTERM: not ready → no new pulls or streams
@@ -111,6 +114,8 @@ async def test_a_pull_after_the_signal_is_refused_as_safe_to_repeat(launch: Call
     assert await asyncio.to_thread(bridge.wait) == 0
 
 
+@pytest.mark.needs("durable")
+@pytest.mark.slow_on_brokers
 async def test_leases_are_released_without_counting(launch: Callable[..., "Bridge"]) -> None:
     """
     > → leases released without counting as a failure

@@ -47,21 +47,21 @@ async def test_a_message_without_priority_counts_as_five(talk: Conversation) -> 
     assert [t.body for t in await talk.take_all(3)] == [b"six", b"none", b"four"]
 
 
-@pytest.mark.parametrize("outside", [0, 11, 2**31 - 1])
-async def test_a_priority_outside_the_range_is_ignored_and_that_is_said(talk: Conversation, outside: int) -> None:
+async def test_a_priority_outside_the_range_is_ignored_and_that_is_said(talk: Conversation) -> None:
     """
     > | priority | Integer 1..10, default 5; outside the range it is ignored (= 5), as the specification says |
     > client | ignored |
     """
     await talk.join()
     await talk.produce(b"four", priority=4)
-    answer = await talk.produce(b"outside", priority=outside)
+    for outside in (0, 11, 2**31 - 1):
+        answer = await talk.produce(b"outside", priority=outside)
+        assert "priority=ignored" in answer.headers["x-oms-applied"], outside
     await talk.produce(b"six", priority=6)
-    assert "priority=ignored" in answer.headers["x-oms-applied"]
     await fetched()
-    taken = await talk.take_all(3)
-    assert [t.body for t in taken] == [b"six", b"outside", b"four"]
-    assert taken[1].headers.get("x-oms-h-priority", "5") == "5"
+    taken = await talk.take_all(5)
+    assert [t.body for t in taken] == [b"six", b"outside", b"outside", b"outside", b"four"]
+    assert {t.headers.get("x-oms-h-priority", "5") for t in taken[1:4]} == {"5"}
 
 
 async def test_a_nacked_message_competes_with_its_priority_again(talk: Conversation) -> None:

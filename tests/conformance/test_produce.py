@@ -1,10 +1,12 @@
-"""What a producer is told."""
+"""The replies to a produce."""
 
 from typing import Any
 
 import pytest
 
 from .conversation import Conversation, Target, now, refused
+
+pytestmark = pytest.mark.slow_on_brokers
 
 CARRIED: dict[str, Any] = {
     "messagekey": "k",
@@ -54,7 +56,7 @@ async def test_offsets_of_a_partition_grow(talk: Conversation) -> None:
     """
     answers = [await talk.produce(messagekey="one lane") for _ in range(4)]
     if "x-oms-offset" not in answers[0].headers:
-        pytest.skip("the backend has no position of its own")
+        pytest.skip("the backend reports no offset")
     offsets = [int(answer.headers["x-oms-offset"]) for answer in answers]
     assert offsets == sorted(set(offsets))
 
@@ -74,6 +76,7 @@ async def test_every_optional_field_is_accounted_for(bridge: Target, talk: Conve
         assert how == ("ignored" if declared[name] == "unsupported" else declared[name])
 
 
+@pytest.mark.wire
 async def test_a_message_without_wishes_has_nothing_to_account_for(talk: Conversation) -> None:
     """
     > and `x-oms-applied`, for example `delayTime=emulated,priority=native,partition=ignored`: how each
@@ -97,18 +100,22 @@ async def test_a_field_that_cannot_be_honoured_can_be_insisted_on(bridge: Target
     await talk.nothing()
 
 
-@pytest.mark.parametrize(("require", "fields"), [("priority", {"priority": 11}), ("priority, qos", {"qos": 2})])
+@pytest.mark.wire
 async def test_a_value_that_is_ignored_cannot_be_insisted_on(
-    bridge: Target, talk: Conversation, require: str, fields: dict[str, int]
+    bridge: Target, talk: Conversation, subtests: pytest.Subtests
 ) -> None:
     """
     > `x-oms-require: delayTime,priority` turns a field that cannot be honoured into a 422, nothing stored.
     """
     bridge.need("priority", "qos")
-    refused(await talk.post(b"", [("x-oms-require", require)], **fields), 422, "field-unsupported")
+    fields: dict[str, Any]
+    for require, fields in (("priority", {"priority": 11}), ("priority, qos", {"qos": 2})):
+        with subtests.test(require):
+            refused(await talk.post(b"", [("x-oms-require", require)], **fields), 422, "field-unsupported")
     await talk.nothing()
 
 
+@pytest.mark.wire
 async def test_insisting_on_an_unknown_field_is_refused(talk: Conversation) -> None:
     """
     > `x-oms-require: delayTime,priority` turns a field that cannot be honoured into a 422, nothing stored.

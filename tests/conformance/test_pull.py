@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+import pytest
+
 from .conversation import PATIENCE, Conversation, Target, refused
 from .frames import Frames
 
@@ -30,7 +32,8 @@ async def test_a_waiting_pull_is_woken_by_a_message(talk: Conversation) -> None:
     assert (await waiting).body == b"news"
 
 
-async def test_a_waiting_pull_waits_as_long_as_it_asked(talk: Conversation) -> None:
+@pytest.mark.wire
+async def test_a_waiting_pull_waits_for_waitmills(talk: Conversation) -> None:
     """
     > `x-oms-waitmills` (long poll, default 0, capped at 60 s).
     """
@@ -40,6 +43,7 @@ async def test_a_waiting_pull_waits_as_long_as_it_asked(talk: Conversation) -> N
     assert time.monotonic() - begun >= 0.395
 
 
+@pytest.mark.wire
 async def test_a_longer_wait_than_the_cap_is_accepted(bridge: Target, talk: Conversation) -> None:
     """
     > `x-oms-waitmills` (long poll, default 0, capped at 60 s).
@@ -51,6 +55,7 @@ async def test_a_longer_wait_than_the_cap_is_accepted(bridge: Target, talk: Conv
     assert (await waiting).body == b"news"
 
 
+@pytest.mark.wire
 async def test_many_pulls_wait_at_the_same_time(bridge: Target, talk: Conversation) -> None:
     """
     > A waiting pull costs no thread.
@@ -87,6 +92,7 @@ async def test_a_repeated_pull_returns_the_same_message(talk: Conversation) -> N
     await talk.nothing()
 
 
+@pytest.mark.wire
 async def test_a_request_id_is_free_again_once_its_message_is_settled(talk: Conversation) -> None:
     """
     > `x-oms-requestid` (a repeated pull with the same id returns the same message while its lease lives, so a
@@ -100,6 +106,7 @@ async def test_a_request_id_is_free_again_once_its_message_is_settled(talk: Conv
     assert [t.body for t in taken] == [b"1", b"2"]
 
 
+@pytest.mark.wire
 async def test_a_request_id_belongs_to_its_group(talk: Conversation) -> None:
     """
     > `x-oms-requestid` (a repeated pull with the same id returns the same message while its lease lives, so a

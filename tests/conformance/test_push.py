@@ -44,18 +44,21 @@ async def test_the_head_comes_at_once_and_a_late_message_wakes_the_stream(talk: 
             assert (await push.take()).body == body
 
 
+@pytest.mark.wire
 async def test_a_stream_may_come_without_any_header(talk: Conversation) -> None:
     """
     > Every request header of pull and push may also come as a query parameter without the `x-oms-` prefix
     > (`?version=1.0.0&source=orders&consumerid=app&ack=true`), because a browser's `EventSource` cannot set headers;
     """
     await talk.produce(b"here")
-    query = f"version=1.0.0&source={talk.destination}&consumerid={talk.group}&ack=true&credit=1&leasemills=5000"
+    query = f"version=1.0.0&source={talk.destination}&consumerid={talk.group}&ack=true&credit=1&leasemills=500"
+    # under ack the stream ends when the message is acknowledged or its lease is over, so the lease is short
     answer = await talk.http.get(f"/v1/push?{query}&maxmessages=1&waitmills=0", timeout=20)
     assert answer.status_code == 200
     assert b"here" in answer.content
 
 
+@pytest.mark.wire
 async def test_a_header_and_a_parameter_of_a_stream_that_differ_are_refused(talk: Conversation) -> None:
     """
     > a header wins, both with different values is a 400.
@@ -64,9 +67,14 @@ async def test_a_header_and_a_parameter_of_a_stream_that_differ_are_refused(talk
     assert "credit" in refused(answer, 400, "header-repeated")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+@pytest.mark.wire
+async def test_what_a_stream_cannot_do_is_refused(talk: Conversation, subtests: pytest.Subtests) -> None:
+    """
+    > Many messages on one response, with the pull headers
+    """
+    await talk.produce(b"kept")
+    usual = {"version": "1.0.0", "source": talk.destination, "consumerid": talk.group, "ack": "true"}
+    for name, value in (
         ("credit", "0"),
         ("credit", "1001"),
         ("credit", "many"),
@@ -76,30 +84,28 @@ async def test_a_header_and_a_parameter_of_a_stream_that_differ_are_refused(talk
         ("leasemills", "0"),
         ("ack", "perhaps"),
         ("requestid", "r"),
-    ],
-)
-async def test_what_a_stream_cannot_do_is_refused(talk: Conversation, name: str, value: str) -> None:
-    """
-    > Many messages on one response, with the pull headers
-    """
-    await talk.produce(b"kept")
-    asked = {"version": "1.0.0", "source": talk.destination, "consumerid": talk.group, "ack": "true"} | {name: value}
-    answer = await talk.http.get("/v1/push", headers={f"x-oms-{n}": v for n, v in asked.items()}, timeout=20)
-    assert name in refused(answer, 400, "header-invalid")
+    ):
+        with subtests.test(f"{name}: {value}"):
+            params = {f"x-oms-{n}": v for n, v in (usual | {name: value}).items()}
+            answer = await talk.http.get("/v1/push", headers=params, timeout=20)
+            assert name in refused(answer, 400, "header-invalid")
     assert (await talk.take()).count == 1
 
 
-@pytest.mark.parametrize("name", ["version", "source", "consumerid"])
-async def test_what_a_stream_cannot_do_without_is_missed(talk: Conversation, name: str) -> None:
+@pytest.mark.wire
+async def test_what_a_stream_cannot_do_without_is_missed(talk: Conversation, subtests: pytest.Subtests) -> None:
     """
     > Many messages on one response, with the pull headers
     """
-    asked = {"version": "1.0.0", "source": talk.destination, "consumerid": talk.group}
-    del asked[name]
-    answer = await talk.http.get("/v1/push", headers={f"x-oms-{n}": v for n, v in asked.items()}, timeout=20)
-    assert name in refused(answer, 400, "header-missing")
+    usual = {"version": "1.0.0", "source": talk.destination, "consumerid": talk.group}
+    for name in usual:
+        with subtests.test(name):
+            params = {f"x-oms-{n}": v for n, v in usual.items() if n != name}
+            answer = await talk.http.get("/v1/push", headers=params, timeout=20)
+            assert name in refused(answer, 400, "header-missing")
 
 
+@pytest.mark.wire
 async def test_a_stream_acknowledges_the_receipts_that_it_brings_along(talk: Conversation) -> None:
     """
     > `x-oms-receipt` (acknowledge the previous message in the same round trip),
@@ -145,7 +151,8 @@ async def test_no_more_than_the_credit_is_unacknowledged(talk: Conversation) -> 
     assert len({each.body for each in (first, second, third, fourth, fifth, sixth)}) == 6
 
 
-async def test_sixty_four_unless_asked_otherwise(talk: Conversation) -> None:
+@pytest.mark.wire
+async def test_the_default_credit_is_sixty_four(talk: Conversation) -> None:
     """
     > and `x-oms-credit` (unacknowledged messages allowed, default 64),
     """
@@ -157,6 +164,7 @@ async def test_sixty_four_unless_asked_otherwise(talk: Conversation) -> None:
         assert len((await talk.take()).body) > 0
 
 
+@pytest.mark.wire
 async def test_without_ack_there_is_no_credit_to_run_out_of(talk: Conversation) -> None:
     """
     > and `x-oms-credit` (unacknowledged messages allowed, default 64),
@@ -170,6 +178,7 @@ async def test_without_ack_there_is_no_credit_to_run_out_of(talk: Conversation) 
     await talk.nothing()
 
 
+@pytest.mark.wire
 async def test_large_bodies_use_up_the_credit_sooner(bridge: Target, talk: Conversation) -> None:
     """
     > and `x-oms-credit` (unacknowledged messages allowed, default 64),
@@ -188,6 +197,7 @@ async def test_large_bodies_use_up_the_credit_sooner(bridge: Target, talk: Conve
         await talk.take()
 
 
+@pytest.mark.wire
 async def test_after_its_last_message_a_stream_waits_for_the_acknowledgements(talk: Conversation) -> None:
     """
     > `x-oms-maxmessages`,
@@ -203,6 +213,7 @@ async def test_after_its_last_message_a_stream_waits_for_the_acknowledgements(ta
     assert (await talk.take()).count == 1
 
 
+@pytest.mark.wire
 async def test_after_its_last_message_a_stream_waits_no_longer_than_the_leases(talk: Conversation) -> None:
     """
     > `x-oms-maxmessages`,
@@ -220,6 +231,7 @@ async def test_after_its_last_message_a_stream_waits_no_longer_than_the_leases(t
     assert (again.body, again.count) == (b"leased", 2)
 
 
+@pytest.mark.wire
 async def test_silence_ends_a_stream_and_each_message_breaks_it(talk: Conversation) -> None:
     """
     > `x-oms-waitmills` (end after this much silence; absent: stay open).
@@ -234,6 +246,7 @@ async def test_silence_ends_a_stream_and_each_message_breaks_it(talk: Conversati
         assert now() >= last + 1_490
 
 
+@pytest.mark.wire
 async def test_silence_does_not_count_while_there_is_no_credit(talk: Conversation) -> None:
     """
     > `x-oms-waitmills` (end after this much silence; absent: stay open).
@@ -246,6 +259,7 @@ async def test_silence_does_not_count_while_there_is_no_credit(talk: Conversatio
         assert await push.end() == {"end": "waitmills"}
 
 
+@pytest.mark.wire
 async def test_no_silence_at_all_drains_what_is_there(talk: Conversation) -> None:
     """
     > `x-oms-waitmills` (end after this much silence; absent: stay open).
@@ -261,7 +275,8 @@ async def test_no_silence_at_all_drains_what_is_there(talk: Conversation) -> Non
     await talk.nothing()
 
 
-async def test_the_longest_silence_that_can_be_asked_for_is_none(talk: Conversation) -> None:
+@pytest.mark.wire
+async def test_the_longest_wait_that_is_allowed_never_ends_a_stream(talk: Conversation) -> None:
     """
     > `x-oms-waitmills` (end after this much silence; absent: stay open).
     """

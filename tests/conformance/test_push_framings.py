@@ -1,4 +1,4 @@
-"""Push streams: the three framings, each read by a reader that knows nothing of the bridge."""
+"""Push streams: the three framings, each read by a general reader."""
 
 import base64
 import email.message
@@ -13,6 +13,8 @@ import pytest
 from .conversation import Conversation, Pairs, refused
 from .streaming import EVENTS, LINES, PARTS, pushing
 
+pytestmark = pytest.mark.wire
+
 ACCEPT = [
     (None, PARTS),
     ("*/*", PARTS),
@@ -26,9 +28,9 @@ ACCEPT = [
 ]
 
 
-async def stream(talk: Conversation, accept: str | None, pairs: Pairs = (), **asked: object) -> httpx.Response:
+async def stream(talk: Conversation, accept: str | None, pairs: Pairs = (), **params: object) -> httpx.Response:
     """Return a whole stream, or whatever the bridge answers instead."""
-    named = {"version": "1.0.0", "source": talk.destination, "consumerid": talk.group, "waitmills": 0} | asked
+    named = {"version": "1.0.0", "source": talk.destination, "consumerid": talk.group, "waitmills": 0} | params
     headers = [(f"x-oms-{name}".encode(), str(value).encode()) for name, value in named.items()]
     headers += [(str(name).encode(), str(value).encode()) for name, value in pairs]
     if accept is None:
@@ -59,26 +61,28 @@ def events_of(answer: httpx.Response) -> list[dict[str, str]]:
     return [{f: v.removeprefix(" ") for f, _, v in (line.partition(":") for line in e.split("\n"))} for e in events]
 
 
-@pytest.mark.parametrize(("accept", "kind"), ACCEPT)
-async def test_accept_chooses_the_framing(talk: Conversation, accept: str | None, kind: str) -> None:
+async def test_accept_chooses_the_framing(talk: Conversation, subtests: pytest.Subtests) -> None:
     """
     > `Accept` chooses the framing: `multipart/mixed` (default: each part is one message in the produce form,
     > streamed), `application/x-ndjson`, or `text/event-stream`.
     """
-    answer = await stream(talk, accept)
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].partition(";")[0] == kind
+    for accept, kind in ACCEPT:
+        with subtests.test(str(accept)):
+            answer = await stream(talk, accept)
+            assert answer.status_code == 200
+            assert answer.headers["content-type"].partition(";")[0] == kind
 
 
-@pytest.mark.parametrize("accept", ["text/html", "application/json", "*/*;q=0", "text/event-stream;q=0"])
-async def test_a_client_that_takes_no_framing_is_told_which_there_are(talk: Conversation, accept: str) -> None:
+async def test_a_406_names_the_framings(talk: Conversation, subtests: pytest.Subtests) -> None:
     """
     > `Accept` chooses the framing: `multipart/mixed` (default: each part is one message in the produce form,
     > streamed), `application/x-ndjson`, or `text/event-stream`.
     """
     await talk.produce(b"kept")
-    detail = refused(await stream(talk, accept), 406, "not-acceptable")
-    assert all(kind in detail for kind in (PARTS, LINES, EVENTS))
+    for accept in ("text/html", "application/json", "*/*;q=0", "text/event-stream;q=0"):
+        with subtests.test(accept):
+            detail = refused(await stream(talk, accept), 406, "not-acceptable")
+            assert all(kind in detail for kind in (PARTS, LINES, EVENTS))
     assert (await talk.take()).count == 1
 
 
@@ -182,13 +186,14 @@ async def test_a_stream_is_answered_over_http1_too(talk: Conversation) -> None:
     assert len(answer.text.splitlines()) == 2
 
 
-@pytest.mark.parametrize("encoding", ["identity", "gzip"])
-async def test_bodies_are_inflated_whatever_the_client_accepts(talk: Conversation, encoding: str) -> None:
+async def test_bodies_are_inflated_whatever_the_client_accepts(talk: Conversation, subtests: pytest.Subtests) -> None:
     """
     > Compression is undone for a consumer that does not accept it.
     """
-    await talk.produce(gzip.compress(b"packed"), compression="gzip")
-    answer = await stream(talk, LINES, [("accept-encoding", encoding)])
-    item = json.loads(answer.text.splitlines()[0])
-    assert base64.b64decode(item["data"]) == b"packed"
-    assert "compression" not in item["header"]
+    for encoding in ("identity", "gzip"):
+        with subtests.test(encoding):
+            await talk.produce(gzip.compress(b"packed"), compression="gzip")
+            answer = await stream(talk, LINES, [("accept-encoding", encoding)])
+            item = json.loads(answer.text.splitlines()[0])
+            assert base64.b64decode(item["data"]) == b"packed"
+            assert "compression" not in item["header"]

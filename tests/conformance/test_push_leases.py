@@ -5,6 +5,8 @@ import pytest
 from .conversation import Conversation, Target, refused
 from .streaming import pushing
 
+pytestmark = pytest.mark.slow_on_brokers
+
 LEASE = 300
 
 
@@ -25,6 +27,7 @@ async def test_leases_are_renewed_while_the_stream_lives(talk: Conversation) -> 
     await talk.nothing()
 
 
+@pytest.mark.wire
 async def test_a_lease_that_is_extended_on_the_same_connection_goes_on(talk: Conversation) -> None:
     """
     > Leases renew while the stream lives;
@@ -84,6 +87,7 @@ async def test_what_was_not_acknowledged_goes_back_at_once_however_the_stream_en
     await talk.nothing()
 
 
+@pytest.mark.wire
 async def test_what_goes_back_comes_on_another_stream_at_once(talk: Conversation) -> None:
     """
     > when it ends, what was not acknowledged goes back at once.
@@ -91,10 +95,10 @@ async def test_what_goes_back_comes_on_another_stream_at_once(talk: Conversation
     await talk.produce(b"again")
     async with pushing(talk, leasemills=900_000) as push:
         assert (await push.take()).count == 1
-        async with pushing(talk) as heir:
-            await heir.nothing()
+        async with pushing(talk) as successor:
+            await successor.nothing()
             push.frames.hang_up()
-            pushed = await heir.take()
+            pushed = await successor.take()
             assert (pushed.body, pushed.count) == (b"again", 2)
 
 
@@ -114,6 +118,7 @@ async def test_a_reader_that_stops_reading_stops_the_bridge_from_fetching(talk: 
         assert len(push.frames.body_of(push.number)) <= 1000
 
 
+@pytest.mark.wire
 async def test_at_most_once_a_message_is_settled_before_its_first_byte_is_read(talk: Conversation) -> None:
     """
     > - **At most once**: without ack the message is settled before its bytes are sent.

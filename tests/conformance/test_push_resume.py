@@ -32,6 +32,7 @@ def after(event_id: str) -> tuple[bytes, bytes]:
     return (b"last-event-id", event_id.encode())
 
 
+@pytest.mark.wire
 async def test_without_ack_what_was_sent_after_the_last_event_is_sent_again(talk: Conversation) -> None:
     """
     > Many messages on one response, with the pull headers
@@ -42,16 +43,17 @@ async def test_without_ack_what_was_sent_after_the_last_event_is_sent_again(talk
         sent = await events(push, 4)
         assert [body for _, body in sent] == [b"0", b"1", b"2", b"3"]
         for _ in range(2):  # the answer to the first return may be lost, too
-            async with pushing(talk, EVENTS, after(sent[1][0]), ack="false") as heir:
-                assert await events(heir, 2) == sent[2:]
+            async with pushing(talk, EVENTS, after(sent[1][0]), ack="false") as successor:
+                assert await events(successor, 2) == sent[2:]
         assert (await push.answer()).ended != "complete", "the stream that was continued is broken off"
-    async with pushing(talk, EVENTS, after(sent[1][0]), ack="false") as heir:
-        await events(heir, 2)
+    async with pushing(talk, EVENTS, after(sent[1][0]), ack="false") as successor:
+        await events(successor, 2)
         await talk.produce(b"4", messagekey="k")
-        assert [body for _, body in await events(heir, 3)] == [b"2", b"3", b"4"]
+        assert [body for _, body in await events(successor, 3)] == [b"2", b"3", b"4"]
     await talk.nothing()
 
 
+@pytest.mark.wire
 async def test_under_ack_a_stream_that_is_continued_ends_and_what_it_held_comes_again(talk: Conversation) -> None:
     """
     > when it ends, what was not acknowledged goes back at once.
@@ -60,22 +62,26 @@ async def test_under_ack_a_stream_that_is_continued_ends_and_what_it_held_comes_
         await talk.produce(b"%d" % number)
     async with pushing(talk, EVENTS, leasemills=900_000) as push:
         sent = await events(push, 2)
-        async with pushing(talk, EVENTS, after(sent[0][0]), leasemills=900_000) as heir:
-            again = await events(heir, 2)
+        async with pushing(talk, EVENTS, after(sent[0][0]), leasemills=900_000) as successor:
+            again = await events(successor, 2)
             assert (await push.answer()).ended != "complete"
     assert {body for _, body in again} == {b"0", b"1"}
 
 
-@pytest.mark.parametrize("event_id", ["", "-", "guessed", "0123456789abcdef-1", "\xb2", "9" * 5000])
-async def test_an_unknown_event_id_is_ignored(talk: Conversation, event_id: str) -> None:
+@pytest.mark.wire
+async def test_an_unknown_event_id_is_ignored(talk: Conversation, subtests: pytest.Subtests) -> None:
     """
     > Many messages on one response, with the pull headers
     """
-    await talk.produce(b"here")
-    async with pushing(talk, EVENTS, (b"last-event-id", event_id.encode("latin-1"))) as push:
-        assert [body for _, body in await events(push, 1)] == [b"here"]
+    for event_id in ("", "-", "guessed", "0123456789abcdef-1", "\xb2", "9" * 5000):
+        with subtests.test(repr(event_id[:30])):
+            await talk.produce(b"here")
+            given = (b"last-event-id", event_id.encode("latin-1"))
+            async with pushing(talk, EVENTS, given, ack="false", maxmessages=1) as push:
+                assert [body for _, body in await events(push, 1)] == [b"here"]
 
 
+@pytest.mark.wire
 async def test_an_event_id_of_another_group_is_ignored(talk: Conversation) -> None:
     """
     > Every group sees every message of a destination once, plus redeliveries.
@@ -91,6 +97,7 @@ async def test_an_event_id_of_another_group_is_ignored(talk: Conversation) -> No
             assert await asyncio.to_thread(other.frames.body_of, other.number) in {b"", b"retry: 1000\n\n"}
 
 
+@pytest.mark.slow_on_brokers
 async def test_streams_end_cleanly_when_the_bridge_stops_and_nothing_is_counted(
     launch: Callable[..., "Bridge"],
 ) -> None:

@@ -16,15 +16,17 @@ from .conversation import PATIENCE, Conversation, Taken, connection
 if TYPE_CHECKING:
     from tests.launch import Bridge
 
+pytestmark = pytest.mark.needs("sharedGroups")
+
 SETTLED: Final = {204, 504, None}
-"""Answers to an acknowledgement after which a message may never come again: done, or nobody knows."""
-GUARD: Final = 60.0
+"""Answers to an acknowledgement after which a message may never come again: done, or unknown."""
+TIMEOUT: Final = 60.0
 """Seconds in which the bridges must have shared out what there is. A guard: a test ends when they have."""
 PARTITIONS: Final = 8
 
 
 class Ledger:
-    """What was delivered and acknowledged, by whom; each body is `key number`."""
+    """What was delivered and acknowledged, by which consumer; each body is `key number`."""
 
     def __init__(self) -> None:
         self.deliveries: list[tuple[int, Taken]] = []
@@ -90,7 +92,7 @@ class Replicas:
             await self._consuming.pop(number)
 
     async def all_done(self, bodies: Iterable[bytes]) -> None:
-        """Wait until each message has come, and is acknowledged as far as anybody knows."""
+        """Wait until each message has come, and is acknowledged as far as the replies say."""
         await self.until(lambda: not self.ledger.open(bodies), lambda: f"open: {self.ledger.open(bodies)[:50]}")
 
     async def until(self, condition: Callable[[], object], state: Callable[[], str] = str) -> None:
@@ -100,7 +102,7 @@ class Replicas:
             for task in self._consuming.values():
                 if task.done():
                     task.result()
-            assert time.monotonic() < begun + GUARD, state()
+            assert time.monotonic() < begun + TIMEOUT, state()
             await asyncio.sleep(0.05)
 
     def stop(self) -> None:
@@ -142,6 +144,7 @@ async def replicas(launch: Callable[..., "Bridge"]) -> AsyncIterator[Replicas]:
         replicas.stop()
 
 
+@pytest.mark.slow_on_brokers
 async def test_every_replica_gets_a_fair_share(replicas: Replicas) -> None:
     """
     > Every replica gets a fair share of the partitions, also on RabbitMQ (a bridge that holds more than its
@@ -166,6 +169,7 @@ async def test_every_replica_gets_a_fair_share(replicas: Replicas) -> None:
     assert shares == [2, 3, 3]
 
 
+@pytest.mark.slow_on_brokers
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 async def test_nothing_is_lost_doubled_or_overtaken_while_bridges_come_and_go(replicas: Replicas, how: str) -> None:
     """
@@ -205,6 +209,7 @@ async def test_nothing_is_lost_doubled_or_overtaken_while_bridges_come_and_go(re
     assert again <= unacknowledged + 1
 
 
+@pytest.mark.slow_on_brokers
 async def test_a_lease_ends_with_the_move_of_its_partition_and_was_no_failure(replicas: Replicas) -> None:
     """
     > Every replica gets a fair share of the partitions, also on RabbitMQ (a bridge that holds more than its
@@ -218,7 +223,7 @@ async def test_a_lease_ends_with_the_move_of_its_partition_and_was_no_failure(re
     held = [await talk.take(leasemills=900_000) for _ in range(PARTITIONS)]
     other = await replicas.add()
     moved = [await other.take(leasemills=900_000)]
-    async with asyncio.timeout(GUARD):
+    async with asyncio.timeout(TIMEOUT):
         while len(moved) < PARTITIONS // 2:
             moved.append(await other.take(leasemills=900_000))
     assert [taken.count for taken in moved] == [1] * len(moved), "it was not the consumer that gave them back"
@@ -232,7 +237,7 @@ async def test_a_lease_ends_with_the_move_of_its_partition_and_was_no_failure(re
     await other.nothing()
 
 
-@pytest.mark.parametrize(("how", "count"), [("terminate", 1), ("kill", 2)])
+@pytest.mark.parametrize(("how", "count"), [pytest.param("terminate", 1, marks=pytest.mark.extended), ("kill", 2)])
 async def test_another_bridge_takes_over_what_was_not_acknowledged(replicas: Replicas, how: str, count: int) -> None:
     """
     > or the death of the bridge makes the message ready again

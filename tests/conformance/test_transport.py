@@ -11,6 +11,7 @@ from .conversation import Conversation, Target
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
+@pytest.mark.wire
 async def test_http2_with_prior_knowledge(talk: Conversation) -> None:
     """
     > - HTTP/2: cleartext with prior knowledge (a sidecar on loopback)
@@ -18,6 +19,7 @@ async def test_http2_with_prior_knowledge(talk: Conversation) -> None:
     assert (await talk.produce()).http_version == "HTTP/2"
 
 
+@pytest.mark.wire
 async def test_http1_is_answered_too(bridge: Target, talk: Conversation) -> None:
     """
     > HTTP/1.1 is answered too, so that a plain `curl` works.
@@ -32,6 +34,7 @@ async def test_http1_is_answered_too(bridge: Target, talk: Conversation) -> None
     await talk.nothing()
 
 
+@pytest.mark.wire
 async def test_an_upgrade_to_http2_is_not_taken(bridge: Target) -> None:
     """
     > No `Upgrade: h2c`.
@@ -53,6 +56,7 @@ async def test_an_upgrade_to_http2_is_not_taken(bridge: Target) -> None:
     assert (await asyncio.to_thread(status_line)).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.wire
 async def test_names_are_matched_whatever_their_case(bridge: Target, talk: Conversation) -> None:
     """
     > - Field names arrive in lower case over HTTP/2, so every name here is matched case-insensitively and sent
@@ -76,6 +80,7 @@ async def test_a_trace_becomes_the_trace_id_and_is_handed_on(talk: Conversation)
     assert (taken.headers["traceparent"], taken.headers["tracestate"]) == (PARENT, "vendor=1")
 
 
+@pytest.mark.wire
 async def test_a_trace_id_of_the_client_wins_over_the_trace(talk: Conversation) -> None:
     """
     > | messageKey, correlationId, traceId, transactionId | String | client | |
@@ -85,12 +90,14 @@ async def test_a_trace_id_of_the_client_wins_over_the_trace(talk: Conversation) 
     assert (taken.headers["x-oms-h-traceid"], taken.headers["traceparent"]) == ("mine", PARENT)
 
 
-@pytest.mark.parametrize("parent", ["", "00-0-0-0", PARENT[:-1], f"ff{PARENT[2:]}", PARENT.upper(), f"{PARENT}-x"])
-async def test_a_trace_that_is_none_is_ignored(talk: Conversation, parent: str) -> None:
+@pytest.mark.wire
+async def test_a_trace_that_is_none_is_ignored(talk: Conversation, subtests: pytest.Subtests) -> None:
     """
     > | messageKey, correlationId, traceId, transactionId | String | client | |
     """
-    await talk.produce(pairs=[("traceparent", parent)])
-    taken = await talk.take()
-    assert "traceparent" not in taken.headers
-    assert "x-oms-h-traceid" not in taken.headers
+    for parent in ("", "00-0-0-0", PARENT[:-1], f"ff{PARENT[2:]}", PARENT.upper(), f"{PARENT}-x"):
+        with subtests.test(repr(parent)):
+            await talk.produce(pairs=[("traceparent", parent)])
+            taken = await talk.take(ack="false")
+            assert "traceparent" not in taken.headers
+            assert "x-oms-h-traceid" not in taken.headers

@@ -1,4 +1,4 @@
-"""A shell for the commands of a page: a directory and a bridge of its own, and no program that may do harm."""
+"""A shell for the commands of a page: its own directory and bridge, and no program that may do harm."""
 
 import os
 import re
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +17,14 @@ from tests.launch import Bridge
 GUARD: Final = 600.0
 """Seconds until a command is given up: a guard, not a measurement."""
 PROGRAMS: Final = ("gzip", "jq")
-"""What commands may use beside `oms-bridge`, `curl` and `zcat`. Any other is not found: nobody's cluster is touched."""
+"""What commands may use beside `oms-bridge`, `curl` and `zcat`. Any other is not found: no cluster is touched."""
 FOLDERS: Final = ("/var/lib/oms-bridge", "/srv/mirror")
 
 _WRAPPER: Final = """#!/bin/sh
 case "$1 $2" in
-"produce "*|"pull "*|"push "*) exec {real} "$@" --url {url} ;;
+"produce "*|"pull "*|"push "*|"callback "*|"transaction "*) exec {real} "$@" --url {url} ;;
+"mirror restore") exec {real} "$@" --url {url} ;;
+"delete "*|"purge "*) exec {real} "$@" --management {management} ;;
 "serve "*) exec {real} "$@" --listen 127.0.0.1:0 --management 127.0.0.1:0 ;;
 "mirror once") PATH='{path}' exec {real} "$@" --bridge {url} ;;
 esac
@@ -33,16 +36,20 @@ _STAYS: Final = re.compile(r"oms-bridge (serve\b|push\b(?!.*--(wait-ms|count)))"
 class Shell:
     """Runs commands as they stand on a page; addresses and folders on it become those of the test."""
 
-    def __init__(self, directory: Path, bridge: Bridge) -> None:
-        """Make the directory, and in it the few programs there are."""
+    def __init__(self, directory: Path, bridge: Bridge, environ: Mapping[str, str] | None = None) -> None:
+        """Make the directory, and in it the few programs there are. `environ`: more variables for the commands."""
         self.directory = directory
+        self._environ = {"HOME": str(directory), "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), **(environ or {})}
         self._given = {"http://127.0.0.1:8080": bridge.url, "http://127.0.0.1:9090": bridge.management}
         self._given |= {folder: str(directory / Path(folder).name) for folder in FOLDERS}
         self._given |= {".venv/bin/python": sys.executable, ".venv/bin/oms-bridge": "oms-bridge"}
         self._bin = directory / "bin"
         self._bin.mkdir(parents=True)
         real = Path(sys.executable).with_name("oms-bridge")
-        self._write("oms-bridge", _WRAPPER.format(real=real, url=bridge.url, path=os.environ["PATH"]))
+        self._write(
+            "oms-bridge",
+            _WRAPPER.format(real=real, url=bridge.url, management=bridge.management, path=os.environ["PATH"]),
+        )
         self._write("curl", f'#!/bin/sh\nexec {found("curl")} --fail-with-body "$@"\n')
         self._write("zcat", f'#!/bin/sh\nexec {found("gzip")} -dc "$@"\n')
         for program in PROGRAMS:
@@ -60,7 +67,7 @@ class Shell:
                 stdout=stdout,
                 stderr=stderr,
                 cwd=ROOT if "-m pytest" in command else self.directory,
-                env={"PATH": str(self._bin), "HOME": str(self.directory), "LANG": "C.UTF-8"},
+                env=self._environ | {"PATH": str(self._bin)},
                 start_new_session=True,
             )
         try:

@@ -1,4 +1,4 @@
-"""What the user of a page does with what the page allows, step by step."""
+"""What a user does with the permissions of a page, step by step."""
 
 from uuid import uuid4
 
@@ -15,21 +15,22 @@ async def consumes(talk: Conversation) -> None:
 
 
 async def buries(talk: Conversation) -> None:
-    poison = uuid4().bytes  # what an earlier attempt has left does not count
+    poison = uuid4().bytes  # another one than in an earlier attempt
     await talk.produce(poison)
-    await talk.nack((await _take(talk, poison)).receipt)
+    await talk.nack((await take_that(talk, poison)).receipt)
     talk.destination += ".dlq"
-    await _take(talk, poison)
+    await take_that(talk, poison)
 
 
 async def waits_for(talk: Conversation, delay: int) -> None:
     late = uuid4().bytes
     await talk.produce(late, delaytime=delay)
-    taken = await _take(talk, late)
+    taken = await take_that(talk, late)
     assert now() >= int(taken.headers["x-oms-h-borntimestamp"]) + delay
 
 
-async def _take(talk: Conversation, body: bytes) -> Taken:
+async def take_that(talk: Conversation, body: bytes) -> Taken:
+    """Pull until this body comes, and settle what comes before it."""
     while (taken := await talk.take()).body != body:
         await talk.ack(taken.receipt)
     return taken

@@ -1,6 +1,7 @@
 """The page about callbacks: its code works, its tables are those of the code."""
 
 import base64
+import io
 import re
 import secrets
 import time
@@ -10,10 +11,12 @@ import pytest
 import yaml
 from standardwebhooks import Webhook
 
-from bridge.callbacks.listing import STATES
-from bridge.callbacks.schedule import CAP, backoff
+from bridge.callbacks.registry import STATES
+from bridge.callbacks.retry import MAX_BACKOFF, backoff
 from bridge.callbacks.signing import Signer
+from bridge.message import Message
 from bridge.settings import load
+from bridge.wire.callback_batch import decode_results, encode_batch
 
 PAGE = (Path(__file__).parents[2] / "docs" / "callbacks.md").read_text("utf-8")
 
@@ -38,7 +41,7 @@ def test_the_example_of_the_settings_can_be_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", [b'{"total": 12}', b"\xff\x00"])
 def test_a_signature_can_be_checked_by_hand(body: bytes) -> None:
-    _, by_hand = blocks("python")
+    _, by_hand, _ = blocks("python")
     scope: dict[str, object] = {}
     exec(by_hand, scope)  # noqa: S102 - our own page
     is_genuine = scope["is_genuine"]
@@ -58,17 +61,44 @@ def test_a_signature_can_be_checked_by_hand(body: bytes) -> None:
         assert Webhook(old).verify(body, signed(now)) == {"total": 12}
 
 
+def test_the_endpoint_for_batches_returns_results_that_the_bridge_reads() -> None:
+    *_, endpoint = blocks("python")
+    handled: list[tuple[str, bytes]] = []
+
+    def handle(message_id: str, body: bytes) -> None:
+        if body == b"poison":
+            raise ValueError(body)
+        handled.append((message_id, body))
+
+    scope: dict[str, object] = {"__name__": "page", "handle": handle}
+    exec(endpoint, scope)  # noqa: S102 - our own page
+    application = scope["application"]
+    assert callable(application)
+    messages = [Message("orders", body, message_id=f"m-{body.decode()}") for body in (b"one", b"poison", b"two")]
+    _, body = encode_batch(messages, "application/json")
+    started: list[tuple[str, list[tuple[str, str]]]] = []
+    environ = {"CONTENT_LENGTH": str(len(body)), "wsgi.input": io.BytesIO(body)}
+    (answer,) = application(environ, lambda *given: started.append(given))
+    assert started == [("200 OK", [("content-type", "application/json")])]
+    results = decode_results(answer, 3, required=True)
+    assert results is not None
+    assert [result.status for result in results] == [200, 422, 200]
+    assert handled == [("m-one", b"one"), ("m-two", b"two")]
+
+
 def test_the_pauses_are_those_of_the_schedule() -> None:
     (row,) = re.findall(r"^\| seconds \| (.*) \|$", PAGE, re.MULTILINE)
     *first, rest = row.split(" | ")
-    assert [int(cell) * 1000 for cell in first] == [backoff(step, CAP, 1) for step in range(1, 11)]
+    assert [int(cell) * 1000 for cell in first] == [backoff(step, MAX_BACKOFF, 1) for step in range(1, 11)]
     assert rest == "600 each"
-    assert {backoff(step, CAP, 1) for step in range(11, 16)} == {600_000}
-    longest = sum(backoff(step, CAP, 1) for step in range(1, 16))
+    assert {backoff(step, MAX_BACKOFF, 1) for step in range(11, 16)} == {600_000}
+    longest = sum(backoff(step, MAX_BACKOFF, 1) for step in range(1, 16))
     (low, high) = re.findall(r"that is (\d+) to (\d+) minutes", PAGE)[0]
     assert (int(low), int(high)) == (round(longest / 2 / 60_000), round(longest / 60_000))
 
 
 def test_every_state_is_explained() -> None:
-    explained = re.findall(r"^\| `([a-z]+)` \|", PAGE.partition("| state | |")[2].partition("\n\n")[0], re.MULTILINE)
+    explained = re.findall(
+        r"^\| `([a-z]+)` \|", PAGE.partition("| state | meaning |")[2].partition("\n\n")[0], re.MULTILINE
+    )
     assert explained == list(STATES)

@@ -6,16 +6,16 @@ from typing import Final
 
 import pytest
 
-from adapters.fields import FIELD_PREFIX, PROPERTY_PREFIX
-from adapters.foreign import KEY_MAX, LEFT_OUT, ROOM
-from adapters.kafka import marks
+from adapters.field_headers import BROKER_FIELD_PREFIX, PROPERTY_PREFIX
 from adapters.kafka.adapter import KafkaAdapter
+from adapters.kafka.consume import commit_metadata
+from adapters.kafka.consume.settled_ranges import SPAN_MAX
 from adapters.kafka.delay.schedule import LEVELS
 from adapters.kafka.headers import NUMBERS, TEXTS
 from adapters.kafka.names import HIGH, LANES, LOW, Own
 from adapters.kafka.options import UNSENT_TIMEOUT, Options, Security
-from adapters.kafka.progress import SPAN_MAX
 from adapters.kafka.url import _READERS, parse
+from adapters.unmapped_headers import HEADERS_DROPPED, HEADERS_MAX, KEY_MAX
 from bridge.message import FIELDS
 from bridge.settings.model import Settings
 from tests.docs.page import Page
@@ -32,37 +32,50 @@ def test_every_option_has_its_row() -> None:
     assert sorted([*OPTIONS, *SECURITY]) == sorted(_READERS)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_the_default_is_the_one_shown(name: str) -> None:
-    words = {"no name": None, "as the brokers are configured": -1}
-    default = DEFAULTS[name]
-    shown = str(default).lower() if isinstance(default, bool) else default
-    assert words.get(OPTIONS[name][1], OPTIONS[name][1]) in {shown, str(shown)}
+def test_the_default_is_the_one_shown(subtests: pytest.Subtests) -> None:
+    assert OPTIONS
+    for name in OPTIONS:
+        with subtests.test(name=name):
+            words = {"no name": None, "kafka-python": None, "as the brokers are configured": -1}
+            default = DEFAULTS[name]
+            shown = str(default).lower() if isinstance(default, bool) else default
+            assert words.get(OPTIONS[name][1], OPTIONS[name][1]) in {shown, str(shown)}
 
 
-@pytest.mark.parametrize(("name", "row"), [item for item in OPTIONS.items() if re.match(r"\d+ to \d+", item[1][2])])
-def test_numbers_are_allowed_within_the_bounds_shown(name: str, row: list[str]) -> None:
-    least, most = map(int, re.findall(r"\d+", row[2]))
-    for number in (least, most):
-        assert getattr(parse(f"kafka://a:1?{name}={number}"), name) == number
-    for number in (least - 1, most + 1):
-        with pytest.raises(ValueError, match=f"from {least} to {most}"):
-            parse(f"kafka://a:1?{name}={number}")
+def test_numbers_are_allowed_within_the_bounds_shown(subtests: pytest.Subtests) -> None:
+    found = [item for item in OPTIONS.items() if re.match(r"\d+ to \d+", item[1][2])]
+    assert len(found) > 2
+    for name, row in found:
+        with subtests.test(name=name, row=row):
+            least, most = map(int, re.findall(r"\d+", row[2]))
+            for number in (least, most):
+                assert getattr(parse(f"kafka://a:1?{name}={number}"), name) == number
+            for number in (least - 1, most + 1):
+                with pytest.raises(ValueError, match=f"from {least} to {most}"):
+                    parse(f"kafka://a:1?{name}={number}")
 
 
-@pytest.mark.parametrize(("name", "row"), [item for item in OPTIONS.items() if ", " in item[1][2]])
-def test_words_are_allowed_as_shown(name: str, row: list[str]) -> None:
-    for word in row[2].replace(", ms", "").split(", "):
-        if " to " not in word:
-            parse(f"kafka://a:1?{name}={word}")
-    with pytest.raises(ValueError, match=name):
-        parse(f"kafka://a:1?{name}=neither")
+def test_words_are_allowed_as_shown(subtests: pytest.Subtests) -> None:
+    found = [item for item in OPTIONS.items() if ", " in item[1][2]]
+    assert len(found) > 2
+    for name, row in found:
+        with subtests.test(name=name, row=row):
+            for word in row[2].replace(", ms", "").split(", "):
+                if " to " not in word:
+                    parse(f"kafka://a:1?{name}={word}")
+            with pytest.raises(ValueError, match=name):
+                parse(f"kafka://a:1?{name}=neither")
 
 
-def test_the_sentence_about_an_unknown_option_is_the_real_one() -> None:
-    with pytest.raises(ValueError, match="did you mean partitions") as raised:
+def test_the_sentence_about_an_unknown_option_names_those_of_the_page() -> None:
+    with pytest.raises(ValueError, match="did you mean") as raised:
         parse("kafka://a:1?partition=3")
-    assert f"Error: backend: {raised.value}" in PAGE
+    assert {*OPTIONS, *SECURITY} <= set(re.findall(r"\w+", str(raised.value)))
+
+
+def test_the_example_of_the_start_can_be_read() -> None:
+    (shown,) = set(re.findall(r"--backend '([^']*)'", PAGE))
+    assert parse(shown).replication == 3
 
 
 def test_the_examples_of_security_can_be_read(tmp_path: Path) -> None:
@@ -95,6 +108,7 @@ def test_the_topics_are_named_as_the_code_names_them() -> None:
     assert set(levels.split("|")) == {level.name for level in LEVELS}
     assert own.delay("1s") in named
     assert own.notes in named
+    assert own.transactions in named
     assert f"`{own.forwarders}`" in PAGE
     assert {f"`<destination>{lane}`" for lane in LANES} <= set(re.findall(r"`[^`]+`", named))
     assert f"`orders{HIGH}` above, `orders{LOW}` below" in PAGE
@@ -102,31 +116,33 @@ def test_the_topics_are_named_as_the_code_names_them() -> None:
 
 def test_the_table_of_fields_is_that_of_the_headers() -> None:
     rows = table("What a message becomes")
-    headers = next(row[0] for row in rows if FIELD_PREFIX in row[1] and "messageId" in row[0])
-    written = [name.removeprefix(FIELD_PREFIX) for name, _ in (*TEXTS, *NUMBERS) if name.startswith(FIELD_PREFIX)]
+    headers = next(row[0] for row in rows if BROKER_FIELD_PREFIX in row[1] and "messageId" in row[0])
+    written = [
+        name.removeprefix(BROKER_FIELD_PREFIX) for name, _ in (*TEXTS, *NUMBERS) if name.startswith(BROKER_FIELD_PREFIX)
+    ]
     assert sorted(headers.split(", ")) == sorted(written)
     elsewhere = {field.name for field in FIELDS} - set(written) - {"compression"}
     assert elsewhere == {row[0] for row in rows} & {field.name for field in FIELDS}
     assert f"`{PROPERTY_PREFIX}region`" in section("What a message becomes")
-    plain = [name for name, _ in TEXTS if not name.startswith(FIELD_PREFIX)]
+    plain = [name for name, _ in TEXTS if not name.startswith(BROKER_FIELD_PREFIX)]
     assert ", ".join(plain) in [row[0] for row in rows]
 
 
 def test_the_bounds_are_those_of_the_code() -> None:
     settings = Settings()
     assert f"more than {KEY_MAX} bytes" in PAGE
-    assert f"more than {ROOM >> 10} KiB of headers" in PAGE
-    assert f"`{LEFT_OUT}`" in PAGE
-    assert f"{marks.CHARACTERS_MAX:,} characters" in PAGE
+    assert f"more than {HEADERS_MAX >> 10} KiB of headers" in PAGE
+    assert f"`{HEADERS_DROPPED}`" in PAGE
+    assert f"{commit_metadata.CHARACTERS_MAX:,} characters" in PAGE
     assert f"{SPAN_MAX:,} offsets" in PAGE
     assert f"not sent within {UNSENT_TIMEOUT // 1000} s" in PAGE
     assert f"`delivery.group_idle` ({settings.delivery.group_idle // 60_000} minutes)" in PAGE
-    assert f"`limits.window` ({settings.limits.window})" in PAGE
+    assert f"`limits.prefetch` ({settings.limits.prefetch})" in PAGE
 
 
 def test_the_marks_shown_are_marks() -> None:
     (shown,) = re.findall(r"`(oms1:[^`]*)`", PAGE)
-    settled, attempts = marks.decode(shown, 3)
+    settled, attempts = commit_metadata.decode(shown, 3)
     assert list(settled)
     assert attempts
-    assert marks.encode(3, settled, attempts) == shown
+    assert commit_metadata.encode(3, settled, attempts) == shown

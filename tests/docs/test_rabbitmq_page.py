@@ -7,11 +7,16 @@ from typing import Final
 import pytest
 import yaml
 
-from adapters.fields import FIELD_PREFIX, PROPERTY_PREFIX
-from adapters.foreign import LEFT_OUT, ROOM
-from adapters.rabbitmq import connect, ladder, names, topology
+from adapters.amqp.settings import Security
+from adapters.amqp.tables import SHORT_MAX
+from adapters.field_headers import BROKER_FIELD_PREFIX, PROPERTY_PREFIX
+from adapters.rabbitmq import connect
+from adapters.rabbitmq.consume.prefetch import GROUP_BYTES, PARTITION_BYTES
+from adapters.rabbitmq.consume.subscription import REFRESH
+from adapters.rabbitmq.delay import levels
+from adapters.rabbitmq.delay.pace import APART
 from adapters.rabbitmq.existing import read_existing
-from adapters.rabbitmq.headers import (
+from adapters.rabbitmq.message.headers import (
     BROKERS,
     COMPRESSION,
     CONTENT_TYPE,
@@ -22,10 +27,11 @@ from adapters.rabbitmq.headers import (
     NUMBERS,
     TEXTS,
 )
-from adapters.rabbitmq.names import RESERVED, Own
-from adapters.rabbitmq.options import Existing, Options, Security
-from adapters.rabbitmq.tables import SHORT_MAX
+from adapters.rabbitmq.options import Existing, Options
+from adapters.rabbitmq.topology import declarations, names
+from adapters.rabbitmq.topology.names import RESERVED, Own
 from adapters.rabbitmq.url import _PORTS, _READERS, parse
+from adapters.unmapped_headers import HEADERS_DROPPED, HEADERS_MAX
 from bridge.message import FIELDS
 from bridge.settings.model import Settings
 from tests.docs.page import Page
@@ -37,42 +43,50 @@ section, table = _PAGE.section, _PAGE.table
 OPTIONS: Final = {row[0].strip("`"): row for row in table("Options")}
 SECURITY: Final = [name for row in table("Security") for name in re.findall(r"`(\w+)`", row[0])]
 OWN: Final = Own(str(DEFAULTS["prefix"]))
-HIGHEST: Final = ladder.Rung(ladder.DIGITS - 1, ladder.BASE - 1)
 
 
 def test_every_option_has_its_row() -> None:
     assert sorted([*OPTIONS, *SECURITY]) == sorted(_READERS)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_the_default_is_the_one_shown(name: str) -> None:
-    words: dict[str, object] = {"no name": None, "no file": {}}
-    default = DEFAULTS[name]
-    shown = str(default).lower() if isinstance(default, bool) else default
-    assert words.get(OPTIONS[name][1], OPTIONS[name][1]) in [shown, str(shown)]
+def test_the_default_is_the_one_shown(subtests: pytest.Subtests) -> None:
+    assert OPTIONS
+    for name in OPTIONS:
+        with subtests.test(name=name):
+            words: dict[str, object] = {"no name": None, "no file": {}}
+            default = DEFAULTS[name]
+            shown = str(default).lower() if isinstance(default, bool) else default
+            assert words.get(OPTIONS[name][1], OPTIONS[name][1]) in [shown, str(shown)]
 
 
-@pytest.mark.parametrize(("name", "row"), [item for item in OPTIONS.items() if re.match(r"\d+ to \d+", item[1][2])])
-def test_numbers_are_allowed_within_the_bounds_shown(name: str, row: list[str]) -> None:
-    least, most = map(int, re.findall(r"\d+", row[2]))
-    for number in (least, most):
-        assert getattr(parse(f"amqp://localhost?{name}={number}"), name) == number
-    for number in (least - 1, most + 1):
-        with pytest.raises(ValueError, match=f"from {least} to {most}"):
-            parse(f"amqp://localhost?{name}={number}")
+def test_numbers_are_allowed_within_the_bounds_shown(subtests: pytest.Subtests) -> None:
+    found = [item for item in OPTIONS.items() if re.match(r"\d+ to \d+", item[1][2])]
+    assert len(found) > 2
+    for name, row in found:
+        with subtests.test(name=name, row=row):
+            least, most = map(int, re.findall(r"\d+", row[2]))
+            for number in (least, most):
+                assert getattr(parse(f"amqp://localhost?{name}={number}"), name) == number
+            for number in (least - 1, most + 1):
+                with pytest.raises(ValueError, match=f"from {least} to {most}"):
+                    parse(f"amqp://localhost?{name}={number}")
 
 
-@pytest.mark.parametrize("name", [name for name, row in OPTIONS.items() if row[2] == "true, false"])
-def test_switches_are_allowed_as_shown(name: str) -> None:
-    assert [getattr(parse(f"amqp://localhost?{name}={word}"), name) for word in ("true", "false")] == [True, False]
-    with pytest.raises(ValueError, match="true or false"):
-        parse(f"amqp://localhost?{name}=neither")
+def test_switches_are_allowed_as_shown(subtests: pytest.Subtests) -> None:
+    found = [name for name, row in OPTIONS.items() if row[2] == "true, false"]
+    assert found
+    for name in found:
+        with subtests.test(name=name):
+            for word, value in (("true", True), ("false", False)):
+                assert getattr(parse(f"amqp://localhost?{name}={word}"), name) is value
+            with pytest.raises(ValueError, match="true or false"):
+                parse(f"amqp://localhost?{name}=neither")
 
 
-def test_the_sentence_about_an_unknown_option_is_the_real_one() -> None:
-    with pytest.raises(ValueError, match="did you mean partitions") as raised:
+def test_the_sentence_about_an_unknown_option_names_those_of_the_page() -> None:
+    with pytest.raises(ValueError, match="did you mean") as raised:
         parse("amqp://localhost?partition=3")
-    assert f"Error: backend: {raised.value}" in PAGE
+    assert {*OPTIONS, *SECURITY} <= set(re.findall(r"\w+", str(raised.value)))
 
 
 def test_the_examples_of_urls_can_be_read(tmp_path: Path) -> None:
@@ -86,7 +100,7 @@ def test_the_examples_of_urls_can_be_read(tmp_path: Path) -> None:
         assert options.vhost == "shop"
         assert options.servers == (("rabbit", _PORTS["amqps://"]),)
     assert f"(port {_PORTS['amqps://']})" in section("Security")
-    (shown,) = re.findall(r"--backend '(.*)'", PAGE)
+    (shown,) = set(re.findall(r"--backend '([^']*)'", PAGE))
     assert parse(shown).servers == (("rabbit-1", _PORTS["amqp://"]), ("rabbit-2", _PORTS["amqp://"]))
 
 
@@ -103,22 +117,24 @@ def test_the_names_are_those_of_the_code() -> None:
     of = "<destination>"
     of_groups = (names.queue(of, "<group>", 3), names.note(of, "<group>", 3), names.history(of, "<group>", 3))
     groups = {*(name.replace("3", "<i>") for name in of_groups), names.setup(of, "<group>")}
-    ends = {OWN.level(ladder.DIGITS - 1), OWN.level(0), _rung(HIGHEST), _rung(ladder.Rung(0, 1))}
-    turn = OWN.turn("", "").rpartition(".")[0] + ".<hash>"
-    own = {OWN.book, OWN.members, OWN.deliver, OWN.lost, turn, f"{OWN.members}.<hash>", *ends}
+    ends = {OWN.delay(levels.LEVELS - 1), OWN.delay(0)}
+    relay = OWN.relay("", "").rpartition(".")[0] + ".<hash>"
+    own = {OWN.book, OWN.bridges, OWN.deliver, OWN.lost, OWN.dropped, relay, f"{OWN.bridges}.<hash>.<n>", *ends}
+    own |= {OWN.transactions, f"{OWN.transactions}.setup"}
     assert shown == {of, names.log(of), names.parts(of), names.rest(of), f"{of}.dlq", *groups, *own}
     assert f"must not end in {', '.join(f'`{end}`' for end in RESERVED[:-1])} or `{RESERVED[-1]}`" in PAGE
 
 
 def test_the_picture_has_the_bindings_of_the_code() -> None:
     (picture,) = re.findall(r"```mermaid\n(.*?)```", PAGE, re.DOTALL)
-    way_out = ladder.exit_to_exchange(OWN, "orders")
+    way_out = levels.from_deliver_to_exchange(OWN, "orders")
     assert f'{{{{"{way_out.source} (topic)"}}}}' in picture
-    assert f'-- "{way_out.key}" --> orders' in picture
+    assert way_out.key == f"{'*.' * levels.LEVELS}orders.*"
+    assert '-- "*.….*.orders.*" --> orders' in picture
     for name in names.log("orders"), names.parts("orders"), names.rest("orders"), OWN.lost:
         assert name in picture
     for group in "billing", "audit":
-        *partitions, rest = (step.arguments for step in topology.bindings("orders", group, 2))
+        *partitions, rest = (step.arguments for step in declarations.bindings("orders", group, 2))
         for number, bound in enumerate(partitions):
             node = f"{group[0]}{number}"
             assert f'parts -- "{bound["routing_key"]}" --> {node}["{bound["queue"]}"]' in picture
@@ -126,19 +142,21 @@ def test_the_picture_has_the_bindings_of_the_code() -> None:
         assert f"rest --> {group[0]}0\n" in picture
 
 
-def test_the_ladder_is_that_of_the_code() -> None:
+def test_the_delay_levels_are_those_of_the_code() -> None:
     said = section("Delays")
-    for digit in (0, 1):
-        first, last = (ladder.Rung(digit, value) for value in (1, ladder.BASE - 1))
-        assert re.search(rf"`{_rung(first)}` to `{_rung(last)}` (keep it )?{first.wait} to {last.wait} ms", said)
-    assert f"`{_rung(HIGHEST)}`, {ladder.LONGEST // 1000 // 86_400 // 365} years" in said
-    assert f"{ladder.LOST_MESSAGES:,} messages or {ladder.LOST_BYTES >> 20} MiB" in said
+    highest = levels.LEVELS - 1
+    waits = f"`{OWN.delay(0)}` keeps it {levels.UNIT} ms, `{OWN.delay(1)}` {2 * levels.UNIT} ms"
+    assert f"{waits}, up to `{OWN.delay(highest)}`, {(levels.UNIT << highest) // 86_400_000} days" in said
+    assert f"up to {levels.UNIT + APART} ms early" in said
+    assert f"{levels.LOST_MESSAGES:,} messages or {levels.LOST_BYTES >> 20} MiB" in said
 
 
 def test_the_file_of_destinations_can_be_read(tmp_path: Path) -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", re.sub(r"^ +", "", PAGE, flags=re.MULTILINE), re.DOTALL)
-    assert len(blocks) == 2
-    for block in blocks:
+    blocks = [
+        re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) for text in (PAGE, Page("migrate-from-rabbitmq.md").text)
+    ]
+    assert [len(found) for found in blocks] == [1, 1]
+    for [block] in blocks:
         file = tmp_path / "destinations.yaml"
         file.write_text(block)
         read = read_existing(str(file))
@@ -149,10 +167,12 @@ def test_the_file_of_destinations_can_be_read(tmp_path: Path) -> None:
 
 def test_the_table_of_fields_is_that_of_the_headers() -> None:
     rows = table("What a message becomes")
-    (shown,) = (row[0].split(", ") for row in rows if row[1].startswith(f"headers `{FIELD_PREFIX}"))
+    (shown,) = (row[0].split(", ") for row in rows if row[1].startswith(f"headers `{BROKER_FIELD_PREFIX}"))
     written = [name for name, _ in (*TEXTS, *NUMBERS)]
-    assert sorted(shown) == sorted(name.removeprefix(FIELD_PREFIX) for name in written if name.startswith(FIELD_PREFIX))
-    assert ", ".join(name for name in written if not name.startswith(FIELD_PREFIX)) in [row[0] for row in rows]
+    assert sorted(shown) == sorted(
+        name.removeprefix(BROKER_FIELD_PREFIX) for name in written if name.startswith(BROKER_FIELD_PREFIX)
+    )
+    assert ", ".join(name for name in written if not name.startswith(BROKER_FIELD_PREFIX)) in [row[0] for row in rows]
     assert {field.name for field in FIELDS} <= {name for row in rows for name in row[0].split(", ")}
     for name in MESSAGE_ID, CORRELATION_ID, CONTENT_TYPE, COMPRESSION, f"{PROPERTY_PREFIX}region":
         assert f"`{name}`" in section("What a message becomes")
@@ -167,15 +187,14 @@ def test_the_table_of_native_messages_is_that_of_the_code() -> None:
     starts = tuple(name.rstrip("…") for name in re.findall(r"`(x-[^`]+…)`", brokers))
     assert noted == {name for name in BROKERS if not name.startswith(starts)}
     assert {name for name in BROKERS if name.startswith(starts)} == BROKERS - noted
-    assert f"more than {ROOM >> 10} KiB of headers" in PAGE
-    assert f"`{LEFT_OUT}`" in PAGE
+    assert f"more than {HEADERS_MAX >> 10} KiB of headers" in PAGE
+    assert f"`{HEADERS_DROPPED}`" in PAGE
 
 
 def test_the_bounds_are_those_of_the_code() -> None:
+    bytes_ = f"at most {GROUP_BYTES >> 20} MiB of bodies of a group, and {PARTITION_BYTES >> 20} MiB of a partition"
+    assert f"{bytes_} in any case" in PAGE
+    assert f"for at least {REFRESH / 60:.0f} minutes" in section("Limits")
     settings = Settings()
-    assert f"`limits.window` ({settings.limits.window})" in PAGE
+    assert f"`limits.prefetch` ({settings.limits.prefetch})" in PAGE
     assert f"`prefetch` ({DEFAULTS['prefetch']})" in PAGE
-
-
-def _rung(rung: ladder.Rung) -> str:
-    return OWN.rung(rung.digit, rung.value)

@@ -21,6 +21,7 @@ NAMESPACE: Final = "messaging"
 PODS: Final = {
     "Pod": ("spec",),
     "Deployment": ("spec", "template", "spec"),
+    "StatefulSet": ("spec", "template", "spec"),
     "Job": ("spec", "template", "spec"),
     "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
 }
@@ -30,7 +31,7 @@ Manifest = dict[str, Any]
 """As a cluster takes it: its schema is Kubernetes' business."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """YAML that refuses a name that stands twice, as a cluster does; PyYAML takes the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -50,26 +51,40 @@ def read(text: str) -> list[Manifest]:
     return [each for each in yaml.load_all(text, _Loader) if each]
 
 
-def render(chart: Path, *arguments: str | Path, version: str = KUBERNETES[-1]) -> list[Manifest]:
-    """Return a chart's manifests, hooks included. Raises `Refused`."""
-    given = ["--namespace", NAMESPACE, "--kube-version", f"{version}.0"]
-    said = run("template", RELEASE, chart, *given, *arguments)
-    if said.returncode:
-        raise Refused(said.stderr)
-    return read(said.stdout)
+def render(
+    values: Mapping[str, Any] | str = "",
+    *,
+    chart: Path = CHART,
+    release: str = RELEASE,
+    version: str = KUBERNETES[-1],
+) -> Sequence[Manifest]:
+    """Return the manifests of these values, or of their YAML, hooks included. Raises `Refused`.
+
+    Each set of values is rendered once per process, so copy a manifest before you change it.
+    """
+    return _rendered(values if isinstance(values, str) else json.dumps(values), chart, release, version)
 
 
 @functools.cache
+def _rendered(values: str, chart: Path, release: str, version: str) -> Sequence[Manifest]:
+    given = ["--namespace", NAMESPACE, "--kube-version", f"{version}.0", "--values", "-"]
+    said = run("template", release, chart, *given, given=values)
+    if said.returncode:
+        raise Refused(said.stderr)
+    manifests = read(said.stdout)
+    assert manifests, f"helm template of {chart.name} printed no manifest"
+    return tuple(manifests)
+
+
 def case(name: str) -> Sequence[Manifest]:
-    """Return the manifests of a set of values of ours. Do not change them: tests share them."""
-    return render(CHART, "--values", CASES[name])
+    """Return the manifests of a file of `cases/`."""
+    return render(CASES[name].read_text("utf-8"))
 
 
-def rendered(values: Mapping[str, Any], directory: Path, *, chart: Path = CHART) -> list[Manifest]:
-    """Return the manifests of these values. Raises `Refused`."""
-    file = directory / "values.yaml"
-    file.write_text(json.dumps(values), "utf-8")
-    return render(chart, "--values", file)
+def values_of(name: str) -> dict[str, Any]:
+    """Return the values of a file of `cases/`, to be changed at will."""
+    values: dict[str, Any] = yaml.safe_load(CASES[name].read_text("utf-8"))
+    return values
 
 
 def example(directory: Path) -> Path:

@@ -179,4 +179,4 @@ OURS: Final = (
         lambda pod: _last(pod)["resources"].pop("limits"),
     ),
 )
-"""Of containers of ours: in a pod of somebody else's, others are his."""
+"""Of the bridge's containers: a pod may have others."""

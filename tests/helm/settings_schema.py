@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.settings import Settings, leaves
+from bridge.settings import Settings, list_settings
 
 CHART: Final = Path(__file__).parents[2] / "helm" / "openmessaging-bridge"
 SCHEMAS: Final = tuple(chart / "values.schema.json" for chart in (CHART, CHART / "charts" / "openmessaging-bridge-lib"))
@@ -15,7 +15,7 @@ ELSEWHERE: Final = {"backend", "backend_file", "listen", "management", "tls"}
 """What the charts say by values of their own: ports, and what is or may hold a secret."""
 _SECRETS: Final = {"secrets", "secrets_file"}
 _BYTES: Final = {"type": ["integer", "string"], "pattern": r"^[0-9]+(\.[0-9]+)?\s*([KMG]i?B)?$"}
-_IN_BYTES: Final = {leaf.path for leaf in leaves() if leaf.allowed.startswith("a number of bytes")}
+_IN_BYTES: Final = {setting.path for setting in list_settings() if setting.allowed.startswith("a number of bytes")}
 
 Schema = dict[str, Any]
 """As pydantic writes it."""
@@ -25,22 +25,27 @@ def settings_schema() -> Schema:
     """Return it: every setting that the charts do not say otherwise, with its range and its line of documentation."""
     whole = Settings.model_json_schema()
     properties = {
-        name: _section(name, field, whole["$defs"])
+        name: _section((name,), field, whole["$defs"])
         for name, field in whole["properties"].items()
         if name not in ELSEWHERE
     }
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def _section(name: str, field: Schema, sections: dict[str, Schema]) -> Schema:
-    if "$ref" not in field:
-        return _leaf((name,), field)
-    section = sections[field["$ref"].rpartition("/")[2]]
-    known = {leaf: _leaf((name, leaf), its) for leaf, its in section["properties"].items()}
+def _section(path: tuple[str, ...], field: Schema, sections: dict[str, Schema]) -> Schema:
+    if isinstance(named := field.get("additionalProperties"), dict):
+        return {"type": "object", "additionalProperties": _section((*path, "NAME"), named, sections)}
+    reference = next((each["$ref"] for each in (field, *field.get("anyOf", ())) if "$ref" in each), None)
+    if reference is None:
+        return _leaf(path, field)
+    section = sections[reference.rpartition("/")[2]]
+    known = {name: _section((*path, name), its, sections) for name, its in section["properties"].items()}
+    required = {"required": section["required"]} if "required" in section else {}
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {leaf: its for leaf, its in known.items() if leaf not in _SECRETS},
+        "properties": {name: its for name, its in known.items() if name not in _SECRETS},
+        **required,
     }
 
 

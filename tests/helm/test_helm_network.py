@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.helm.charts import CASES, Manifest, case, one
+from tests.helm.charts import CASES, Manifest, case, one, values_of
+
+pytestmark = pytest.mark.usefixtures("helm")
 
 DNS = [
     {
@@ -16,7 +17,7 @@ DNS = [
 
 
 def values(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(CASES[name].read_text()).get("networkPolicy", {})
+    found: dict[str, Any] = values_of(name).get("networkPolicy", {})
     return found
 
 
@@ -25,23 +26,27 @@ def policies(name: str) -> list[Manifest]:
 
 
 def reached(policy: Manifest) -> list[tuple[Any, list[int]]]:
-    """Return whom a policy lets reach, and at which ports; DNS must be the first."""
+    """Return the peers and ports that a policy allows; DNS must be the first."""
     first, *others = policy["spec"]["egress"]
     assert first == {"to": DNS, "ports": [{"protocol": p, "port": 53} for p in ("UDP", "TCP")]}
     assert all(port["protocol"] == "TCP" for rule in others for port in rule["ports"])
     return [(rule["to"], [port["port"] for port in rule["ports"]]) for rule in others]
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if values(name).get("enabled", True)])
-def test_brokers_and_dns_are_all_that_is_reached(name: str) -> None:
-    assert policies(name)
-    for policy in policies(name):
-        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
-        component = policy["metadata"]["labels"]["app.kubernetes.io/component"]
-        more = values(name).get("others" if component == "gateway" else "storage", [])
-        expected = [(rule["to"], rule["ports"]) for rule in (*values(name).get("brokers", ()), *more)]
-        assert reached(policy) == expected
-        assert all(to for to, _ in reached(policy)), "an empty list would be everybody"
+def test_brokers_and_dns_are_all_that_is_reached(subtests: pytest.Subtests) -> None:
+    for name in CASES:
+        if not values(name).get("enabled", True):
+            continue
+        with subtests.test(case=name):
+            assert policies(name)
+        for policy in policies(name):
+            with subtests.test(case=name, policy=policy["metadata"]["name"]):
+                assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+                component = policy["metadata"]["labels"]["app.kubernetes.io/component"]
+                more = values(name).get("others" if component == "gateway" else "storage", [])
+                expected = [(rule["to"], rule["ports"]) for rule in (*values(name).get("brokers", ()), *more)]
+                assert reached(policy) == expected
+                assert all(to for to, _ in reached(policy)), "an empty list would be everybody"
 
 
 def test_no_policy_where_none_is_wanted() -> None:

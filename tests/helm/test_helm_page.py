@@ -1,23 +1,39 @@
-"""docs/kubernetes.md: its values render, its templates are those of the example, its table is that of values.yaml."""
+"""docs/kubernetes.md: its values render, its templates are those of the example, values.yaml explains every value."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from bridge.settings import Settings
-from tests.helm.charts import CHART, EXAMPLE, render
+from tests.helm.charts import CHART, EXAMPLE, LIBRARY, render
 from tests.helm.program import KUBERNETES
-from tests.helm.values_table import PAGE, with_table
 
-TEXT = PAGE.read_text("utf-8")
+TEXT = (CHART.parents[1] / "docs" / "kubernetes.md").read_text("utf-8")
 BLOCKS = re.findall(r"```yaml\n# (\S+)( of your chart)?\n(.*?)```", TEXT, re.DOTALL)
 VALUES = [block for name, yours, block in BLOCKS if name == "values.yaml" and not yours]
 
 
-def test_the_table_has_every_value() -> None:
-    assert with_table(TEXT) == TEXT, "run python -m tests.helm.values_table"
+def unexplained(node: yaml.Node | None, lines: list[str]) -> Iterator[str]:
+    """Yield the lines of values without a comment above them; a comment above a mapping explains all of it."""
+    assert isinstance(node, yaml.MappingNode)
+    for key, value in node.value:
+        line = key.start_mark.line
+        if lines[line - 1].strip().startswith("# "):
+            continue
+        if isinstance(value, yaml.MappingNode) and value.value:
+            yield from unexplained(value, lines)
+        else:
+            yield lines[line]
+
+
+@pytest.mark.parametrize("chart", [CHART, LIBRARY], ids=lambda chart: chart.name)
+def test_every_value_is_explained_where_helm_shows_it(chart: Path) -> None:
+    text = (chart / "values.yaml").read_text("utf-8")
+    assert f"helm show values helm/{CHART.name}" in TEXT
+    assert list(unexplained(yaml.compose(text), text.splitlines())) == []
 
 
 def test_every_block_says_what_it_is() -> None:
@@ -25,10 +41,14 @@ def test_every_block_says_what_it_is() -> None:
     assert len(VALUES) >= 5
 
 
-@pytest.mark.parametrize("number", range(len(VALUES)))
-def test_the_values_render(number: int, tmp_path: Path) -> None:
-    (tmp_path / "values.yaml").write_text(VALUES[number])
-    assert render(CHART, "--values", tmp_path / "values.yaml")
+@pytest.mark.usefixtures("helm")
+def test_the_values_render(subtests: pytest.Subtests) -> None:
+    first, *others = map(yaml.safe_load, VALUES)
+    assert render(first)
+    for values in others:  # added to the first, as the page says
+        with subtests.test(values=values):
+            policy = first["networkPolicy"] | values.get("networkPolicy", {})
+            assert render(first | values | {"networkPolicy": policy})
 
 
 def test_the_example_s_values_are_those_of_the_page() -> None:

@@ -1,104 +1,113 @@
 """How pods start, are probed, and end."""
 
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-import yaml
 
 from bridge.cli.program import main
 from bridge.mirror import job
 from bridge.settings import Settings
-from tests.helm.charts import CASES, Manifest, case, containers, one, pods, render, rendered
+from tests.helm.charts import CASES, Manifest, case, containers, one, pods, render, values_of
+
+pytestmark = pytest.mark.usefixtures("helm")
 
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 BESIDE = 5
 """Seconds that docs/configuration.md asks for beside the drain."""
-
-
 WITH_GATEWAY = [name for name in CASES if name != "mirror-run"]
 
 
 def gateway(name: str) -> Manifest:
     """Return the pod of a set of values' gateway."""
-    (pod,) = (pod for maker, pod in pods(case(name)) if "Deployment" in maker and not maker.endswith("-mirror"))
+    (pod,) = (pod for maker, pod in pods(case(name)) if "Deployment" in maker)
     return pod
 
 
 def drain_of(name: str) -> float:
     """Return the drain that a set of values asks for, in seconds."""
-    settings = yaml.safe_load(CASES[name].read_text()).get("settings", {})
+    settings = values_of(name).get("settings", {})
     return float(settings.get("drain", Settings().drain)) / 1000
 
 
-@pytest.mark.parametrize("name", WITH_GATEWAY)
-def test_the_grace_period_is_longer_than_the_end_of_a_gateway(name: str) -> None:
-    pod = gateway(name)
-    (bridge,) = pod["containers"]
-    before = bridge["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert before > 0
-    assert pod["terminationGracePeriodSeconds"] >= before + ceil(drain_of(name)) + BESIDE
+def test_the_grace_period_is_longer_than_the_end_of_a_gateway(subtests: pytest.Subtests) -> None:
+    for name in WITH_GATEWAY:
+        with subtests.test(case=name):
+            pod = gateway(name)
+            (bridge,) = pod["containers"]
+            before = bridge["lifecycle"]["preStop"]["sleep"]["seconds"]
+            assert before > 0
+            assert pod["terminationGracePeriodSeconds"] >= before + ceil(drain_of(name)) + BESIDE
 
 
-@pytest.mark.parametrize("drain", [0, 1, 20_000, 60_001, 3_600_000])
-def test_the_grace_period_follows_the_drain(drain: int, example: Path, tmp_path: Path) -> None:
-    for _, pod in pods(rendered({"bridge": {"settings": {"drain": drain}}}, tmp_path, chart=example)):
-        assert pod["terminationGracePeriodSeconds"] == 30 + ceil(drain / 1000) + 10
-    values: dict[str, Any] = yaml.safe_load(CASES["kafka"].read_text()) | {"settings": {"drain": drain}}
-    pod = one(rendered(values, tmp_path), "Deployment")["spec"]["template"]["spec"]
-    assert pod["terminationGracePeriodSeconds"] == 5 + ceil(drain / 1000) + 10
+def test_the_grace_period_follows_the_drain(example: Path, subtests: pytest.Subtests) -> None:
+    for drain in (0, 1, 20_000, 60_001, 3_600_000):
+        with subtests.test(drain=drain):
+            found = dict(pods(render({"bridge": {"settings": {"drain": drain}}}, chart=example)))
+            assert found
+            for maker, pod in found.items():
+                assert pod["terminationGracePeriodSeconds"] == 30 + ceil(drain / 1000) + 10, maker
+            manifests = render(values_of("kafka") | {"settings": {"drain": drain}})
+            pod = one(manifests, "Deployment")["spec"]["template"]["spec"]
+            assert pod["terminationGracePeriodSeconds"] == 5 + ceil(drain / 1000) + 10
 
 
-@pytest.mark.parametrize("name", ["mirror-run", "mirror-once", "everything"])
-def test_a_mirror_has_time_for_the_batch_under_way(name: str) -> None:
-    mirrors = [pod for _, pod in pods(case(name)) if pod["containers"][0]["name"] == "oms-mirror"]
-    assert mirrors
-    assert all(pod["terminationGracePeriodSeconds"] > job._PARTING for pod in mirrors)
+def test_a_mirror_has_time_for_the_batch_under_way(subtests: pytest.Subtests) -> None:
+    for name in ("mirror-run", "mirror-once", "everything"):
+        with subtests.test(case=name):
+            mirrors = [pod for _, pod in pods(case(name)) if pod["containers"][0]["name"] == "oms-mirror"]
+            assert mirrors
+            assert all(pod["terminationGracePeriodSeconds"] > job._LAST_BATCH for pod in mirrors)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_probe_asks_the_management_port_of_its_container(name: str) -> None:
-    for maker, pod in pods(case(name)):
-        for container in containers(pod):
-            probes = {kind: container[kind]["httpGet"] for kind in PROBES if kind in container}
-            assert bool(probes) is maker.startswith("Deployment"), maker
-            ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
-            for kind, probe in probes.items():
-                assert probe["path"] == ("/readyz" if kind == "readinessProbe" else "/livez")
-                assert probe["port"] == "oms-management"
-                assert probe["port"] in ports
+def test_every_probe_asks_the_management_port_of_its_container(subtests: pytest.Subtests) -> None:
+    for name in CASES:
+        for maker, pod in pods(case(name)):
+            with subtests.test(case=name, maker=maker):
+                for container in containers(pod):
+                    probes = {kind: container[kind]["httpGet"] for kind in PROBES if kind in container}
+                    assert bool(probes) is maker.startswith(("Deployment", "StatefulSet"))
+                    ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
+                    for kind, probe in probes.items():
+                        assert probe["path"] == ("/readyz" if kind == "readinessProbe" else "/livez")
+                        assert probe["port"] == "oms-management"
+                        assert probe["port"] in ports
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_port_that_is_named_exists(name: str) -> None:
-    known = {
-        port["name"]
-        for maker, pod in pods(case(name))
-        for container in containers(pod)
-        for port in container.get("ports", ())
-    }
-    asked = {port["targetPort"] for m in case(name) if m["kind"] == "Service" for port in m["spec"]["ports"]}
-    for manifest in case(name):
-        if manifest["kind"] == "NetworkPolicy":
-            rules = manifest["spec"].get("ingress", ())
-            asked |= {port["port"] for rule in rules for port in rule["ports"]}
-    assert asked <= known
+def test_every_port_that_is_named_exists(subtests: pytest.Subtests) -> None:
+    for name in CASES:
+        known = {
+            port["name"]
+            for maker, pod in pods(case(name))
+            for container in containers(pod)
+            for port in container.get("ports", ())
+        }
+        asked = {port["targetPort"] for m in case(name) if m["kind"] == "Service" for port in m["spec"]["ports"]}
+        for manifest in case(name):
+            if manifest["kind"] == "NetworkPolicy":
+                rules = manifest["spec"].get("ingress", ())
+                asked |= {port["port"] for rule in rules for port in rule["ports"]}
+        with subtests.test(case=name):
+            assert asked
+            assert asked - known == set()
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_mount_has_its_volume_and_every_volume_its_mount(name: str) -> None:
-    for maker, pod in pods(case(name)):
-        mounts = [mount for c in containers(pod) for mount in c.get("volumeMounts", ())]
-        assert {mount["name"] for mount in mounts} == {volume["name"] for volume in pod["volumes"]}, maker
-        for container in containers(pod):
-            paths = [mount["mountPath"] for mount in container["volumeMounts"]]
-            assert len(set(paths)) == len(paths)
+def test_every_mount_has_its_volume_and_every_volume_its_mount(subtests: pytest.Subtests) -> None:
+    for name in CASES:
+        for maker, pod in pods(case(name)):
+            with subtests.test(case=name, maker=maker):
+                mounts = [mount for c in containers(pod) for mount in c.get("volumeMounts", ())]
+                assert {mount["name"] for mount in mounts} == {volume["name"] for volume in pod["volumes"]}
+                for container in containers(pod):
+                    paths = [mount["mountPath"] for mount in container["volumeMounts"]]
+                    assert len(set(paths)) == len(paths)
 
 
 def test_every_mount_of_the_sidecar_has_its_volume(example: Path) -> None:
-    manifests = render(example)
+    manifests = render(chart=example)
     config = one(manifests, "ConfigMap")["metadata"]["name"]
     for maker, pod in pods(manifests):
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -107,7 +116,7 @@ def test_every_mount_of_the_sidecar_has_its_volume(example: Path) -> None:
 
 
 def test_the_sidecar_starts_first_and_stops_last(example: Path) -> None:
-    for _, pod in pods(render(example)):
+    for _, pod in pods(render(chart=example)):
         (sidecar,) = pod["initContainers"]
         assert sidecar["restartPolicy"] == "Always"
         assert sidecar["startupProbe"]["httpGet"]["path"] == "/livez"  # a broker that is away must not keep it down
@@ -115,16 +124,14 @@ def test_the_sidecar_starts_first_and_stops_last(example: Path) -> None:
         assert ports == {"oms-management": 9090}
 
 
-def test_readiness_of_the_sidecar_can_be_left_to_the_application(example: Path, tmp_path: Path) -> None:
+def test_readiness_of_the_sidecar_can_be_left_to_the_application(example: Path) -> None:
     for asked in (True, False):
-        values = {"bridge": {"readiness": asked}}
-        for _, pod in pods(rendered(values, tmp_path, chart=example)):
+        for _, pod in pods(render({"bridge": {"readiness": asked}}, chart=example)):
             assert ("readinessProbe" in pod["initContainers"][0]) is asked
 
 
 def test_two_mirrors_never_write_at_once() -> None:
-    mirror = one(case("mirror-run"), "Deployment")["spec"]
-    assert (mirror["replicas"], mirror["strategy"]["type"]) == (1, "Recreate")
+    assert one(case("mirror-run"), "StatefulSet")["spec"]["replicas"] == 1
     for name in ("mirror-run", "mirror-once", "everything"):
         jobs = [m["spec"] for m in case(name) if m["kind"] == "CronJob"]
         assert jobs
@@ -137,25 +144,31 @@ def test_a_mirror_does_what_it_is_told() -> None:
         return list(pod["containers"][0]["args"])
 
     run, once = case("mirror-run"), case("mirror-once")
-    assert arguments(one(run, "Deployment")) == [
+    assert arguments(one(run, "StatefulSet")) == [
         *("mirror", "run", "--out=/srv/mirror", "--metrics=0.0.0.0:9091", "--status=/tmp/status.json"),
-        "--on-data-loss=record",
+        *("--conf=spark.driver.memory=2g", "--conf=spark.master=local[2]", "--on-data-loss=record"),
     ]
     assert arguments(one(run, "CronJob", "compact")) == ["mirror", "compact", "--out=/srv/mirror"]
     assert arguments(one(run, "CronJob", "prune")) == ["mirror", "prune", "--out=/srv/mirror", "--keep=30d"]
-    assert arguments(one(once, "CronJob", "once")) == ["mirror", "once", "--out=s3a://shop-mirror/bridge"]
+    assert arguments(one(once, "CronJob", "once")) == [
+        *("mirror", "once", "--out=s3a://shop-mirror/bridge", "--conf=spark.driver.memory=2g"),
+    ]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_command_line_knows_every_argument(name: str) -> None:
-    found = [c["args"] for maker, pod in pods(case(name)) if not maker.startswith("Pod") for c in containers(pod)]
-    assert found  # what `helm test` is told, test_helm_runs.py runs
-    for arguments in found:
-        command: click.Command = main
-        while isinstance(command, click.Group):
-            verb, *arguments = arguments  # noqa: PLW2901 - word by word
-            command = command.commands[verb]
-        command.make_context(verb, arguments)  # raises for what it does not know
+def test_the_command_line_knows_every_argument(subtests: pytest.Subtests) -> None:
+    """test_helm_runs.py runs the pod of `helm test`, so it is left out here."""
+    for name in CASES:
+        found = [c["args"] for maker, pod in pods(case(name)) if not maker.startswith("Pod") for c in containers(pod)]
+        with subtests.test(case=name):
+            assert found
+        for given in found:
+            with subtests.test(case=name, arguments=given):
+                arguments = given
+                command: click.Command = main
+                while isinstance(command, click.Group):
+                    verb, *arguments = arguments
+                    command = command.commands[verb]
+                command.make_context(verb, arguments)  # raises for unknown options
 
 
 def test_only_what_reads_the_broker_gets_its_secret() -> None:
@@ -167,21 +180,21 @@ def test_only_what_reads_the_broker_gets_its_secret() -> None:
             assert ("OMS_BACKEND_FILE" in variables) is reads, maker
 
 
-def test_a_volume_of_one_node_is_mounted_on_one_node(tmp_path: Path) -> None:
-    def affinity(manifests: list[Manifest]) -> Any:  # noqa: ANN401 - as Kubernetes has it
+def test_a_volume_of_one_node_is_mounted_on_one_node() -> None:
+    def affinity(manifests: Sequence[Manifest]) -> Any:  # noqa: ANN401 - as Kubernetes has it
         ((_, pod),) = pods([one(manifests, "CronJob", "compact")])
         return pod.get("affinity")
 
-    values: dict[str, Any] = yaml.safe_load(CASES["mirror-run"].read_text())
-    (term,) = affinity(rendered(values, tmp_path))["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    running = one(case("mirror-run"), "Deployment")["spec"]["template"]["metadata"]["labels"]
+    values = values_of("mirror-run")
+    (term,) = affinity(render(values))["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    running = one(case("mirror-run"), "StatefulSet")["spec"]["template"]["metadata"]["labels"]
     assert term["topologyKey"] == "kubernetes.io/hostname"
     assert term["labelSelector"]["matchLabels"].items() <= running.items()
     values["mirror"]["persistence"] = {"accessMode": "ReadWriteMany"}
-    assert affinity(rendered(values, tmp_path)) is None
+    assert affinity(render(values)) is None
     values["mirror"]["persistence"] = {"accessMode": "ReadWriteOnce"}
     values["mirror"]["mode"] = "once"
-    assert affinity(rendered(values, tmp_path)) is None
+    assert affinity(render(values)) is None
 
 
 def test_autoscaling_and_replicas_exclude_each_other() -> None:

@@ -1,4 +1,4 @@
-"""helm is built once, however many workers ask, and where it cannot be had they are told why."""
+"""helm is built once, however many workers ask; if it cannot be built, the error says why."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers import cache
 from tests.brokers.cache import Missing
 from tests.helm import program
 from tests.helm.program import VERSION
@@ -55,8 +56,8 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(tmp_path: Path, go: str,
     assert not list((tmp_path / "cache").rglob("helm-*"))
 
 
-def test_without_helm_and_go_it_says_what_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_go_the_error_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    monkeypatch.setattr(program, "CACHE", tmp_path)
-    with pytest.raises(Missing, match="neither helm nor Go"):
+    monkeypatch.setattr(cache, "CACHE", tmp_path)
+    with pytest.raises(Missing, match="there is no Go"):
         program.built()

@@ -4,14 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import yaml
 
-from tests.helm.charts import CASES, Manifest, case, one, pods, rendered
+from tests.helm.charts import Manifest, case, one, pods, render, values_of
 from tests.launch import Bridge
+
+pytestmark = pytest.mark.usefixtures("helm")
 
 PROGRAM = Path(sys.executable).with_name("oms-bridge")
 
@@ -67,9 +67,7 @@ def test_helm_test_fails_where_nothing_comes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("server", ["granian", "hypercorn"])
 def test_the_bridge_serves_with_the_rendered_settings_and_answers_every_probe(server: str, tmp_path: Path) -> None:
-    values: dict[str, Any] = yaml.safe_load(CASES["memory"].read_text())
-    values["settings"] = {"server": server}
-    manifests = rendered(values, tmp_path)
+    manifests = render(values_of("memory") | {"settings": {"server": server}})
     text = one(manifests, "ConfigMap", "shop-openmessaging-bridge")["data"]["bridge.yaml"]
     (tmp_path / "bridge.yaml").write_text(text)
     ((_, pod),) = (found for found in pods(manifests) if found[0].startswith("Deployment"))

@@ -1,13 +1,13 @@
 """The rendered settings file is one that the bridge takes, and says what the values say."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from bridge.settings import Settings, SettingsError, load
-from tests.helm.charts import CASES, Manifest, case, containers, one, pods, render, rendered
+from tests.helm.charts import CASES, Manifest, case, containers, one, pods, render, values_of
+
+pytestmark = pytest.mark.usefixtures("helm")
 
 BACKEND = "amqp://user:secret@rabbit/shop"
 SIGNING = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqrTwjU"
@@ -30,6 +30,7 @@ def mounted(pod: Manifest, container: Manifest, root: Path) -> None:
 def loaded(config: Manifest, pod: Manifest, root: Path) -> Settings:
     """Load a ConfigMap's file as the bridge in this pod does, whose file system is below `root`."""
     (serving,) = (c for c in containers(pod) if c["name"] == "oms-bridge")
+    root.mkdir(exist_ok=True)
     mounted(pod, serving, root)
     assert serving["args"] == ["serve", "--config", "/etc/oms-bridge/bridge.yaml"]
     (volume,) = (v["configMap"]["name"] for v in pod["volumes"] if v["name"] == "oms-bridge-config")
@@ -42,22 +43,25 @@ def loaded(config: Manifest, pod: Manifest, root: Path) -> Settings:
 
 def gateway(name: str, directory: Path) -> Settings:
     """Load the file of a set of values as its gateway does."""
-    service = one(case(name), "Service", case_name(name))["metadata"]["name"]
+    service = service_of(name)
     pod = one(case(name), "Deployment", service)["spec"]["template"]["spec"]
     return loaded(one(case(name), "ConfigMap", service), pod, directory)
 
 
-def case_name(name: str) -> str:
-    """Return how the gateway of a set of values is called."""
-    return "a-name-that-is-much-longer-than-what" if name == "ipv6-and-names" else "shop-openmessaging-bridge"
+def service_of(name: str) -> str:
+    """Return the name of the Service, the Deployment and the ConfigMap of a set of values' gateway."""
+    called = "a-name-that-is-much-longer-than-what" if name == "ipv6-and-names" else "shop-openmessaging-bridge"
+    found: str = one(case(name), "Service", called)["metadata"]["name"]
+    return found
 
 
-@pytest.mark.parametrize("name", GATEWAYS)
-def test_the_bridge_takes_the_file(name: str, tmp_path: Path) -> None:
-    settings = gateway(name, tmp_path)
-    assert settings.listen.port != settings.management.port
-    assert "shop-openmessaging-bridge.messaging.svc" in settings.http.hosts or name == "ipv6-and-names"
-    assert (settings.tls is not None) == ("tls" in name or name == "everything")
+def test_the_bridge_takes_the_file(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name in GATEWAYS:
+        with subtests.test(case=name):
+            settings = gateway(name, tmp_path / name)
+            assert settings.listen.port != settings.management.port
+            assert f"{service_of(name)}.messaging.svc" in settings.http.hosts
+            assert (settings.tls is not None) == ("tls" in name or name == "everything")
 
 
 def test_what_the_values_say_is_what_the_bridge_reads(tmp_path: Path) -> None:
@@ -80,7 +84,7 @@ def test_callbacks_are_signed_with_the_secret(tmp_path: Path) -> None:
 
 
 def test_client_certificates_are_demanded_where_asked(tmp_path: Path) -> None:
-    (one_sided, mutual) = (gateway(name, tmp_path).tls for name in ("tls", "mutual-tls"))
+    (one_sided, mutual) = (gateway(name, tmp_path / name).tls for name in ("tls", "mutual-tls"))
     assert one_sided is not None
     assert one_sided.client_ca is None
     assert mutual is not None
@@ -100,7 +104,7 @@ def test_names_of_the_service_are_served_and_others_are_not(tmp_path: Path) -> N
 
 
 def test_the_sidecar_listens_on_loopback_and_is_probed_from_outside(example: Path, tmp_path: Path) -> None:
-    manifests = render(example)
+    manifests = render(chart=example)
     for _, pod in pods(manifests):
         settings = loaded(one(manifests, "ConfigMap"), pod, tmp_path)
         assert (str(settings.listen), str(settings.management)) == ("127.0.0.1:8080", "0.0.0.0:9090")
@@ -108,9 +112,7 @@ def test_the_sidecar_listens_on_loopback_and_is_probed_from_outside(example: Pat
 
 
 def test_settings_that_contradict_each_other_are_found_by_the_bridge(tmp_path: Path) -> None:
-    values: dict[str, Any] = yaml.safe_load(CASES["kafka"].read_text())
-    values["settings"] = {"limits": {"body": "8MiB", "in_flight_bytes": "4MiB"}}
-    manifests = rendered(values, tmp_path)
+    manifests = render(values_of("kafka") | {"settings": {"limits": {"body": "8MiB", "in_flight_bytes": "4MiB"}}})
     pod = one(manifests, "Deployment")["spec"]["template"]["spec"]
     with pytest.raises(SettingsError, match="in_flight_bytes"):
         loaded(one(manifests, "ConfigMap", "shop-openmessaging-bridge"), pod, tmp_path)

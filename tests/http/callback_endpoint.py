@@ -3,17 +3,18 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, NamedTuple, Self
 
 import httpx
 
+from tests.conformance.endpoint_server import EndpointServer
 from tests.launch import Bridge
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - of these tests
 PATIENCE: Final = 30.0
 
-Answer = tuple[int, Mapping[str, str]]
+Answer = tuple[int, Mapping[str, str]] | tuple[int, Mapping[str, str], bytes]
 OK: Final[Answer] = (200, {})
 
 
@@ -42,8 +43,7 @@ class Endpoint:
         self.scripts: dict[str, Callable[[Posted], Answer]] = {}
         self.posts: list[Posted] = []
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(), bind_and_activate=False)
-        self._server.daemon_threads = True
+        self._server = EndpointServer(("127.0.0.1", 0), self._handler(), bind_and_activate=False)
         self._server.server_bind()
         self.port: int = self._server.server_address[1]
         self._thread: threading.Thread | None = None
@@ -93,12 +93,14 @@ class Endpoint:
                 posted = Posted(self.path, dict(self.headers.items()), body, time.monotonic())
                 with endpoint._lock:
                     endpoint.posts.append(posted)
-                status, headers = endpoint.scripts.get(self.path, take)(posted)
+                status, headers, *parts = endpoint.scripts.get(self.path, take)(posted)
+                answer = b"".join(parts)
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
-                self.send_header("content-length", "0")
+                self.send_header("content-length", str(len(answer)))
                 self.end_headers()
+                self.wfile.write(answer)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -118,8 +120,12 @@ def ask(bridge: Bridge, method: str, path: str, headers: Mapping[str, object], b
     return httpx.request(method, bridge.url + path, headers=sent, content=body, trust_env=False, timeout=PATIENCE)
 
 
-def register(bridge: Bridge, source: str, url: str, group: str = "app", **more: object) -> httpx.Response:
-    return ask(bridge, "POST", "/v1/push", {"source": source, "consumerid": group, "callbackurl": url, **more})
+def register(
+    bridge: Bridge, source: str, url: str, group: str = "app", accept: str = "*/*", **more: object
+) -> httpx.Response:
+    asked = {"version": "1.0.0", "source": source, "consumerid": group, "callbackurl": url, **more}
+    headers = {"accept": accept} | {f"x-oms-{name}": str(value) for name, value in asked.items()}
+    return httpx.post(f"{bridge.url}/v1/push", headers=headers, trust_env=False, timeout=PATIENCE)
 
 
 def produce(bridge: Bridge, destination: str, body: bytes, **fields: object) -> None:

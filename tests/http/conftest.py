@@ -3,15 +3,20 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # so that tests.launch can be imported from here
 
 from tests.conformance.frames import Frames
+from tests.http.callback_endpoint import Endpoint
 from tests.launch import Bridge
 
 Start = Callable[..., Bridge]
+
+MOSTLY_HYPERCORN = pytest.mark.parametrize("server", ["hypercorn", pytest.param("granian", marks=pytest.mark.extended)])
+"""For what takes long and is hardly the server's: `make test` leaves the second server out."""
 
 
 @pytest.fixture(params=["hypercorn", "granian"])
@@ -64,3 +69,23 @@ def frames(bridge: Bridge) -> Iterator[Frames]:
     """Open one HTTP/2 connection to it, on which anything can be sent."""
     with Frames(bridge.url) as connection:
         yield connection
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[Endpoint]:
+    """Serve callbacks for the tests of one file."""
+    endpoint = Endpoint().listen()
+    yield endpoint
+    endpoint.close()
+
+
+@pytest.fixture
+def calling(start: Start, endpoint: Endpoint) -> Bridge:
+    """Return a bridge that may call the endpoint, and gives up after three deliveries."""
+    return start(**endpoint.settings(OMS_DELIVERY__MAX_DELIVERIES="3"))
+
+
+@pytest.fixture
+def name() -> str:
+    """Return a destination that no other test uses."""
+    return f"cb-{uuid4().hex}"

@@ -1,4 +1,4 @@
-"""Push streams by a client that reads as much of each as it is told, and what a bridge holds while it serves them."""
+"""Push streams by a client that reads a given part of each, and what a bridge holds while it serves them."""
 
 import base64
 import contextlib
@@ -9,6 +9,7 @@ import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -57,6 +58,18 @@ class Streams(Frames):
         self._h2.increment_flow_control_window(size, stream)
         self._write()
 
+    def send_until_stopped(self, stream: int, data: bytes) -> bytes:
+        """Send until the window of a stream stays shut for a second; return the rest."""
+        view, since = memoryview(data), time.monotonic()
+        while time.monotonic() - since < 1:
+            window = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size, len(view))
+            if window:
+                self.send(stream, bytes(view[:window]))
+                view, since = view[window:], time.monotonic()
+            else:
+                self._read(time.monotonic() + 0.1)
+        return bytes(view)
+
     def end(self, stream: int) -> None:
         """Close our side of a stream."""
         self._h2.end_stream(stream)
@@ -76,7 +89,7 @@ class Streams(Frames):
         return _lines(self.bodies[stream])
 
     def take(self, stream: int) -> list[dict[str, Any]]:
-        """Return them and let go of them."""
+        """Return them and drop them."""
         whole = self.bodies[stream].rfind(b"\n") + 1
         taken = _lines(self.bodies[stream][:whole])
         del self.bodies[stream][:whole]
@@ -93,6 +106,11 @@ class Streams(Frames):
             assert time.monotonic() < deadline, what
             assert not self._closed, f"the connection ended: {what}"
             self._read(min(deadline, time.monotonic() + 0.1))
+
+    def answer_pings(self) -> None:
+        """Read what has come, without waiting: who reads nothing for 50 s is taken for dead."""
+        if wait([self._socket], 0):
+            self._read(time.monotonic())
 
     def more(self, stream: int) -> None:
         """Read until more of a stream has come."""
@@ -117,7 +135,7 @@ def _lines(text: bytearray) -> list[dict[str, Any]]:
 
 
 class Plain:
-    """One push stream over HTTP/1.1, on a socket that takes little by itself."""
+    """One push stream over HTTP/1.1, on a socket with a small receive buffer."""
 
     def __init__(self, url: str, source: bytes, *, group: bytes, ack: bool) -> None:
         parts = urlsplit(url)

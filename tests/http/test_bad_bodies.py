@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import product
 
 import pytest
 
@@ -26,74 +27,72 @@ def test_a_body_of_just_the_limit_is_taken(small: Frames) -> None:
         assert stored(frames, target) == [bytes(BODY)]
 
 
-@pytest.mark.parametrize("declared", [True, False])
-@pytest.mark.parametrize("size", [BODY + 1, 40 * BODY])
-def test_a_body_beyond_the_limit_is_refused_and_others_go_on(small: Frames, size: int, declared: bool) -> None:
+def test_a_body_beyond_the_limit_is_refused_and_others_go_on(small: Frames, subtests: pytest.Subtests) -> None:
     with small as frames:
-        target = fresh()
-        length = [(b"content-length", b"%d" % size)] if declared else []
-        answer = post(frames, producing(target, *length), bytes(size))
-        refusal(answer, 413, "body-too-large", str(BODY))
-        store(frames, target)
-        assert stored(frames, target) == [b"good"]
+        for size, declared in product((BODY + 1, 40 * BODY), (True, False)):
+            with subtests.test(f"{size} bytes, {declared=}"):
+                target = fresh()
+                length = [(b"content-length", b"%d" % size)] if declared else []
+                answer = post(frames, producing(target, *length), bytes(size))
+                refusal(answer, 413, "body-too-large", str(BODY))
+                store(frames, target)
+                assert stored(frames, target) == [b"good"]
 
 
-def test_a_declared_length_beyond_every_number_is_refused(small: Frames) -> None:
+def test_a_declared_length_beyond_every_number_is_refused(small: Frames, server: str) -> None:
     with small as frames:
         stream = frames.request("POST", "/v1/messages", producing(fresh(), (b"content-length", b"9" * 30)))
         answer = frames.answer(stream)
-        if answer.status is not None:
-            assert answer.status in (400, 413), answer
-    assert answer.status != 200
+        if server == "hypercorn":
+            refusal(answer, 413, "body-too-large")
+        else:  # Granian refuses the stream itself
+            assert (answer.status, answer.ended) == (None, "reset")
 
 
-@pytest.mark.parametrize(("says", "sends"), [(b"10", b"short"), (b"3", b"longer"), (b"0", b"some"), (b"nine", b"nine")])
-def test_a_length_that_lies_stores_nothing(small: Frames, says: bytes, sends: bytes) -> None:
+def test_a_length_that_lies_stores_nothing(small: Frames, subtests: pytest.Subtests) -> None:
+    """HTTP/2 itself calls such a request malformed (RFC 9113 8.1.1), and no bridge has to answer it."""
+    small.hang_up()
+    url = f"http://{small.authority.decode()}"
     target = fresh()
-    with small as frames:
-        answer = frames.ask("POST", "/v1/messages", producing(target, (b"content-length", says)), sends)
-        if answer.status is None:
-            assert answer.ended in ("reset", "closed")  # HTTP/2 itself calls it malformed (RFC 9113 8.1.1)
-        else:
-            assert answer.status == 400, answer
-    with Frames(f"http://{small.authority.decode()}") as again:
+    for says, sends in ((b"10", b"short"), (b"3", b"longer"), (b"0", b"some"), (b"nine", b"nine")):
+        with subtests.test(f"{says!r} for {sends!r}"), Frames(url) as frames:
+            answer = frames.ask("POST", "/v1/messages", producing(target, (b"content-length", says)), sends)
+            assert answer.status is None, answer
+            assert answer.ended in ("reset", "closed")
+    with Frames(url) as again:
         assert stored(again, target) == []
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"plain",
-        gzip.compress(b"x" * 99)[:-4],
-        gzip.compress(b"x" * 99) + b"rest",
-        gzip.compress(b"x" * 9999)[:30] + bytes(20),
-    ],
-    ids=["empty", "text", "cut", "longer", "damaged"],
-)
-def test_a_corrupt_gzip_body_is_refused(small: Frames, body: bytes) -> None:
+def test_a_corrupt_gzip_body_is_refused(small: Frames, subtests: pytest.Subtests) -> None:
+    bodies = {
+        "empty": b"",
+        "text": b"plain",
+        "cut": gzip.compress(b"x" * 99)[:-4],
+        "longer": gzip.compress(b"x" * 99) + b"rest",
+        "damaged": gzip.compress(b"x" * 9999)[:30] + bytes(20),
+    }
     with small as frames:
         target = fresh()
-        refusal(post(frames, producing(target, GZIP), body), 400, "body-invalid", "gzip")
+        for name, body in bodies.items():
+            with subtests.test(name):
+                refusal(post(frames, producing(target, GZIP), body), 400, "body-invalid", "gzip")
         assert stored(frames, target) == []
 
 
-@pytest.mark.parametrize(
-    "bomb",
-    [
-        gzip.compress(bytes(40 << 20)),
-        gzip.compress(bytes(BODY + 1)),
-        gzip.compress(bytes(BODY // 2)) * 3,
-        gzip.compress(gzip.compress(bytes(30 << 20)) + bytes(BODY)),
-    ],
-    ids=["one", "just", "members", "nested"],
-)
-def test_a_bomb_is_refused_at_the_limit(small: Frames, bomb: bytes) -> None:
+def test_a_bomb_is_refused_at_the_limit(small: Frames, subtests: pytest.Subtests) -> None:
+    nested = gzip.compress(gzip.compress(bytes(30 << 20)) + bytes(BODY))
+    bombs = {
+        "one": (gzip.compress(bytes(40 << 20)), 413, "body-too-large"),
+        "just": (gzip.compress(bytes(BODY + 1)), 413, "body-too-large"),
+        "members": (gzip.compress(bytes(BODY // 2)) * 3, 413, "body-too-large"),
+        "nested": (nested, 413, "body-too-large"),
+    }
     with small as frames:
         target = fresh()
-        answer = post(frames, producing(target, GZIP), bomb[:BODY])
-        assert answer.status in (400, 413), answer
-        refusal(answer, answer.status or 0, "body-too-large" if answer.status == 413 else "body-invalid")
+        for name, (bomb, status, code) in bombs.items():
+            with subtests.test(name):
+                assert len(bomb) <= BODY, "else the limit of the body refuses it"
+                refusal(post(frames, producing(target, GZIP), bomb), status, code)
         assert stored(frames, target) == []
 
 
@@ -107,9 +106,9 @@ def test_many_empty_members_do_not_stop_the_bridge(frames: Frames) -> None:
 
 def test_another_coding_is_refused(frames: Frames) -> None:
     answer = post(frames, producing(fresh(), (b"x-oms-h-compression", b"zstd")), b"x")
-    refusal(answer, 400, "header-invalid", "x-oms-h-compression", "gzip is allowed", "zstd")
+    refusal(answer, 400, "header-invalid", "x-oms-h-compression", "must be gzip", "zstd")
     answer = post(frames, producing(fresh(), (b"content-encoding", b"br")), b"x")
-    refusal(answer, 415, "content-type-unsupported", "content-encoding", "gzip is allowed")
+    refusal(answer, 415, "content-type-unsupported", "content-encoding", "must be gzip")
     batch = [VERSION, (b"content-type", b"application/json"), (b"content-encoding", b"gzip")]
     refusal(post(frames, batch, gzip.compress(b"[]")), 415, "content-type-unsupported", "content-encoding")
 
@@ -136,11 +135,10 @@ def test_one_bad_part_leaves_the_others_stored(frames: Frames) -> None:
     assert stored(frames, target.encode()) == [b"good"] * 9
 
 
-@pytest.mark.parametrize(
-    "kind", [b"multipart/mixed", b"multipart/form-data; boundary=b", b"multipart/mixed; boundary="]
-)
-def test_a_batch_that_cannot_be_taken_apart_is_refused(frames: Frames, kind: bytes) -> None:
-    refusal(post(frames, [VERSION, (b"content-type", kind)], b"--b--"), 415, "content-type-unsupported")
+def test_a_batch_that_cannot_be_taken_apart_is_refused(frames: Frames, subtests: pytest.Subtests) -> None:
+    for kind in (b"multipart/mixed", b"multipart/form-data; boundary=b", b"multipart/mixed; boundary="):
+        with subtests.test(repr(kind)):
+            refusal(post(frames, [VERSION, (b"content-type", kind)], b"--b--"), 415, "content-type-unsupported")
 
 
 def test_a_batch_of_too_many_stores_nothing(start: Start) -> None:

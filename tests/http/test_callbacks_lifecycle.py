@@ -1,4 +1,4 @@
-"""Registrations and messages in flight when the bridge stops, dies, comes back, or comes back with other settings."""
+"""Registrations and messages in flight when the bridge stops, is killed, returns, or returns with other settings."""
 
 import threading
 from collections.abc import Iterator
@@ -19,6 +19,7 @@ from tests.http.callback_endpoint import (
     settled,
     wait_until,
 )
+from tests.http.conftest import MOSTLY_HYPERCORN
 from tests.launch import Bridge
 
 
@@ -53,6 +54,7 @@ def house(tmp_path: Path, server: str, endpoint: Endpoint) -> House:
     return House(tmp_path, server, endpoint)
 
 
+@MOSTLY_HYPERCORN
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_registrations_survive(house: House, endpoint: Endpoint, how: str) -> None:
     with house.bridge() as bridge:
@@ -79,6 +81,7 @@ def test_registrations_survive(house: House, endpoint: Endpoint, how: str) -> No
         assert not endpoint.to("/before")
 
 
+@MOSTLY_HYPERCORN
 def test_gone_is_gone_for_good(house: House, endpoint: Endpoint) -> None:
     endpoint.scripts["/gone"] = lambda _: (410, {})
     with house.bridge() as bridge:
@@ -94,6 +97,7 @@ def test_gone_is_gone_for_good(house: House, endpoint: Endpoint) -> None:
         assert len(endpoint.to("/gone")) == 1
 
 
+@MOSTLY_HYPERCORN
 def test_todays_settings_decide(house: House, endpoint: Endpoint) -> None:
     with house.bridge() as bridge:
         register(bridge, "orders", endpoint.url("/orders"))
@@ -106,7 +110,7 @@ def test_todays_settings_decide(house: House, endpoint: Endpoint) -> None:
         entry = listed(bridge, "orders")
         assert entry is not None
         assert entry["state"] == "refused"
-        assert "do not allow" in entry["why"]
+        assert "callbacks.targets does not allow" in entry["why"]
         produce(bridge, "orders", b"2")
         assert bridge.terminate() == 0
     assert len(endpoint.to("/orders")) == 1
@@ -121,6 +125,7 @@ def test_todays_settings_decide(house: House, endpoint: Endpoint) -> None:
         assert [post.body for post in endpoint.wait_for("/orders", 2)] == [b"1", b"2"]
 
 
+@MOSTLY_HYPERCORN
 def test_sigterm_waits_for_what_is_in_flight(house: House, endpoint: Endpoint) -> None:
     arrived, stopping = threading.Semaphore(0), threading.Event()
 
@@ -147,6 +152,7 @@ def test_sigterm_waits_for_what_is_in_flight(house: House, endpoint: Endpoint) -
         assert pull(bridge, "orders").status_code == 204
 
 
+@MOSTLY_HYPERCORN
 def test_sigterm_waits_no_longer_than_the_drain_may_take(house: House, endpoint: Endpoint) -> None:
     arrived, done = threading.Event(), threading.Event()
 
@@ -169,6 +175,7 @@ def test_sigterm_waits_no_longer_than_the_drain_may_take(house: House, endpoint:
         assert pull(bridge, "orders", wait=10_000).headers["x-oms-h-deliverycount"] == "1"
 
 
+@MOSTLY_HYPERCORN
 def test_a_backend_that_is_ready_later_than_the_bridge(house: House, endpoint: Endpoint) -> None:
     with house.bridge() as first:
         register(first, "orders", endpoint.url("/orders"))

@@ -1,4 +1,4 @@
-"""`oms-bridge push` as a process of its own against a real bridge, in every way in which it can end."""
+"""`oms-bridge push` as a separate process against a real bridge, with each way to end."""
 
 import asyncio
 import json

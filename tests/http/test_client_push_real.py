@@ -2,28 +2,27 @@
 
 import asyncio
 import os
-import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
 
-from bridge.client import Client, Delivery
+from bridge.client import Client, ProduceResult, ReceivedMessage
+from bridge.client.transport import HttpTransport
 from bridge.errors import DestinationInvalid, LeaseEnded
 from bridge.message import Message
+from tests.http.conftest import MOSTLY_HYPERCORN
 from tests.launch import Bridge
 
-PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 PATIENCE = 30.0
 QUIET = 300
 """How long a pull waits where nothing must come, ms."""
 
 
-@pytest.fixture(scope="module", params=["hypercorn", "granian"])
+@pytest.fixture(scope="module", params=["hypercorn", pytest.param("granian", marks=pytest.mark.extended)])
 def bridge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]:
     with Bridge(tmp_path_factory.mktemp("bridge"), server=request.param) as running:
         yield running
@@ -59,7 +58,7 @@ async def left(client: Client, source: str, expected: int = 0) -> dict[int, int]
         found[number(delivery)] = delivery.delivery_count
 
 
-def number(delivery: Delivery) -> int:
+def number(delivery: ReceivedMessage) -> int:
     return int(delivery.message.body)
 
 
@@ -151,7 +150,7 @@ def client_url(client: Client) -> str:
 async def test_handlers_that_run_at_the_same_time_acknowledge_themselves(client: Client) -> None:
     source = await stored(client, 50)
 
-    async def handle(delivery: Delivery) -> None:
+    async def handle(delivery: ReceivedMessage) -> None:
         if number(delivery) % 2:
             await client.ack(delivery.receipt or "")
         else:
@@ -161,6 +160,36 @@ async def test_handlers_that_run_at_the_same_time_acknowledge_themselves(client:
         async for delivery in messages:
             tasks.create_task(handle(delivery))
     assert await left(client, source) == {}
+
+
+async def test_a_request_settles_500_messages(client: Client) -> None:
+    source = await stored(client, 500)
+    async with client.push(source, "g", auto_ack=False, credit=500, max_messages=500) as messages:
+        receipts = [(await anext(messages)).receipt or "" for _ in range(500)]
+        await client.ack(*receipts)
+    assert await left(client, source) == {}
+
+
+async def test_a_pull_that_waits_delays_no_other_request(client: Client) -> None:
+    source = f"push-{uuid4().hex}"
+    pull = asyncio.create_task(client.pull(source, "g", wait_ms=20_000))
+    await client.capabilities()
+    await client.produce(Message(source, b"7"))
+    delivery = await pull
+    assert delivery is not None
+    assert number(delivery) == 7
+
+
+async def test_calls_that_share_a_request_have_their_own_results(bridge: Bridge) -> None:
+    source = f"push-{uuid4().hex}"
+    async with Client(bridge.url, linger_ms=5) as client:
+        names = ["..", *[source] * 99]
+        first, *others = await asyncio.gather(
+            *(client.produce(Message(name, b"%d" % n)) for n, name in enumerate(names)), return_exceptions=True
+        )
+        assert isinstance(first, DestinationInvalid)
+        assert len({result.message_id for result in others if isinstance(result, ProduceResult)}) == 99
+        assert sorted(await left(client, source, expected=99)) == list(range(1, 100))
 
 
 async def test_a_refused_name_is_an_error_of_entering(client: Client) -> None:
@@ -176,7 +205,7 @@ def again(directory: Path, bridge: Bridge) -> Bridge:
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["SIGTERM", "SIGKILL"])
-@pytest.mark.parametrize("server", ["hypercorn", "granian"])
+@MOSTLY_HYPERCORN
 async def test_it_outlives_the_bridge(
     tmp_path: Path, server: str, kill: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,31 +225,18 @@ async def test_it_outlives_the_bridge(
                     handled.append(number(await anext(messages)))
             assert await left(client, source) == {}
             second.terminate()
-    assert "opens again in" in caplog.text
-
-
-async def test_the_page_s_example_receives(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    source = await stored(client, 2)
-    page: dict[str, Any] = {}
-    exec(code.replace('"orders"', f'"{source}"').replace('"billing"', '"g"'), page)  # noqa: S102 - our own page
-    work = asyncio.create_task(page["work"](client_url(client)))
-    printed = ""
-    while not ("b'0' {} 1" in printed and "b'1' {} 1" in printed):
-        await asyncio.sleep(0.01)
-        printed += capsys.readouterr().out
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await work
-    assert await left(client, source) == {}
+    assert "reopens in" in caplog.text
 
 
 def test_probes_are_asked_of_the_kernel(bridge: Bridge) -> None:
     async def options() -> list[int]:
         async with Client(bridge.url) as client:
             await client.capabilities()
-            pool = client._connection._http._transport._pool  # type: ignore[attr-defined]  # httpx's own
-            raw = pool.connections[0]._connection._network_stream.get_extra_info("socket")
+            assert isinstance(client._transport, HttpTransport)
+            assert client._transport._session is not None
+            connector = client._transport._session.connector
+            ((idle,),) = connector._conns.values()  # type: ignore[union-attr]  # aiohttp's own
+            raw = idle[0].transport.get_extra_info("socket")  # type: ignore[union-attr]
             return [
                 raw.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
                 raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) if os.name == "posix" else 30,

@@ -6,7 +6,9 @@ import pytest
 
 from tests.conformance.frames import Frames
 from tests.http.asking import VERSION, fresh, post, producing, pull, stored
-from tests.http.conftest import Start
+from tests.http.conftest import MOSTLY_HYPERCORN, Start
+
+pytestmark = MOSTLY_HYPERCORN
 
 FORGED = '{"level": "critical", "message": "forged"}'
 INJECTIONS = (

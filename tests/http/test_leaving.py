@@ -45,8 +45,15 @@ def alone(start: Start) -> Bridge:
     return start(OMS_TIMEOUTS__BODY="29999")
 
 
-@pytest.mark.parametrize("how", ["hang up", "reset"])
-@pytest.mark.parametrize("ack", [b"true", b"false"])
+@pytest.mark.parametrize(
+    ("how", "ack"),
+    [
+        ("hang up", b"true"),
+        ("reset", b"false"),
+        pytest.param("hang up", b"false", marks=pytest.mark.extended),
+        pytest.param("reset", b"true", marks=pytest.mark.extended),
+    ],
+)
 def test_a_client_that_leaves_a_long_poll_loses_no_message(alone: Bridge, how: str, ack: bytes) -> None:
     target = fresh()
     with Frames(alone.url) as gone, Frames(alone.url) as there:

@@ -4,18 +4,23 @@ import pytest
 
 from tests.conformance.frames import Frames
 from tests.http.asking import fresh, post, producing, pull, pulling, refusal, store, stored
-from tests.http.conftest import Start
+from tests.http.conftest import MOSTLY_HYPERCORN, Start
+from tests.http.streaming import gauges
+
+pytestmark = MOSTLY_HYPERCORN
 
 
 def test_a_quota_is_kept_per_destination(start: Start) -> None:
     with Frames(start(OMS_LIMITS__QUOTA="2").url) as frames:
         target = fresh()
-        answers = [post(frames, producing(target), b"%d" % number) for number in range(40)]
+        # at once: one after the other they would take as long as the quota allows, on a busy machine
+        streams = [frames.request("POST", "/v1/messages", producing(target), b"%d" % number) for number in range(40)]
+        answers = [frames.answer(stream) for stream in streams]
         refused = [answer for answer in answers if answer.status != 200]
         assert refused
         for answer in refused:
             document = refusal(answer, 429, "quota-exceeded", target.decode(), "2 messages a second")
-            assert document["retrySafe"] is False  # every 4xx says "not stored" by itself
+            assert document["retrySafe"] is False  # a 4xx always means "not stored"
             assert answer.headers[b"retry-after"] == b"1"
         kept = [b"%d" % number for number, answer in enumerate(answers) if answer.status == 200]
         store(frames, fresh())
@@ -46,7 +51,7 @@ def test_too_many_waiting_pulls_are_refused(start: Start) -> None:
         assert pull(frames, target).status == 204  # the group is joined: from here on each pull is counted at once
         waiting = [frames.request("GET", "/v1/messages", pulling(target, wait), b"") for _ in range(3)]
         answer = frames.ask("GET", "/v1/messages", pulling(target, wait))
-        refusal(answer, 503, "too-many-in-flight", "3 pulls")
+        refusal(answer, 503, "too-many-in-flight", "3 waiting pulls")
         assert pull(frames, target).status == 204
         for _ in waiting:
             store(frames, target)
@@ -70,8 +75,29 @@ def test_messages_in_flight_are_bounded(start: Start, tmp_path_factory: pytest.T
         store(frames, target)
 
 
-def test_bytes_in_flight_are_bounded(start: Start) -> None:
-    settings = {"OMS_LIMITS__BODY": "1000", "OMS_LIMITS__IN_FLIGHT_BYTES": "1000"}
-    with Frames(start(**settings).url) as frames:
+def test_bytes_in_flight_are_bounded(start: Start, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of bodies with 600 bytes only one at a time fits into 1000, however many messages may be in flight."""
+    journal = tmp_path_factory.mktemp("journal")
+    settings = {"OMS_LIMITS__BODY": "1000", "OMS_LIMITS__IN_FLIGHT_BYTES": "1000", "OMS_LIMITS__IN_FLIGHT": "100000"}
+    bridge = start(f"memory://?journal={journal}", **settings)
+    with Frames(bridge.url) as frames:
+        target = fresh()
+        bodies = [b"%d" % number + bytes(597) for number in range(100, 200)]
+        streams = [frames.request("POST", "/v1/messages", producing(target), body) for body in bodies]
+        answers = [frames.answer(stream) for stream in streams]
+        refused = [answer for answer in answers if answer.status != 200]
+        assert refused, "the journal was too quick for this test"
+        for answer in refused:
+            refusal(
+                answer,
+                503,
+                "too-many-in-flight",
+                f"1 messages with {600 + len(target)} bytes",
+                "at most 100000 with 1000",
+            )
+            assert answer.headers[b"x-oms-retry-safe"] == b"true"
+        kept = [body for body, answer in zip(bodies, answers, strict=True) if answer.status == 200]
+        assert sorted(stored(frames, target)) == sorted(kept)
+        assert gauges(bridge)["oms_in_flight_bytes"] == 0
         store(frames, fresh(), bytes(1000))
         refusal(post(frames, producing(fresh()), bytes(1001)), 413, "body-too-large")

@@ -6,12 +6,13 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from tests.http.asking import fresh
 from tests.http.conftest import Start
 from tests.http.streaming import EVENTS, Streams, back_to, bodies_of, fill, load, wait_until
 from tests.launch import Bridge
 
-CONNECTIONS = 100
 STREAMS = 100
 """On each connection."""
 MEMORY = 20_000
@@ -38,10 +39,11 @@ def has(client: Streams, streams: list[int], text: bytes) -> bool:
     return all(text in client.bodies[stream] for stream in streams)
 
 
-def test_idle_streams(start: Start) -> None:
-    total = CONNECTIONS * STREAMS
+@pytest.mark.parametrize("connections", [10, pytest.param(100, marks=pytest.mark.extended)])
+def test_idle_streams(start: Start, connections: int) -> None:
+    total = connections * STREAMS
     # what is leased is a part of its group's window
-    bridge, target = start(OMS_TIMEOUTS__BODY="29996", OMS_LIMITS__WINDOW=f"{total}"), fresh()
+    bridge, target = start(OMS_TIMEOUTS__BODY="29996", OMS_LIMITS__PREFETCH=f"{total}"), fresh()
     with ExitStack() as stack, Streams(bridge.url) as there:
         warm = [there.push(target, accept=EVENTS, group=b"warm") for _ in range(STREAMS)]
         there.until(partial(has, there, warm, b"retry: "), "the code is warm")
@@ -50,11 +52,13 @@ def test_idle_streams(start: Start) -> None:
         rest, memory, time_alone = load(bridge), bridge.resident_bytes(), used_while_idle(bridge)
 
         opened: list[tuple[Streams, list[int]]] = []
-        for _ in range(CONNECTIONS):
+        for _ in range(connections):
             client = stack.enter_context(Streams(bridge.url))
             streams = [client.push(target, (b"x-oms-credit", b"1"), accept=EVENTS) for _ in range(STREAMS)]
             client.until(partial(has, client, streams, b"retry: "), "they are open")
             opened.append((client, streams))
+            for other, _ in opened:
+                other.answer_pings()
         assert load(bridge)[:3] == (total, total, 0)
         each = (bridge.resident_bytes() - memory) / total
         assert each < MEMORY

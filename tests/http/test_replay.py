@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from bridge.message import Message
-from bridge.wire.block import MEDIA_TYPE, Block, decode
+from bridge.wire.log_block import MEDIA_TYPE, Block, decode
 from tests.conformance.frames import Answer, Frames
 from tests.http.asking import VERSION, Pair, fresh, post, refusal, store
-from tests.http.conftest import Start
+from tests.http.conftest import MOSTLY_HYPERCORN, Start
 from tests.launch import Bridge
+
+pytestmark = MOSTLY_HYPERCORN
 
 
 def logs(frames: Frames, destination: bytes) -> dict[str, list[int]]:
@@ -74,26 +76,27 @@ def test_an_answer_is_bounded_in_messages_and_bytes(frames: Frames) -> None:
     assert [len(read(frames, log, (b"x-oms-offset", b"%d" % at)).offsets) for at in range(4)] == [1, 1, 1, 0]
 
 
-@pytest.mark.parametrize(
-    ("pairs", "status", "code"),
-    [
+def test_what_is_wrong_is_said(frames: Frames, subtests: pytest.Subtests) -> None:
+    log = (b"x-oms-log", b"x")
+    wrong: list[tuple[list[Pair], int, str]] = [
         ([], 400, "header-missing"),
         ([(b"x-oms-log", b"x/y/0")], 404, "destination-unknown"),
         ([(b"x-oms-log", b"")], 404, "destination-unknown"),
-        ([(b"x-oms-log", b"x"), (b"x-oms-offset", b"-1")], 400, "header-invalid"),
-        ([(b"x-oms-log", b"x"), (b"x-oms-offset", b"9223372036854775808")], 400, "header-invalid"),
-        ([(b"x-oms-log", b"x"), (b"x-oms-maxmessages", b"0")], 400, "header-invalid"),
-    ],
-)
-def test_what_is_wrong_is_said(frames: Frames, pairs: list[Pair], status: int, code: str) -> None:
-    refusal(ask(frames, *pairs), status, code)
+        ([log, (b"x-oms-offset", b"-1")], 400, "header-invalid"),
+        ([log, (b"x-oms-offset", b"9223372036854775808")], 400, "header-invalid"),
+        ([log, (b"x-oms-maxmessages", b"0")], 400, "header-invalid"),
+    ]
+    for pairs, status, code in wrong:
+        with subtests.test(str(pairs)):
+            refusal(ask(frames, *pairs), status, code)
 
 
-@pytest.mark.parametrize("path", ["/v1/logs", "/v1/log"])
-def test_the_version_is_asked_for_and_the_guard_looks(frames: Frames, path: str) -> None:
-    refusal(frames.ask("GET", path), 400, "header-missing", "x-oms-version")
-    refusal(frames.ask("GET", path, [VERSION, (b"origin", b"https://evil.example")]), 403, "forbidden")
-    refusal(frames.ask("POST", path, [VERSION], b""), 405, "method-not-allowed")
+def test_the_version_is_asked_for_and_strange_origins_are_refused(frames: Frames, subtests: pytest.Subtests) -> None:
+    for path in ("/v1/logs", "/v1/log"):
+        with subtests.test(path):
+            refusal(frames.ask("GET", path), 400, "header-missing", "x-oms-version")
+            refusal(frames.ask("GET", path, [VERSION, (b"origin", b"https://evil.example")]), 403, "forbidden")
+            refusal(frames.ask("POST", path, [VERSION], b""), 405, "method-not-allowed")
 
 
 def test_a_life_without_a_journal_ends_its_logs_and_one_with_goes_on(server: str, tmp_path: Path) -> None:

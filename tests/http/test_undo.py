@@ -2,23 +2,27 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import product
 from typing import Any
 
 import pytest
 
 from adapters.memory import connect
-from bridge.callbacks.registry import Callbacks
+from bridge.callbacks.registry import CallbackRegistry
+from bridge.engine.batch import Produced
 from bridge.engine.clock import SystemClock
-from bridge.engine.engine import Engine, GroupName
-from bridge.engine.policy import Policy
-from bridge.engine.waiters import Want
+from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
+from bridge.engine.options import EngineOptions
+from bridge.engine.pulls import PullRequest
 from bridge.http.app import DataApp, routes
-from bridge.http.guard import Guard
-from bridge.http.limits import Limits
+from bridge.http.origin_policy import OriginPolicy
+from bridge.http.request_reply import Limits
 from bridge.message import Message
-from bridge.telemetry import Telemetry
+from bridge.metrics import BridgeMetrics
+from tests.calls import result
 
-NAME = GroupName("orders", "app")
+NAME = SubscriptionKey("orders", "app")
 
 
 class Client:
@@ -53,50 +57,63 @@ class Client:
 
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
-    engine = Engine(connect("memory://"), SystemClock(), Policy("host"))
+    engine = Engine(connect("memory://"), SystemClock(), EngineOptions("host"))
     await engine.start()
     yield engine
     await engine.close()
 
 
-@pytest.mark.parametrize("turns", range(6))
-@pytest.mark.parametrize("ack", [b"true", b"false"])
-async def test_a_message_whose_client_left_meanwhile_is_not_counted(engine: Engine, turns: int, ack: bytes) -> None:
+async def test_a_message_whose_client_left_meanwhile_is_not_counted(engine: Engine, subtests: pytest.Subtests) -> None:
     """The client leaves some turns of the loop after the message came: it is sent, or it goes back unharmed."""
-    limits = Limits()
-    app = DataApp(routes(engine, Callbacks(engine), limits, 16), Guard((), ()), limits, Telemetry(engine))
-    client = Client(ack=ack)
-    waiting = asyncio.ensure_future(app(client.scope, client.receive, client.send))
-    await asyncio.sleep(0.01)
-    assert engine.counters.waiting_pulls == 1
-    await engine.produce(Message("orders", b"news"), (), "peer")
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    client.left.set()
-    await waiting
-    again = await engine.pull(NAME, Want(1000), ack=True)
-    if client.sent:
-        assert again is None
-    else:
-        assert again is not None
-        assert (again.message.body, again.message.delivery_count) == (b"news", 1)
-    assert engine.counters.waiting_pulls == 0
+    for ack, turns in product((b"true", b"false"), range(6)):
+        with subtests.test(f"{ack=}, {turns=}"):
+            limits = Limits()
+            app = DataApp(
+                routes(engine, CallbackRegistry(engine), limits, 16),
+                OriginPolicy((), ()),
+                limits,
+                BridgeMetrics(engine),
+            )
+            client = Client(ack=ack)
+            waiting = asyncio.ensure_future(app(client.scope, client.receive, client.send))
+            await asyncio.sleep(0.01)
+            assert engine.counters.waiting_pulls == 1
+            await _produce(engine)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            client.left.set()
+            await waiting
+            again = await result(engine.pull(NAME, PullRequest(1000), ack=False))
+            if client.sent:
+                assert again is None
+            else:
+                assert again is not None
+                assert (again.message.body, again.message.delivery_count) == (b"news", 1)
+            assert engine.counters.waiting_pulls == 0
 
 
 async def test_both_ends_of_that_moment_are_reached(engine: Engine) -> None:
     limits = Limits()
-    app = DataApp(routes(engine, Callbacks(engine), limits, 16), Guard((), ()), limits, Telemetry(engine))
+    app = DataApp(
+        routes(engine, CallbackRegistry(engine), limits, 16), OriginPolicy((), ()), limits, BridgeMetrics(engine)
+    )
     sent = set()
     for turns in range(6):
         client = Client(ack=b"false")
         waiting = asyncio.ensure_future(app(client.scope, client.receive, client.send))
         await asyncio.sleep(0.01)
-        await engine.produce(Message("orders", b"news"), (), "peer")
+        await _produce(engine)
         for _ in range(turns):
             await asyncio.sleep(0)
         client.left.set()
         await waiting
         sent.add(bool(client.sent))
-        while await engine.pull(NAME, Want(1000), ack=False) is not None:
+        while await result(engine.pull(NAME, PullRequest(1000), ack=False)) is not None:
             pass
     assert sent == {True, False}
+
+
+async def _produce(engine: Engine) -> None:
+    produced = engine.produce(Message("orders", b"news"), (), "peer")
+    if not isinstance(produced, Produced):
+        await produced

@@ -13,7 +13,7 @@ from tests.image import packages
 RELEASE: Final = "bookworm"
 TAR: Final = CACHE / f"image-base-{RELEASE}-1.tar"
 _TRUSTED: Final = Path("/usr/local/share/ca-certificates")
-"""The authorities that this machine trusts beside those of everybody; what an image is built from may come by them."""
+"""The authorities that this machine trusts beside the public ones; what an image is built from may come by them."""
 
 
 @functools.cache

@@ -30,7 +30,7 @@ def command(folder: Path, tag: str) -> list[str]:
 
 
 def secrets(scratch: Path) -> list[str]:
-    """Return options that hand over how this machine's pip and Maven are set up. `scratch`: for their files."""
+    """Return options with the settings of this machine's pip and Maven. `scratch`: for their files."""
     file = scratch / "pip.conf"
     lines = ["[global]", "cert = /etc/ssl/certs/ca-certificates.crt", "timeout = 180"]
     pip = [sys.executable, "-m", "pip", "config", "list"]

@@ -1,4 +1,4 @@
-"""A container as it should be run: nobody's user, nothing to write on, no privileges, no network."""
+"""A container as it should be run: an unknown user, nothing to write on, no privileges, no network."""
 
 import json
 import time
@@ -26,7 +26,7 @@ class Container:
         return self._docker("exec", self.name, *command)
 
     def inspect(self, path: Literal["State", "Config"]) -> Any:  # noqa: ANN401 - Docker's own document
-        """Return a part of what Docker knows."""
+        """Return a part of Docker's description of the container."""
         return json.loads(self._docker("inspect", f"--format={{{{json .{path}}}}}", self.name))
 
     def log(self) -> str:

@@ -17,7 +17,7 @@ from tests.image import packages
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 60.0
 _NONE: Final[Mapping[str, str]] = {}
-# A mount and a process namespace of its own: whatever ends the tests ends the daemon, its containers and their mounts.
+# Its own mount and process namespace: whatever ends the tests ends the daemon, its containers and their mounts.
 # Its pidfile holds its number in there, which is 1: never send a signal to that.
 # No bridge and no rules of iptables: this machine's network stays as it is.
 _DAEMON: Final = (
@@ -53,6 +53,14 @@ class Docker:
         done = self.run(*arguments, more=more)
         assert not done.returncode, f"docker {' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}"
         return done.stdout.strip()
+
+
+def installed() -> Docker | None:
+    """Return this machine's own command line if it has compose."""
+    given = shutil.which("docker")
+    if given is None or subprocess.run([given, "compose", "version"], capture_output=True, check=False).returncode:
+        return None
+    return Docker(given, {})
 
 
 def client(folder: Path) -> Docker:

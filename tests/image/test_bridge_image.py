@@ -10,7 +10,7 @@ import bridge
 from tests.image import building, container
 from tests.image.docker import Docker
 
-pytestmark = pytest.mark.xdist_group("image")  # one daemon and one build, not one for each worker
+pytestmark = pytest.mark.extended
 
 STRIPPED = (*container.HARDENED, container.ALONE)
 
@@ -87,9 +87,9 @@ def test_the_health_check_follows_the_management_port(docker: Docker, bridge_ima
         running.wait_until_healthy()
 
 
-@pytest.mark.parametrize("module", ["kafka", "pika", "confluent_kafka", "uvloop", "granian"])
-def test_it_has_what_the_backends_and_servers_need(docker: Docker, bridge_image: str, module: str) -> None:
-    docker("run", "--rm", *STRIPPED, "--entrypoint=python", bridge_image, "-c", f"import {module}")
+def test_it_has_what_the_backends_and_servers_need(docker: Docker, bridge_image: str) -> None:
+    modules = "kafka, pika, confluent_kafka, uvloop, granian"
+    docker("run", "--rm", *STRIPPED, "--entrypoint=python", bridge_image, "-c", f"import {modules}")
 
 
 def test_labels(docker: Docker, bridge_image: str) -> None:

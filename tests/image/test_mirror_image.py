@@ -1,7 +1,6 @@
-"""The mirror's image. It is large, so `make soak` builds it; the mirror itself is tested without an image."""
+"""The mirror's image: it mirrors Kafka with the jars that it brings, becomes healthy, ends in order."""
 
 import json
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,10 +9,7 @@ from tests.image import container
 from tests.image.docker import Docker
 from tests.kafka import clients
 
-pytestmark = [
-    pytest.mark.xdist_group("image"),
-    pytest.mark.skipif(os.environ.get("OMS_TEST_SOAK") != "1", reason="builds 1.6 GB: OMS_TEST_SOAK=1"),
-]
+pytestmark = pytest.mark.extended  # builds 1.6 GB
 
 SCRATCH = "--tmpfs=/tmp:exec,mode=1777"
 ROWS = 200

@@ -4,7 +4,6 @@ The images of others cannot be had everywhere, so stand-ins take their place: th
 """
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -17,10 +16,7 @@ from tests.image import building
 from tests.image.docker import Docker
 from tests.image.test_compose import FILE
 
-pytestmark = [
-    pytest.mark.xdist_group("image"),
-    pytest.mark.skipif(os.environ.get("OMS_TEST_SOAK") != "1", reason="builds 2 GB: OMS_TEST_SOAK=1"),
-]
+pytestmark = pytest.mark.soak  # builds 2 GB
 
 STANDINS = Path(__file__).with_name("standins")
 PORTS = (
@@ -40,7 +36,7 @@ def brokers(docker: Docker, name: str, base: str, mirror_image: str, tmp_path: P
     context = tmp_path / "kafka"
     shutil.copytree(STANDINS / "kafka", context)
     jars.classpath()  # fills the cache
-    shutil.copytree(jars.HOME, context / "libs", ignore=shutil.ignore_patterns("*.jsa"))
+    shutil.copytree(jars.home(), context / "libs", ignore=shutil.ignore_patterns("*.jsa"))
     building.build(docker, context, f"{name}-kafka", f"--build-arg=BASE={mirror_image}")
     building.build(docker, STANDINS / "rabbitmq", f"{name}-rabbitmq", f"--build-arg=BASE={base}")
     return {"kafka": f"{name}-kafka", "rabbitmq": f"{name}-rabbitmq"}

@@ -16,10 +16,12 @@ from kafka.admin import (
 )
 
 SECONDS = 60
+USER = "orders"
+PASSWORD = "of-order-7"  # noqa: S105 - of brokers that end with the tests
 
 
 def new_topic(servers: str) -> str:
-    """Make a topic of one partition, with a name of its own."""
+    """Make a topic of one partition, with a unique name."""
     name = f"topic-{uuid.uuid4()}"
     with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
         admin.create_topics({name: {"num_partitions": 1}}, wait_for_metadata=True)

@@ -1,4 +1,4 @@
-"""Kafka's own console tools, called by the names under which an administrator knows them."""
+"""Kafka's own console tools, called by the names that an administrator types."""
 
 import os
 import secrets
@@ -98,7 +98,7 @@ class Call:
         program = f"{runtime.call}{CLASSES[tool]} {shlex.join(arguments)}"
         streams = f"<{shlex.quote(str(self._given))} >{shlex.quote(str(self._printed))}"
         status = shlex.quote(str(self._status))
-        # In the background, with a trap: a shell that waits for a program of its own would not hear a signal.
+        # In the background, with a trap: a shell that waits for its program would not hear a signal.
         script = (
             f"{program} {streams} & tool=$!; trap 'kill -TERM $tool' TERM; wait $tool; wait $tool; echo $? >{status}"
         )

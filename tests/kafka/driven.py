@@ -1,4 +1,4 @@
-"""What the tests of the drivers share: both clients, who listens to a consumer, and what a client leaves behind."""
+"""What the tests of the drivers share: both clients, a consumer's listener, and what a client leaves behind."""
 
 import asyncio
 import contextlib
@@ -9,17 +9,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
-import pytest
-
-from adapters.kafka import drivers
-from adapters.kafka.drivers.base import Acks, Consumer, Producer
+from adapters.kafka.consume.consumer import Consumer
 from adapters.kafka.options import Client, Options
+from adapters.kafka.produce.publisher import Producer, producer_of
 from adapters.kafka.record import Commit, Commits, Headers, Outgoing, Part, Record
 from bridge.errors import BridgeError
 
-CLIENTS: Sequence[Client] = ("kafka-python", "confluent")
-BOTH = pytest.mark.parametrize("client", CLIENTS)
-STILL = 5.0
+STILL = 9.0
 """Seconds for which the event loop may stand still: a guard against calls that block, which last as long as a client's
 own time limits, 10 s and more; not a measurement. 9,000 records sent at once took 0.5 s of a busy machine."""
 SECONDS = 60.0
@@ -37,16 +33,16 @@ def outgoing(  # noqa: PLR0913, PLR0917 - the fields of a record
 
     A broker forgets a producer whose newest record is a day old, by the record's own time: after a kill it then takes a
     repetition for something new. Of 5 kills under load 2 doubled a batch of records of 2023, of 19 none of records of
-    now; of 14 again 3, with a broker told to forget producers after a second.
+    now; of 14 again 3, with a broker set to forget producers after a second.
     """
     when = time.time_ns() // 1_000_000 if timestamp is None else timestamp
     return Outgoing(topic, partition, when, key, value, headers)
 
 
 @asynccontextmanager
-async def producing(servers: str, client: Client, acks: Acks = Acks.ALL, **options: object) -> AsyncIterator[Producer]:
+async def producing(servers: str, client: Client, **options: object) -> AsyncIterator[Producer]:
     """Start a produce side, and close it at the end."""
-    producer = drivers.producer(options_of(servers, client, **options), acks)
+    producer = producer_of(options_of(servers, client=client, **options))
     await producer.start()
     try:
         yield producer
@@ -54,9 +50,9 @@ async def producing(servers: str, client: Client, acks: Acks = Acks.ALL, **optio
         await producer.close(10_000)
 
 
-def options_of(servers: str, client: Client, **options: object) -> Options:
-    """Return what a driver is told."""
-    return Options(tuple(servers.split(",")), client=client)._replace(**options)  # type: ignore[arg-type] # by name
+def options_of(servers: str, **options: object) -> Options:
+    """Return the options of a driver."""
+    return Options(tuple(servers.split(",")))._replace(**options)  # type: ignore[arg-type] # by name
 
 
 class Listener:
@@ -104,11 +100,11 @@ class Listener:
 
 @asynccontextmanager
 async def consuming(
-    servers: str, client: Client, topic: str, group: str | None = None, **options: object
+    servers: str, topic: str, group: str | None = None, **options: object
 ) -> AsyncIterator[tuple[Consumer, Listener]]:
     """Join a group, and leave it at the end."""
     listener = Listener()
-    consumer = drivers.consumer(options_of(servers, client, **options), group or new_group(), [topic], listener)
+    consumer = Consumer(options_of(servers, **options), group or new_group(), [topic], listener)
     await consumer.join()
     try:
         yield consumer, listener
@@ -153,7 +149,7 @@ async def leaving_nothing() -> AsyncIterator[None]:
 
 
 def _threads() -> set[str]:
-    """Ids of the threads of the libraries and of the drivers, also of such that Python knows nothing of."""
+    """Ids of the threads of the libraries and of the drivers, also of those unknown to Python."""
     of_the_loop = {str(each.native_id) for each in threading.enumerate() if each.name.startswith("asyncio")}
     return {each.name for each in Path("/proc/self/task").iterdir()} - of_the_loop
 

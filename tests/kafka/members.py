@@ -1,41 +1,38 @@
-"""A member of a consumer group as the engine drives it, on either client library."""
+"""A member of a consumer group as the engine drives it."""
 
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, closing
 from uuid import uuid4
 
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.admin import MemberToRemove
 from kafka.structs import OffsetAndMetadata
 
 from adapters.base import Delivery, Outcome
-from adapters.kafka import drivers
-from adapters.kafka.drivers.base import Member
+from adapters.kafka.admin import Admin
+from adapters.kafka.consume.subscription import KafkaSubscription
 from adapters.kafka.names import LANES
-from adapters.kafka.options import Client, Options
-from adapters.kafka.subscription import KafkaSubscription
+from adapters.kafka.options import Options
 from bridge.errors import BackendUnavailable
 
-CLIENTS: Sequence[Client] = ("kafka-python", "confluent")
-SECONDS = 30.0
+SECONDS = 60.0
 LARGE = 1 << 24
 
 
 class Reader:
     """Holds what it was handed until it is acknowledged, and gives back what is revoked, as the engine does."""
 
-    def __init__(self, servers: str, client: Client, topic: str, lanes: int = 1, **options: object) -> None:
-        self.options = Options(tuple(servers.split(",")), client=client)._replace(**options)  # type: ignore[arg-type] # by name
+    def __init__(self, servers: str, topic: str, lanes: int = 1, **options: object) -> None:
+        self.options = Options(tuple(servers.split(",")))._replace(**options)  # type: ignore[arg-type] # by name
         self.out: dict[tuple[int, int], Delivery] = {}
         self.revoked: list[int] = []
         topics = [topic + suffix for suffix in LANES[:lanes]]
 
-        def consumer(member: Member) -> drivers.base.Consumer:
-            return drivers.consumer(self.options, topic, topics, member)
-
-        self.subscription = KafkaSubscription(topic, topics, self.take_back, consumer)
+        self._admin = Admin(self.options)
+        self.subscription = KafkaSubscription(self.options, self._admin, topic, topics, self.take_back)
 
     def take_back(self, partitions: Collection[int]) -> list[Delivery]:
         """Be `Revoked`: leases that are cut short do not count."""
@@ -79,6 +76,7 @@ class Reader:
         back, self.out = list(self.out.values()), {}
         await self.subscription.settle(back, Outcome.RELEASED)
         await self.subscription.close()
+        await self._admin.close()
 
     def gauge(self, name: str) -> int:
         return self.subscription.gauges()[name]
@@ -92,11 +90,9 @@ class Reader:
 
 
 @asynccontextmanager
-async def reader(
-    servers: str, client: Client, topic: str, *, lanes: int = 1, **options: object
-) -> AsyncIterator[Reader]:
+async def reader(servers: str, topic: str, *, lanes: int = 1, **options: object) -> AsyncIterator[Reader]:
     """Join the group that is called as the topic; at the end give back what is out, and leave."""
-    one = Reader(servers, client, topic, lanes, **options)
+    one = Reader(servers, topic, lanes, **options)
     await one.subscription.join()
     try:
         yield one
@@ -138,6 +134,13 @@ def committed(servers: str, group: str) -> dict[TopicPartition, OffsetAndMetadat
     with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
         offsets: dict[TopicPartition, OffsetAndMetadata] = admin.list_group_offsets(group)[group]
     return offsets
+
+
+def throw_out(servers: str, group: str) -> None:
+    """End the membership of all in the group, without a notice to them."""
+    with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
+        members = admin.describe_groups([group])[group]["members"]
+        admin.remove_group_members(group, [MemberToRemove(member_id=each["member_id"]) for each in members])
 
 
 def client_threads() -> int:

@@ -1,15 +1,18 @@
-"""Programs that know nothing of the bridge: plain kafka-python, as its users write it."""
+"""Programs without the bridge: plain kafka-python, as its users write it."""
 
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from uuid import uuid4
 
+import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from adapters.kafka.record import Headers, Record
 
 SECONDS = 60
+COMPRESSIONS = ["zstd", *(pytest.param(each, marks=pytest.mark.extended) for each in ("gzip", "snappy", "lz4"))]
+"""Of batches: `make test` takes one of them."""
 
 
 def topic_of(servers: str, partitions: int, **configs: str) -> str:
@@ -59,7 +62,7 @@ def write(
 
 @contextmanager
 def member(servers: str, topic: str, group: str, **settings: object) -> Iterator[KafkaConsumer]:
-    """Join a group as a program does that commits by itself, and leave it at the end."""
+    """Join a group as a program does that commits automatically, and leave it at the end."""
     chosen = {"auto_offset_reset": "earliest", "enable_auto_commit": False} | settings
     with closing(KafkaConsumer(topic, bootstrap_servers=servers, group_id=group, **chosen)) as consumer:
         yield consumer

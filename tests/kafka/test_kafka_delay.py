@@ -1,4 +1,4 @@
-"""Delays that outlast the bridge's own window: through delay topics, never early, once, over deaths of all kinds."""
+"""Delays that outlast the bridge's own window: through delay topics, never early, over deaths of all kinds."""
 
 import asyncio
 from contextlib import AsyncExitStack, closing
@@ -9,6 +9,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
+from adapters.kafka.delay.dispatch import IN_FLIGHT_MAX
 from tests.brokers.provide import own_kafka
 from tests.conformance.conversation import Conversation, Taken
 from tests.kafka.bridged import backend, bridged
@@ -38,7 +39,8 @@ async def produce_many(talk: Conversation, count: int, delay: int, spread: int) 
     return set(bodies)
 
 
-@pytest.mark.parametrize("strict", ["true", "false"])
+@pytest.mark.extended
+@pytest.mark.parametrize("strict", [pytest.param("true", marks=pytest.mark.extended), "false"])
 async def test_it_comes_when_it_is_due_and_once(kafka_servers: str, tmp_path: Path, strict: str) -> None:
     url = backend(kafka_servers, hold=HOLD, strict_delay=strict)
     async with bridged(tmp_path, url) as (_, talk):
@@ -56,17 +58,24 @@ async def test_it_comes_when_it_is_due_and_once(kafka_servers: str, tmp_path: Pa
         assert len(everything(kafka_servers, talk.destination)) == 4
 
 
-@pytest.mark.parametrize("strict", ["true", "false"])
+@pytest.mark.parametrize("strict", ["true", pytest.param("false", marks=pytest.mark.extended)])
 async def test_messages_of_a_key_that_are_due_together_keep_their_order(
     kafka_servers: str, tmp_path: Path, strict: str
 ) -> None:
     async with bridged(tmp_path, backend(kafka_servers, hold=1_000, strict_delay=strict)) as (_, talk):
         await talk.produce(b"", delaytime=YEAR)
-        born = wall()
-        for at in range(60):  # by ways that part: at first over 1s and 1s, later over 1s only, the last over none
-            await talk.produce(b"%d" % at, borntimestamp=born, delaytime=3_000, messagekey="key")
-            await asyncio.sleep(max(0, born + 30 * at - wall()) / 1000)
-        assert [int(each.body) for each in await talk.take_all(60)] == list(range(60))
+        for delay in (3_000, 30_000):  # the second only for a machine that takes longer than the first to send them all
+            born = wall()
+            for at in range(60):  # by ways that part: at first over 1s and 1s, later over 1s only, the last over none
+                await talk.produce(b"%d" % at, borntimestamp=born, delaytime=delay, messagekey="key")
+                await asyncio.sleep(max(0, born + 30 * at - wall()) / 1000)
+            all_waited = wall() < born + delay - 1_000  # sent before the first are moved on, which later ones overtake
+            await asyncio.sleep(max(0, born + delay - wall()) / 1000)
+            bodies = [int(each.body) for each in await talk.take_all(60)]
+            if all_waited:
+                break
+        assert all_waited
+        assert bodies == list(range(60))
 
 
 async def test_strict_hides_it_from_native_consumers_until_it_is_due(kafka_servers: str, tmp_path: Path) -> None:
@@ -86,16 +95,18 @@ async def test_strict_hides_it_from_native_consumers_until_it_is_due(kafka_serve
         assert all(moment >= moments[value] for each in seen for moment, value in each)
 
 
+@pytest.mark.extended
 async def test_without_strict_the_window_waits_out_the_rest(kafka_servers: str, tmp_path: Path) -> None:
-    async with bridged(tmp_path, backend(kafka_servers, hold=3_000)) as (_, talk):
+    async with bridged(tmp_path, backend(kafka_servers, hold=6_000)) as (_, talk):
         await talk.nothing()
-        await talk.produce(b"body", delaytime=6_000)
+        await talk.produce(b"body", delaytime=7_500)
         [record] = await asyncio.to_thread(read, kafka_servers, talk.destination, 1)
         assert wall() < due_of(record), "the record is in its topic ahead of time"
         message = await talk.take()
         assert wall() >= due(message)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("instance", [{}, {"instance": "one"}], ids=["nameless", "named"])
 async def test_kill_9_while_messages_wait_and_are_moved(
     kafka_servers: str, tmp_path: Path, instance: dict[str, str]
@@ -111,6 +122,7 @@ async def test_kill_9_while_messages_wait_and_are_moved(
         await _all_moved(bridge, kafka_servers, talk, bodies)
 
 
+@pytest.mark.extended
 async def test_kill_9_of_the_broker(tmp_path: Path) -> None:
     with own_kafka(tmp_path / "kafka") as kafka:
         async with bridged(tmp_path / "bridge", backend(kafka.bootstrap, hold=HOLD)) as (bridge, talk):
@@ -123,6 +135,7 @@ async def test_kill_9_of_the_broker(tmp_path: Path) -> None:
             await _all_moved(bridge, kafka.bootstrap, talk, bodies)
 
 
+@pytest.mark.extended
 async def test_two_bridges_share_the_work_and_one_takes_over(kafka_servers: str, tmp_path: Path) -> None:
     prefix = _prefix()
     url = backend(kafka_servers, hold=HOLD, prefix=prefix)
@@ -134,8 +147,8 @@ async def test_two_bridges_share_the_work_and_one_takes_over(kafka_servers: str,
             await until(lambda: members(kafka_servers, prefix) == [18, 18], lambda: members(kafka_servers, prefix))
             assert not everything(kafka_servers, talk.destination), "half of them were handed over on their way"
             await asyncio.to_thread(read, kafka_servers, talk.destination, 200, isolation="read_committed")
-            assert gauge(first, "delayed_moved") > 0
-            assert gauge(second, "delayed_moved") > 0
+            assert gauge(first, "delayed_moved_total") > 0
+            assert gauge(second, "delayed_moved_total") > 0
             bodies |= {b"left behind %d" % at for at in range(8)}
             await asyncio.gather(*(talk.produce(body, delaytime=1_500) for body in bodies if b"left" in body))
             second.kill()
@@ -161,6 +174,7 @@ async def test_a_year_waits_over_a_restart_where_it_began(kafka_servers: str, tm
     assert {at.offset for part, at in committed(kafka_servers, prefix).items() if part.topic == top} <= {0}
 
 
+@pytest.mark.extended
 async def test_what_has_expired_when_a_bridge_comes_back_is_dropped(kafka_servers: str, tmp_path: Path) -> None:
     url = backend(kafka_servers, hold=HOLD, prefix=_prefix())
     async with bridged(tmp_path / "first", url) as (bridge, talk):
@@ -173,11 +187,12 @@ async def test_what_has_expired_when_a_bridge_comes_back_is_dropped(kafka_server
     async with bridged(tmp_path / "second", url) as (bridge, _):
         records = await asyncio.to_thread(read, kafka_servers, talk.destination, 2, isolation="read_committed")
         assert sorted(map(value_of, records)) == [b"kept", b"never expires"]
-        await until(lambda: gauge(bridge, "delayed_expired") == 1, lambda: "one is counted")
+        await until(lambda: gauge(bridge, "delayed_expired_total") == 1, lambda: "one is counted")
         assert gauge(bridge, "delayed_held") == 0
     assert len(everything(kafka_servers, talk.destination)) == 2
 
 
+@pytest.mark.extended
 async def test_a_destination_that_has_gone_holds_up_no_other(kafka_servers: str, tmp_path: Path) -> None:
     gone, there = (topic_of(kafka_servers, 1) for _ in range(2))
     async with bridged(tmp_path, backend(kafka_servers, hold=HOLD, create="false")) as (bridge, talk):
@@ -194,9 +209,10 @@ async def test_a_destination_that_has_gone_holds_up_no_other(kafka_servers: str,
             admin.create_topics({gone: {"num_partitions": 1}})
         await asyncio.to_thread(read, kafka_servers, gone, 5)
         await until(lambda: gauge(bridge, "delayed_put_off") == 0, lambda: bridge.log)
-        assert bridge.log.count("cannot be forwarded for now") == 1
+        assert bridge.log.count("cannot be forwarded now") == 1
 
 
+@pytest.mark.extended
 async def test_a_destination_that_has_gone_is_made_again(kafka_servers: str, tmp_path: Path) -> None:
     topic = topic_of(kafka_servers, 3)
     async with bridged(tmp_path, backend(kafka_servers, hold=HOLD)) as (_, talk):
@@ -206,6 +222,7 @@ async def test_a_destination_that_has_gone_is_made_again(kafka_servers: str, tmp
         await until(lambda: bool(_count(kafka_servers, topic)), lambda: "the message has come")
 
 
+@pytest.mark.extended
 async def test_a_record_that_is_too_large_holds_up_no_other(kafka_servers: str, tmp_path: Path) -> None:
     narrow = topic_of(kafka_servers, 1, **{"max.message.bytes": "2000"})
     async with bridged(tmp_path, backend(kafka_servers, hold=HOLD)) as (bridge, talk):
@@ -223,11 +240,12 @@ async def test_a_record_that_is_too_large_holds_up_no_other(kafka_servers: str, 
         await asyncio.to_thread(read, kafka_servers, narrow, 7, isolation="read_committed")
 
 
+@pytest.mark.extended
 async def test_what_was_forwarded_is_deleted(kafka_servers: str, tmp_path: Path) -> None:
     prefix = _prefix()
     async with bridged(tmp_path, backend(kafka_servers, hold=HOLD, prefix=prefix)) as (bridge, talk):
         await talk.produce(b"next year", delaytime=YEAR)
-        await produce_many(talk, 20, 1_700, 200)
+        await produce_many(talk, 20, 2_500, 200)
         await talk.take_all(20)
         assert waiting(kafka_servers, prefix)["1s"] == 20
         assert bridge.terminate() == 0
@@ -235,12 +253,18 @@ async def test_what_was_forwarded_is_deleted(kafka_servers: str, tmp_path: Path)
 
 
 async def _all_moved(bridge: Bridge, servers: str, talk: Conversation, bodies: set[bytes]) -> None:
-    """Everything comes, once: also when the forwarder has nothing more to do."""
-    await asyncio.to_thread(read, servers, talk.destination, len(bodies), isolation="read_committed")
+    """Everything comes, and of what was in flight at a kill some twice."""
+
+    def there() -> list[bytes]:
+        return list(map(value_of, everything(servers, talk.destination, isolation="read_committed")))
+
+    await until(lambda: set(there()) == bodies, lambda: len(there()))
     await until(lambda: gauge(bridge, "delayed_held") in {0, 1}, lambda: "nothing is held but for a year")
-    records = everything(servers, talk.destination, isolation="read_committed")
-    assert sorted(map(value_of, records)) == sorted(bodies)
-    assert "starts over" not in bridge.log
+    found = there()
+    doubled = len(found) - len(bodies)
+    print(f"\n{doubled} of {len(bodies)} delayed messages are doubled")  # noqa: T201 - docs/kafka.md has the figure
+    assert set(found) == bodies
+    assert doubled <= IN_FLIGHT_MAX
 
 
 def _count(servers: str, topic: str) -> int:

@@ -20,27 +20,24 @@ from kafka.admin import (
 )
 
 from tests.brokers.kafka import Kafka
-from tests.brokers.provide import own_kafka
-from tests.brokers.security import Security
 from tests.kafka.bridged import backend, bridged
+from tests.kafka.clients import PASSWORD, USER
 from tests.kafka.delays import gauge, waiting
 from tests.kafka.natives import read, topic_of
 from tests.trouble import until
 
-USER = "orders"
-PASSWORD = "of-order-7"  # noqa: S105 - of a broker of our own
+pytestmark = pytest.mark.extended
+
 NEEDED = {
     ResourceType.TOPIC: (ACLOperation.CREATE, ACLOperation.READ, ACLOperation.WRITE, ACLOperation.DELETE),
     ResourceType.GROUP: (ACLOperation.READ,),
-    ResourceType.TRANSACTIONAL_ID: (ACLOperation.WRITE,),
 }
-"""On what begins with the prefix; DELETE lets go of what was forwarded. Describing is implied."""
+"""On what begins with the prefix; DELETE removes what was forwarded. Describing is implied."""
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    with own_kafka(tmp_path_factory.mktemp("brokers") / "kafka", security=Security({USER: PASSWORD})) as started:
-        yield started
+@pytest.fixture
+def kafka(stoppable_kafka: Kafka) -> Kafka:
+    return stoppable_kafka
 
 
 @pytest.fixture

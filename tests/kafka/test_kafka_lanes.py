@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from adapters.kafka.names import HIGH, LOW
 from tests.conformance.conversation import Conversation
 from tests.kafka import natives
@@ -20,11 +22,13 @@ async def test_a_high_one_overtakes_a_backlog_and_low_ones_come_last(tmp_path: P
     assert places["low"] > BACKLOG - WINDOW
 
 
+@pytest.mark.extended
 async def test_without_lanes_it_waits_until_it_is_fetched(tmp_path: Path, kafka_servers: str) -> None:
     places = await _places_behind_a_backlog(tmp_path, backend(kafka_servers, partitions=1))
     assert places["high"] > BACKLOG - 3 * WINDOW
 
 
+@pytest.mark.extended
 async def test_it_overtakes_while_the_backlog_is_being_worked_off(tmp_path: Path, kafka_servers: str) -> None:
     async with bridged(tmp_path, backend(kafka_servers, lanes="true"), **_WINDOWED) as (_, talk):
         await _store(talk, [("normal", 5)] * BACKLOG)
@@ -67,6 +71,7 @@ async def test_a_key_keeps_its_order_within_a_lane_and_loses_it_across(tmp_path:
         assert came[0] == b"high 0"
 
 
+@pytest.mark.extended
 async def test_what_is_settled_in_each_lane_survives_a_restart(tmp_path: Path, kafka_servers: str) -> None:
     url = backend(kafka_servers, lanes="true", partitions=2)
     destination = group = ""
@@ -86,7 +91,7 @@ async def test_what_is_settled_in_each_lane_survives_a_restart(tmp_path: Path, k
     assert len({*settled, *later}) == len(settled) + len(later) == 30
 
 
-_WINDOWED: Final = {"OMS_LIMITS__WINDOW": str(WINDOW)}
+_WINDOWED: Final = {"OMS_LIMITS__PREFETCH": str(WINDOW)}
 
 
 async def _places_behind_a_backlog(directory: Path, url: str) -> dict[str, int]:

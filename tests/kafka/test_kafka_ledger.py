@@ -5,7 +5,6 @@ keeps its order.
 """
 
 import asyncio
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
@@ -19,8 +18,10 @@ from tests.kafka.bridged import backend
 from tests.ledger.client import Where
 from tests.ledger.run import Progress, run
 from tests.ledger.stage import Stage
+from tests.tiers import SOAK
 
-SOAK = os.environ.get("OMS_TEST_SOAK") == "1"
+pytestmark = pytest.mark.extended
+
 MESSAGES = 100_000 if SOAK else 20_000
 EVERY = [(nodes, client) for nodes in (1, 3) for client in ("kafka-python", "confluent")]
 RUNS = EVERY if SOAK else [(1, "confluent"), (3, "kafka-python")]
@@ -52,7 +53,7 @@ async def test_the_ledger(nodes: int, client: str, tmp_path: Path) -> None:
 
         verdicts = await run([first, second], f"ledger-{uuid4().hex}", MESSAGES, story)
         for verdict in verdicts:
-            print(f"\n{nodes} brokers, {client}: {verdict}")  # noqa: T201 - the counts are what one wants to see
+            print(f"\n{nodes} brokers, {client}: {verdict}")  # noqa: T201 - the counts are the result
         for verdict in verdicts:
             assert verdict.good, str(verdict)
             assert verdict.counts["answered stored"] >= MESSAGES
@@ -61,7 +62,7 @@ async def test_the_ledger(nodes: int, client: str, tmp_path: Path) -> None:
 
 
 def _backends(kafka: Kafka, client: str, first: Where, second: Where) -> dict[Where, str]:
-    """One bridge that lives again under one instance id, and another one that comes and goes."""
+    """One bridge that restarts under one instance id, and another one that comes and goes."""
     options = {"client": client, "prefix": f"t{uuid4().hex[:8]}."}
     return {
         first: backend(kafka.bootstrap, instance=f"i{uuid4().hex[:8]}", **options),

@@ -1,4 +1,4 @@
-"""The produce side against a real Kafka: each record is stored, not stored, refused or unknown, and told as that."""
+"""Producing with kafka-python to a real Kafka: each record is stored, not stored, refused or unknown."""
 
 import asyncio
 import threading
@@ -14,11 +14,10 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.producer.record_accumulator import RecordAccumulator
 
 from adapters.base import Stored
-from adapters.kafka.drivers.base import Acks
-from adapters.kafka.drivers.kafka_python import sender
-from adapters.kafka.drivers.kafka_python.producer import KafkaPythonProducer
 from adapters.kafka.options import Options
-from adapters.kafka.publisher import Publisher, acks_of
+from adapters.kafka.produce import batch_sender
+from adapters.kafka.produce.kafka_python import KafkaPythonProducer
+from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Outgoing
 from bridge.errors import (
     BackendUnavailable,
@@ -26,9 +25,9 @@ from bridge.errors import (
     NotStored,
     Refused,
 )
-from bridge.message import Message
 from tests.brokers.ports import held_port
 from tests.kafka.clients import consume, new_topic
+from tests.kafka.natives import COMPRESSIONS
 from tests.trouble import until
 
 _number = count()
@@ -57,21 +56,12 @@ async def test_concurrent_messages_keep_their_order(kafka_servers: str) -> None:
     assert consume(kafka_servers, topic, 5000) == [b"%d" % each for each in range(5000)]
 
 
-@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
 async def test_batches_are_compressed(kafka_servers: str, compression: str) -> None:
     topic = new_topic(kafka_servers)
     async with _publisher(kafka_servers, compression=compression) as publisher:
         await asyncio.gather(*(publisher.send(_record(topic, b"x" * 1000)) for _ in range(50)))
     assert consume(kafka_servers, topic, 50) == [b"x" * 1000] * 50
-
-
-async def test_without_acks_nobody_knows_the_offset(kafka_servers: str) -> None:
-    topic = new_topic(kafka_servers)
-    async with _publisher(kafka_servers) as publisher:
-        leader = await publisher.send(_record(topic, b"durability 0"), acks_of(Message(topic, durability=0)))
-        nobody = await publisher.send(_record(topic, b"qos 1"), acks_of(Message(topic, durability=0, qos=1)))
-    assert (leader, nobody) == (Stored(0, 0), Stored(0, None))
-    assert consume(kafka_servers, topic, 2) == [b"durability 0", b"qos 1"]
 
 
 async def test_a_message_that_is_too_large_is_refused_and_its_neighbours_are_stored(kafka_servers: str) -> None:
@@ -120,7 +110,7 @@ async def test_a_topic_that_is_deleted_in_use(kafka_servers: str) -> None:
     topic = new_topic(kafka_servers)
     async with _publisher(kafka_servers) as publisher:
         gone: list[str] = []
-        publisher.gone = gone.append
+        publisher.on_removed = gone.append
         assert (await publisher.send(_record(topic, b"1"))).offset == 0
         with closing(KafkaAdminClient(bootstrap_servers=kafka_servers)) as admin:
             admin.delete_topics([topic])
@@ -135,30 +125,30 @@ async def test_a_topic_that_is_deleted_in_use(kafka_servers: str) -> None:
 
 
 async def test_a_topic_that_nobody_may_create_is_unknown(kafka_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sender, "_MISSING", 0.2)
+    monkeypatch.setattr(batch_sender, "_MISSING", 0.2)
     async with _publisher(kafka_servers, create=False) as publisher:
         with pytest.raises(BackendUnavailable, match="just been deleted"):
             await publisher.send(_record("never-created", b""))
         # and it is not asked for any more, which would be done ten times a second
-        [line] = [line for line in publisher._lines.values() if line._producer is not None]
+        line = publisher._supervisor
         assert isinstance(line._producer, KafkaPythonProducer)
         wanted = line._producer._client.cluster
         await until(lambda: not wanted._topics, lambda: wanted._topics)
 
 
 async def test_asking_creates_nothing(kafka_servers: str) -> None:
-    producer = KafkaPythonProducer(Options((kafka_servers,)), Acks.ALL)
+    producer = KafkaPythonProducer(Options((kafka_servers,)))
     await producer.start()
     assert await producer.partitions("only-asked-for") is None
     assert await producer.partitions("only-asked-for") is None
-    # the test's brokers would not, by default others do: what the library asks by itself must say so as well
+    # the tests' brokers would not, others do by default: requests that the library makes itself must say so as well
     assert not producer._client.cluster.metadata_request().allow_auto_topic_creation
     await producer.close(0)
 
 
 async def test_a_sender_that_dies_is_replaced(kafka_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = new_topic(kafka_servers)
-    monkeypatch.setattr(sender, "_FAILED_ROUNDS_MAX", 2)
+    monkeypatch.setattr(batch_sender, "_FAILED_ROUNDS_MAX", 2)
     async with _publisher(kafka_servers) as publisher:
         assert (await publisher.send(_record(topic, b"1"))).offset == 0
         with monkeypatch.context() as broken:
@@ -171,7 +161,7 @@ async def test_a_sender_that_dies_is_replaced(kafka_servers: str, monkeypatch: p
 
 async def test_closing_sends_what_was_accepted(kafka_servers: str) -> None:
     topic = new_topic(kafka_servers)
-    publisher = Publisher(Options((kafka_servers,)))
+    publisher = Publisher(Options((kafka_servers,), client="kafka-python"))
     await publisher.start()
     sent = [publisher.send(_record(topic, b"%d" % each)) for each in range(1000)]
     await publisher.close()
@@ -192,10 +182,11 @@ async def test_a_caller_that_no_longer_waits_withdraws_nothing(kafka_servers: st
     assert consume(kafka_servers, topic, 2) == [b"1", b"2"]
 
 
+@pytest.mark.extended
 async def test_nothing_listens_there() -> None:
     before = _files()
     with held_port() as port:
-        publisher = Publisher(Options((f"127.0.0.1:{port}",)))
+        publisher = Publisher(Options((f"127.0.0.1:{port}",), client="kafka-python"))
         with pytest.raises(BackendUnavailable, match="connection is refused"):
             await publisher.start()
         with pytest.raises(BackendUnavailable):
@@ -205,8 +196,9 @@ async def test_nothing_listens_there() -> None:
     assert _files() <= before
 
 
+@pytest.mark.extended
 async def test_before_the_start_nothing_is_stored() -> None:
-    publisher = Publisher(Options(("127.0.0.1:1",)))
+    publisher = Publisher(Options(("127.0.0.1:1",), client="kafka-python"))
     with pytest.raises(NotStored):
         await publisher.send(_record("orders", b""))
     await publisher.close()
@@ -242,7 +234,7 @@ def _break(*_: object, **__: object) -> None:
 
 @asynccontextmanager
 async def _publisher(servers: str, **options: object) -> AsyncIterator[Publisher]:
-    publisher = Publisher(Options((servers,))._replace(**options))  # type: ignore[arg-type] # of the options' own types
+    publisher = Publisher(Options((servers,), client="kafka-python")._replace(**options))  # type: ignore[arg-type] # of the options' own types
     await publisher.start()
     try:
         yield publisher

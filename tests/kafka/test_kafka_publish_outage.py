@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -13,34 +13,34 @@ from kafka import KafkaAdminClient
 
 from adapters.base import Stored
 from adapters.kafka import topics
-from adapters.kafka.drivers.base import Acks
-from adapters.kafka.drivers.kafka_python import judging, producer
-from adapters.kafka.drivers.kafka_python.admin import Admin
+from adapters.kafka.admin import Admin
 from adapters.kafka.options import Options
-from adapters.kafka.publisher import Publisher, acks_of
+from adapters.kafka.produce import batch_sender, kafka_python
+from adapters.kafka.produce import publisher as publishing
+from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Commit, Outgoing, Part
 from adapters.kafka.topics import Topics
 from bridge.errors import BackendUnavailable, NotStored, OutcomeUnknown
-from bridge.message import Message
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.kafka.clients import consume, new_topic
+from tests.kafka.driven import STILL
+
+pytestmark = pytest.mark.extended
 
 Result = Stored | BaseException
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """One node, running at the start and at the end of every test."""
-    with own_kafka(tmp_path_factory.mktemp("brokers") / "kafka") as started:
-        yield started
+@pytest.fixture
+def kafka(stoppable_kafka: Kafka) -> Kafka:
+    return stoppable_kafka
 
 
 @pytest.fixture
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer, "REQUEST_TIMEOUT", 700)
-    monkeypatch.setattr(judging, "UNSENT_TIMEOUT", 1500)
-    monkeypatch.setattr(judging, "DELIVERY_TIMEOUT", 4000)
+    monkeypatch.setattr(kafka_python, "REQUEST_TIMEOUT", 700)
+    monkeypatch.setattr(batch_sender, "UNSENT_TIMEOUT", 1500)
+    monkeypatch.setattr(batch_sender, "DELIVERY_TIMEOUT", 4000)
 
 
 async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(kafka: Kafka) -> None:
@@ -84,7 +84,11 @@ async def test_a_broker_that_falls_silent(kafka: Kafka) -> None:
 
 
 @pytest.mark.usefixtures("_hasty")
-async def test_an_outage_longer_than_every_patience_is_survived(kafka: Kafka) -> None:
+async def test_an_outage_longer_than_every_patience_is_survived(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says once that nothing is stored, and once that it is again."""
+    monkeypatch.setattr(publishing, "_WELL_AFTER", 0.5)
     topics_ = [new_topic(kafka.bootstrap) for _ in range(3)]
     async with _publisher(kafka) as publisher:
         await asyncio.gather(*(publisher.send(_record(topic, b"0")) for topic in topics_))
@@ -98,6 +102,11 @@ async def test_an_outage_longer_than_every_patience_is_survived(kafka: Kafka) ->
         await asyncio.to_thread(kafka.start)
         for topic in topics_:
             await _stored(publisher, topic, b"4")
+        async with asyncio.timeout(60):
+            while not _said(caplog, "Kafka stores messages again"):
+                await asyncio.sleep(0.1)
+                await publisher.send(_record(topics_[0], b"5"))
+    assert [_said(caplog, text) for text in ("does not store messages now", "stores messages again")] == [1, 1]
     for topic in topics_:
         bodies = Counter(consume(kafka.bootstrap, topic, 2))
         assert bodies[b"0"] == bodies[b"4"] == 1
@@ -105,7 +114,7 @@ async def test_an_outage_longer_than_every_patience_is_survived(kafka: Kafka) ->
 
 
 async def test_the_loop_goes_on_without_a_broker(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    """kafka-python's own `send` would stop it for a minute: for a topic that it has never heard of."""
+    """kafka-python's own `send` would stop it for a minute: for an unknown topic."""
     monkeypatch.setattr(topics, "METADATA_AGE", 0)
     known = new_topic(kafka.bootstrap)
     async with _all(kafka) as (publisher, catalogue, _):
@@ -114,14 +123,14 @@ async def test_the_loop_goes_on_without_a_broker(kafka: Kafka, monkeypatch: pyte
         kafka.kill()
         try:
             watch = asyncio.create_task(_longest_stop())
-            sent = [publisher.send(_record(each, b"x"), acks) for each in (known, "unheard-of") for acks in Acks]
+            sent = [publisher.send(_record(each, b"x")) for each in (known, "unheard-of")]
             assert await catalogue.partitions(known) == 1
             with pytest.raises(BackendUnavailable):
                 await catalogue.partitions("unheard-of")
             await asyncio.sleep(1)
             assert await catalogue.partitions(known) == 1
             watch.cancel()
-            assert await watch < 1
+            assert await watch < STILL
         finally:
             await asyncio.to_thread(kafka.start)
         assert isinstance(await sent[0], Stored)
@@ -131,14 +140,13 @@ async def test_the_loop_goes_on_without_a_broker(kafka: Kafka, monkeypatch: pyte
 
 async def test_closing_without_a_broker_tells_what_became_of_each(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
-    publisher = Publisher(Options((kafka.bootstrap,)))
+    publisher = Publisher(Options((kafka.bootstrap,), client="kafka-python"))
     await publisher.start()
     await publisher.send(_record(topic, b"before"))
     kafka.kill()
     try:
         sent = [publisher.send(_record(topic, b"x")) for _ in range(3)]
-        [line] = [line for line in publisher._lines.values() if line._producer is not None]
-        await line.close(100)
+        await publisher._supervisor.close(100)
         assert all(isinstance(result, (NotStored, OutcomeUnknown)) for result in await _results(sent))
         await publisher.close()
     finally:
@@ -159,9 +167,9 @@ async def test_the_admin_connects_again(kafka: Kafka) -> None:
 
 
 async def test_too_few_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all copies asked for and one broker gone, nothing is stored but what is content with one copy."""
-    monkeypatch.setattr(judging, "UNSENT_TIMEOUT", 2000)
-    monkeypatch.setattr(judging, "DELIVERY_TIMEOUT", 4000)
+    """With a broker gone that `min.insync.replicas` needs, nothing is stored."""
+    monkeypatch.setattr(batch_sender, "UNSENT_TIMEOUT", 2000)
+    monkeypatch.setattr(batch_sender, "DELIVERY_TIMEOUT", 4000)
     with own_kafka(tmp_path / "kafka", nodes=3) as cluster:
         with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
             configs = {"min.insync.replicas": "3"}
@@ -177,8 +185,6 @@ async def test_too_few_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                     [result] = await _results([publisher.send(_record("all", b"two"))])
             refused = await _results([publisher.send(_record("all", b"refused"))])
             assert [type(each) for each in refused] == [BackendUnavailable]
-            stored = await publisher.send(_record("all", b"one"), acks_of(Message("all", durability=0)))
-            assert stored.offset is not None
             await asyncio.to_thread(cluster.nodes[2].start)
             await _stored(publisher, "all", b"last")
         bodies = _until_last(cluster.bootstrap)
@@ -223,7 +229,7 @@ async def _publisher(kafka: Kafka) -> AsyncIterator[Publisher]:
 
 @asynccontextmanager
 async def _all(kafka: Kafka) -> AsyncIterator[tuple[Publisher, Topics, Admin]]:
-    options = Options(tuple(kafka.bootstrap.split(",")))
+    options = Options(tuple(kafka.bootstrap.split(",")), client="kafka-python")
     publisher, admin = Publisher(options), Admin(options)
     await publisher.start()
     catalogue = Topics(options, admin, publisher)
@@ -233,6 +239,11 @@ async def _all(kafka: Kafka) -> AsyncIterator[tuple[Publisher, Topics, Admin]]:
         await catalogue.close()
         await publisher.close()
         await admin.close()
+
+
+def _said(caplog: pytest.LogCaptureFixture, text: str) -> int:
+    """Return how many lines of the bridge's own have the text."""
+    return sum(text in record.getMessage() for record in caplog.records if record.name == "bridge.kafka")
 
 
 def _record(topic: str, body: bytes) -> Outgoing:

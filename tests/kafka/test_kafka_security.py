@@ -1,19 +1,16 @@
-"""The listeners of a Kafka with security let in who may come in, and nobody else."""
+"""The listeners of a Kafka with security accept only clients that are allowed."""
 
 import socket
 import ssl
-from collections.abc import Iterator
 
 import pytest
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from tests.brokers.kafka import Kafka
-from tests.brokers.provide import own_kafka
-from tests.brokers.security import Security
-from tests.kafka.clients import allow, consume, new_topic, produce
+from tests.kafka.clients import PASSWORD, USER, allow, consume, new_topic, produce
 
-USER = "orders"
-PASSWORD = "of-order-7"  # noqa: S105 - of a broker of our own
+pytestmark = pytest.mark.extended
+
 UNHEARD = {"api_version": (4, 3), "max_block_ms": 2000}
 """For a client that is refused: kafka-python tries until its time is up, whatever the reason.
 
@@ -21,13 +18,12 @@ Without the version its constructor would, for 30 s, and then leave sockets open
 """
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    with own_kafka(tmp_path_factory.mktemp("brokers") / "kafka", security=Security({USER: PASSWORD})) as started:
-        yield started
+@pytest.fixture
+def kafka(stoppable_kafka: Kafka) -> Kafka:
+    return stoppable_kafka
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def topic(kafka: Kafka) -> str:
     name = new_topic(kafka.bootstrap)
     allow(kafka.bootstrap, USER, name)

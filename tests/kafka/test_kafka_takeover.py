@@ -60,6 +60,7 @@ async def test_a_group_goes_on_where_a_native_program_left_it(tmp_path: Path, to
     assert sorted([*came, *done], key=int) == [b"%d" % number for number in range(COUNT)]
 
 
+@pytest.mark.extended
 async def test_a_group_goes_on_where_it_was_reset_to(tmp_path: Path, topic: str, kafka_servers: str) -> None:
     """By hand, with Kafka's own tool, as one does to replay."""
     console = console_of(tmp_path / "tools", kafka_servers)
@@ -96,6 +97,7 @@ async def test_a_native_program_goes_on_at_the_first_that_is_not_settled(tmp_pat
         await talk.nothing()
 
 
+@pytest.mark.extended
 async def test_kafkas_own_tool_shows_lag_and_members(tmp_path: Path, topic: str, kafka_servers: str) -> None:
     console = console_of(tmp_path / "tools", kafka_servers)
     async with bridged(tmp_path, backend(kafka_servers, instance="bridge-7")) as (bridge, talk):
@@ -112,6 +114,7 @@ async def test_kafkas_own_tool_shows_lag_and_members(tmp_path: Path, topic: str,
         assert bridge.terminate() == 0
 
 
+@pytest.mark.extended
 async def test_with_a_java_member_the_partitions_are_shared(tmp_path: Path, topic: str, kafka_servers: str) -> None:
     """Java's default offers the bridge's assignor too: such members share a group while a program is migrated."""
     console = console_of(tmp_path / "tools", kafka_servers)
@@ -138,8 +141,9 @@ async def test_with_a_java_member_the_partitions_are_shared(tmp_path: Path, topi
             java.stop()
 
 
+@pytest.mark.extended
 async def test_beside_a_native_member_with_another_assignor(tmp_path: Path, topic: str, kafka_servers: str) -> None:
-    """The group cannot agree how to share its partitions: said so, and mended by itself when the other one leaves."""
+    """The members of the group have no common assignor: it says so, and recovers when the other member leaves."""
     group = f"g-{uuid4().hex}"
     async with bridged(tmp_path, backend(kafka_servers)) as (_, talk):
         talk.destination, talk.group = topic, group

@@ -12,10 +12,13 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from adapters.base import Stored
 from adapters.kafka import topics
-from adapters.kafka.drivers.kafka_python.admin import Admin
+from adapters.kafka.admin import Admin
+from adapters.kafka.delay import purges
+from adapters.kafka.delay.schedule import LEVELS
+from adapters.kafka.names import Own
 from adapters.kafka.options import Options
-from adapters.kafka.publisher import Publisher
-from adapters.kafka.record import Commit, Outgoing, Part
+from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.record import Commit, Outgoing, Part, Record
 from adapters.kafka.topics import Topics
 from bridge.errors import BackendUnavailable, DestinationInvalid, DestinationUnknown
 from tests.kafka.clients import consume, new_topic
@@ -188,6 +191,32 @@ async def test_many_questions_at_once_are_all_answered(kafka_servers: str) -> No
     topic = new_topic(kafka_servers)
     async with _catalogue(kafka_servers) as (_, admin, _):
         assert await asyncio.gather(*(admin.topics(topic) for _ in range(50))) == [[topic]] * 50
+
+
+@pytest.mark.extended
+async def test_a_delay_topic_that_is_created_anew_has_no_purged_records(
+    kafka_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offsets begin again, so an earlier purge would drop new messages."""
+    monkeypatch.setattr(purges, "_WAIT", -purges.FRESH)
+    async with _catalogue(kafka_servers, prefix=f"{_name()}.") as (catalogue, admin, publisher):
+        options, own = catalogue._options, Own(catalogue._options.prefix)
+        writer, reader = (purges.Purges(options, admin, catalogue, publisher) for _ in range(2))
+        assert not await writer.purge(["orders"]), "nothing was delayed yet"
+        await asyncio.gather(*(catalogue.ensure(own.delay(level.name), 1, {}) for level in LEVELS))
+        first, second = own.delay("8s"), own.delay("due")
+        records = {}
+        for topic in first, second:
+            await publisher.send(_record(topic, 0))
+            records[topic] = Record(topic, 0, 0, 0, None, b"", ())
+        assert await writer.purge(["orders"])
+        await reader.refresh()
+        assert [reader.dropped("orders", each) for each in records.values()] == [True, True]
+        assert not reader.dropped("other", records[first])
+        assert not reader.dropped("orders", records[first]._replace(offset=1))
+        await writer.forget(first)
+        await reader.refresh()
+        assert [reader.dropped("orders", each) for each in records.values()] == [False, True]
 
 
 @asynccontextmanager

@@ -15,6 +15,8 @@ from tests.conformance.conversation import Conversation, refused
 from tests.kafka.trouble import Served, with_both
 from tests.trouble import back_to, held, stored, taken, until
 
+pytestmark = pytest.mark.extended
+
 COPIES = 3
 _PREFERRED = 0
 
@@ -26,7 +28,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 
 async def test_leaders_move_under_load(tmp_path: Path, kafka: Kafka) -> None:
-    """A broker is stopped, so that it hands over what it leads, and gets it back by an election: nobody notices."""
+    """A broker is stopped, so that its leaderships move, and return by an election: no client notices."""
     async with with_both(tmp_path, kafka.bootstrap, {}) as all_served:
         before = {}
         for client, bridge, talk in all_served:
@@ -51,7 +53,7 @@ async def test_leaders_move_under_load(tmp_path: Path, kafka: Kafka) -> None:
 async def test_too_few_replicas_in_sync(tmp_path: Path, kafka: Kafka) -> None:
     """What would have fewer copies than the topic asks for is not stored; what is stored is consumed.
 
-    librdkafka goes on trying for as long as anybody waits, and does not say that it was refused each time: unknown.
+    librdkafka goes on trying for as long as a caller waits, and does not say that it was refused each time: unknown.
     """
     async with with_both(tmp_path, kafka.bootstrap, {}, OMS_TIMEOUTS__PRODUCE="24000") as all_served:
         for _, _, talk in all_served:

@@ -10,7 +10,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from tests.conformance.conversation import refused
 from tests.kafka.bridged import backend, bridged
-from tests.kafka.trouble import CLIENTS
+from tests.kafka.each_client import EACH_CLIENT
 from tests.trouble import PATIENCE, accepted, back_to, held, stored, taken, until
 
 FEW = 2
@@ -23,7 +23,8 @@ def admin(kafka_servers: str) -> Iterator[KafkaAdminClient]:
         yield client
 
 
-@CLIENTS
+@pytest.mark.extended
+@EACH_CLIENT
 async def test_a_topic_is_deleted_while_it_is_used(
     client: str, tmp_path: Path, kafka_servers: str, admin: KafkaAdminClient
 ) -> None:
@@ -50,7 +51,8 @@ async def test_a_topic_is_deleted_while_it_is_used(
         await back_to(bridge, before)
 
 
-@CLIENTS
+@pytest.mark.extended
+@EACH_CLIENT
 async def test_a_deleted_topic_is_unknown_where_none_is_made(
     client: str, tmp_path: Path, kafka_servers: str, admin: KafkaAdminClient
 ) -> None:
@@ -69,11 +71,12 @@ async def test_a_deleted_topic_is_unknown_where_none_is_made(
         assert await taken(talk, meanwhile={404, 503}) == b"there again"
 
 
-@CLIENTS
+@pytest.mark.extended
+@EACH_CLIENT
 async def test_a_topic_is_given_more_partitions_while_it_is_used(
     client: str, tmp_path: Path, kafka_servers: str, admin: KafkaAdminClient
 ) -> None:
-    """Produced to and consumed from within seconds, without a word to the bridge."""
+    """Produced to and consumed from within seconds, without a notice to the bridge."""
     async with bridged(tmp_path, backend(kafka_servers, client=client, partitions=FEW)) as (_, talk):
         await talk.join()
         admin.create_partitions({talk.destination: MORE})
@@ -92,7 +95,8 @@ async def test_a_topic_is_given_more_partitions_while_it_is_used(
         refused(await talk.post(partition=MORE), 400, "partition-unknown")
 
 
-@CLIENTS
+@pytest.mark.extended
+@EACH_CLIENT
 async def test_a_message_larger_than_the_topic_takes(
     client: str, tmp_path: Path, kafka_servers: str, admin: KafkaAdminClient
 ) -> None:
@@ -108,9 +112,9 @@ async def test_a_message_larger_than_the_topic_takes(
         await back_to(bridge, before)
 
 
-@CLIENTS
+@EACH_CLIENT
 async def test_a_message_larger_than_any_topic_takes(client: str, tmp_path: Path, kafka_servers: str) -> None:
-    """Kafka's own limit is about 1 MiB where nobody has set another."""
+    """Kafka's own limit is about 1 MiB by default."""
     async with bridged(tmp_path, backend(kafka_servers, client=client)) as (_, talk):
         refused(await talk.post(bytes(2 << 20)), 413, "body-too-large")
         body = bytes(1_000_000)

@@ -3,16 +3,12 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
-
-import pytest
+from typing import NamedTuple
 
 from tests.conformance.conversation import Conversation
 from tests.kafka.bridged import backend, bridged
+from tests.kafka.each_client import CLIENTS
 from tests.launch import Bridge
-
-NAMES: Final = ("kafka-python", "confluent")
-CLIENTS: Final = pytest.mark.parametrize("client", NAMES)
 
 
 class Served(NamedTuple):
@@ -30,7 +26,7 @@ async def with_both(
     """Start a bridge with each client, so that one trouble serves both: trouble takes time."""
     async with AsyncExitStack() as stack:
         served = []
-        for client in NAMES:
+        for client in CLIENTS:
             url = backend(servers, client=client, **options)
             bridge, talk = await stack.enter_async_context(bridged(directory / client, url, **settings))
             served.append(Served(client, bridge, talk))

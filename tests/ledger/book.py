@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Answer(Enum):
-    """What a producer knows of one attempt."""
+    """A producer's record of one attempt."""
 
     STORED = "stored"
     NOT_STORED = "not stored"
@@ -41,7 +41,7 @@ class Sent:
 
     @property
     def copies(self) -> int:
-        """How many copies of it there may be: one for each attempt that was not certainly in vain."""
+        """How many copies of it there may be: one for each attempt that did not certainly fail."""
         return sum(attempt.answer is not Answer.NOT_STORED for attempt in self.attempts)
 
 

@@ -57,7 +57,7 @@ async def ask(
         return Reply(-1, {}, b"")
     except (aiohttp.ClientError, ConnectionError):
         return Reply(0, {}, b"")
-    assert reply.status in {200, 204, 410, 503, 504} or _of_an_earlier_life(reply), f"{method} {url}: {reply}"
+    assert reply.status in {200, 204, 207, 410, 503, 504} or _of_an_earlier_life(reply), f"{method} {url}: {reply}"
     assert reply.status != 503 or reply.headers.get("x-oms-retry-safe") == "true", reply
     return reply
 

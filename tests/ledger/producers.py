@@ -9,9 +9,9 @@ import aiohttp
 from tests.ledger.book import Answer, Book
 from tests.ledger.client import Reply, Where, ask
 
-_PAUSES: Final = (0.05, 0.1, 0.2, 0.4)
+PAUSES: Final = (0.05, 0.1, 0.2, 0.4)
 """Seconds before a message is sent again; the last one repeats."""
-_SIZES: Final = (0, 40, 300, 1000)
+SIZES: Final = (0, 40, 300, 1000)
 
 
 class Lane(NamedTuple):
@@ -30,7 +30,7 @@ async def produce(book: Book, client: aiohttp.ClientSession, where: Where, lane:
     key = f"key {lane.number}" if lane.keyed else None
     for sequence in range(lane.messages):
         name = f"{lane.destination}-{lane.number}-{sequence}"
-        body = f"{name} ".encode() + draw.randbytes(draw.choice(_SIZES))
+        body = f"{name} ".encode() + draw.randbytes(draw.choice(SIZES))
         headers = {"x-oms-h-destination": lane.destination, "x-oms-h-messageid": name}
         if key is not None:
             headers["x-oms-h-messagekey"] = key
@@ -42,7 +42,7 @@ async def produce(book: Book, client: aiohttp.ClientSession, where: Where, lane:
             book.answered(attempt, answer)
             if answer is Answer.STORED:
                 break
-            await asyncio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+            await asyncio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
             tries += 1
 
 

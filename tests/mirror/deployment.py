@@ -21,10 +21,12 @@ class Deployment(NamedTuple):
     bridge: Bridge
     backend: str
     folder: Path
+    url: str = ""
+    """Of a mirror elsewhere; empty: it is in `folder`."""
 
     @property
     def out(self) -> Path:
-        """The mirror."""
+        """The mirror in `folder`."""
         return self.folder / "mirror"
 
     @property
@@ -38,7 +40,7 @@ class Deployment(NamedTuple):
         return ("--backend", self.backend, "--bridge", self.bridge.url)
 
     def publish(self, destination: str, bodies: Sequence[str], *more: str) -> None:
-        """Publish a message for each body, and write the answers down."""
+        """Publish a message for each body, and add the answers to the ledger."""
         options = ("--url", self.bridge.url, "--file", "-", "--lines", "--json", *more)
         lines = "".join(f"{body}\n" for body in bodies)
         done = _ran([PROGRAM, "produce", destination, *options], lines)
@@ -49,7 +51,12 @@ class Deployment(NamedTuple):
 
     def command(self, *more: str) -> list[str]:
         """Return the job that mirrors what there is and ends."""
-        return [str(PROGRAM), "mirror", "once", *self.source, "--out", str(self.out), *more]
+        return [str(PROGRAM), "mirror", "once", *self.source, "--out", self.url or str(self.out), *more]
+
+    def running(self, status: Path) -> list[str]:
+        """Return the job that mirrors until it is stopped, and keeps a status file."""
+        options = ("--status", str(status), "--every", "0.5")
+        return [str(PROGRAM), "mirror", "run", *self.source, "--out", str(self.out), *options]
 
     def once(self, *more: str) -> str:
         """Mirror what there is; returns the summary."""
@@ -59,10 +66,10 @@ class Deployment(NamedTuple):
 
     def mirror(self, command: str, *more: str) -> "subprocess.CompletedProcess[str]":
         """Run another command of the mirror."""
-        return _ran([PROGRAM, "mirror", command, "--out", self.out, *more])
+        return _ran([PROGRAM, "mirror", command, "--out", self.url or self.out, *more])
 
     def verify(self) -> dict[str, Any]:
-        """Reconcile with backend and ledger; returns what was said, with the exit status as `exit`."""
+        """Reconcile with backend and ledger; returns the findings, with the exit status as `exit`."""
         done = self.mirror("verify", *self.source, "--ledger", str(self.ledger), "--json")
         assert done.stdout, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
@@ -75,7 +82,7 @@ def _ran(command: Sequence[str | Path], lines: str = "") -> "subprocess.Complete
 
 @contextmanager
 def deployed(kind: str, folder: Path) -> Iterator[Deployment]:
-    """Start a bridge on a backend of its own: whatever a shared broker holds would be mirrored too."""
+    """Start a bridge on its own backend: whatever a shared broker holds would be mirrored too."""
     with ExitStack() as stack:
         if kind == "memory":
             backend = f"memory://?journal={folder / 'journal'}"

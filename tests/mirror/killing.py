@@ -1,4 +1,4 @@
-"""Kills a job over and over while somebody reads what it writes. A job is any command that ends when all is done."""
+"""Kills a job again and again while a reader reads what it writes. A job is any command that ends when all is done."""
 
 import os
 import random
@@ -13,15 +13,22 @@ from typing import Literal
 
 import duckdb
 
+from bridge.errors import CannotStart
+from bridge.mirror.table import Table
+from tests.mirror.deployment import Deployment
+from tests.mirror.end_to_end import numbered
+from tests.mirror.readers import by_duckdb
+from tests.tiers import SOAK
+
 Victim = Literal["group", "driver", "jvm", "worker"]
 VICTIMS: tuple[Victim, ...] = ("group", "driver", "jvm", "worker")
 GUARD = 600
 
 
 class Reader:
-    """Reads `data/` with DuckDB, over and over; keeps what was wrong."""
+    """Reads the messages with DuckDB, over and over; keeps what was wrong."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path | str) -> None:
         self._out = out
         self._over = threading.Event()
         self.looks = 0
@@ -29,15 +36,13 @@ class Reader:
         self.wrong: list[str] = []
 
     def look(self) -> None:
-        place = f"{self._out}/data/**/*.parquet"
+        table = Table.open(str(self._out))
+        if table is None:
+            return
         with duckdb.connect() as connection:
-            if not connection.execute("SELECT count(*) FROM glob(?)", [place]).fetchall()[0][0]:
-                return
-            found = connection.execute(
-                'SELECT count(*), count(DISTINCT (log, "offset")), sum(octet_length(body)) FROM read_parquet(?)',
-                [place],
-            ).fetchall()
-        rows, distinct, _ = found[0]
+            connection.register("rows", table.dataset())
+            sums = 'SELECT count(*), count(DISTINCT (log, "offset")), sum(octet_length(body)) FROM rows'
+            rows, distinct, _ = connection.execute(sums).fetchall()[0]
         self.looks += 1
         if rows != distinct or rows < self.most:
             self.wrong.append(f"{rows} rows, {distinct} of them distinct, after {self.most}")
@@ -47,7 +52,7 @@ class Reader:
         while not self._over.is_set():
             try:
                 self.look()
-            except duckdb.Error as error:
+            except (duckdb.Error, OSError, CannotStart) as error:
                 self.wrong.append(str(error))
 
     @contextmanager
@@ -76,6 +81,21 @@ def kill_and_finish(command: Sequence[str], out: Path, victims: Sequence[Victim]
     raise AssertionError(f"the job does not end:\n{log.read_text()[-5000:]}")
 
 
+def assert_kills_lose_nothing(place: Deployment, *victims: Victim) -> None:
+    """Kill each of the victims in the middle of a mirror, 20 times in soak; each message is in the mirror once."""
+    kills = 20 if SOAK else len(victims)
+    chosen = VICTIMS * (kills // len(VICTIMS)) if SOAK else victims
+    amount = 2_000 * (kills + 1)
+    place.publish("orders", numbered(amount))
+    reader = Reader(place.out)
+    with reader.reading():
+        kill_and_finish(place.command("--rows", "400"), place.out, chosen, 1, place.folder / "job.log")
+    assert reader.wrong == []
+    assert len(by_duckdb(place.out)) == amount
+    found = place.verify()
+    assert (found["exit"], found["findings"]) == (0, []), found
+
+
 @contextmanager
 def _job(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("ab") as output:
@@ -94,13 +114,13 @@ def with_signal(group: int, number: signal.Signals) -> None:
         return
 
 
-def _manifests(out: Path) -> int:
-    return sum(1 for _ in out.glob("manifests/*/*.json"))
+def _commits(out: Path) -> int:
+    return sum(1 for _ in out.glob("messages/_delta_log/*.json"))
 
 
 def _wait_for_a_batch(job: subprocess.Popen[bytes], out: Path) -> None:
-    before, until = _manifests(out), time.monotonic() + GUARD
-    while job.poll() is None and _manifests(out) == before:
+    before, until = _commits(out), time.monotonic() + GUARD
+    while job.poll() is None and _commits(out) == before:
         assert time.monotonic() < until, "no batch came"
         time.sleep(0.01)
 

@@ -1,33 +1,30 @@
-"""A mirror of numbers: the sink with a source that is there at once and the same for ever. Run as a process.
+"""A mirror of numbers: the sink with a source that is there at once and never changes. Run as a process.
 
-`numbers_job.py OUT TOTAL PER_BATCH [--resume]`. What it refuses is the last line of stderr.
+`numbers_job.py OUT TOTAL PER_BATCH [--resume] [--checkpoint URI]`. What it refuses is the last line of stderr.
 """
 
+import logging
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
+from pyspark.sql import SparkSession
 
 from bridge.errors import CannotStart
 from bridge.message import Message
-from bridge.mirror import layout
-from bridge.mirror.manifest import Gap, Ranges
+from bridge.mirror import s3
+from bridge.mirror.jars import spark_jars
+from bridge.mirror.job import check_start
+from bridge.mirror.offsets import Ranges
 from bridge.mirror.options import Options
 from bridge.mirror.rows import Rows
-from bridge.mirror.schema import SOURCE_DDL
 from bridge.mirror.session import session
-from bridge.mirror.sink import sink as room
-from bridge.mirror.sink.catalogue import load
-from bridge.mirror.sink.check import check, start
-from bridge.mirror.sink.files import Files
-from bridge.mirror.sink.publish import recover
-from bridge.mirror.sources import ranges, reader
-from bridge.mirror.sources.reader import Ask, RangeReader
+from bridge.mirror.sink.checkpoint import Checkpoint
+from bridge.mirror.sink.sink import Sink
+from bridge.mirror.sources.ranged import RangeData, RangeSource
+from bridge.mirror.sources.reader import RangeReader
+from bridge.mirror.table import create, spark_path
 
 LOGS = ("even", "odd")
 DESTINATIONS = ("orders", "a long name.with-dots", "orders.dlq")
@@ -67,57 +64,34 @@ def made(log: str, offset: int) -> Message:
     )
 
 
-class NumbersSource(DataSource):
+class NumbersData(RangeData):
+    reads = NumbersReader
+
     @classmethod
     def name(cls) -> str:
         return "numbers"
 
-    def schema(self) -> str:
-        return SOURCE_DDL
 
-    def streamReader(self, schema: StructType) -> RangeReader:  # noqa: ARG002, N802 - Spark's signature
-        return NumbersReader(Ask.from_options(self.options))
-
-
-class Numbers:
+class Numbers(RangeSource):
     """Fulfils `sources.base.Source`."""
 
+    data = NumbersData
+
     def __init__(self, total: int, per_batch: int) -> None:
-        self._options = Options(f"numbers:{total}", "", rows=per_batch)
-
-    def rows(self, spark: SparkSession, start: Mapping[str, int]) -> DataFrame:
-        spark.dataSource.register(NumbersSource)
-        options = Ask(self._options, start, 2).to_options()
-        return spark.readStream.format("numbers").options(**options).load()
-
-    def moved(self, before: str | None, after: str) -> Ranges:
-        return ranges.moved(ranges.read(before), ranges.read(after))
-
-    def gaps(self, before: str | None, after: str) -> Iterable[Gap]:
-        return ranges.gaps(ranges.read(before), ranges.read(after))
+        super().__init__(Options(f"numbers:{total}", "", rows=per_batch))
 
     def bounds(self) -> Ranges:
         return {}
 
-    def instead(self, _spark: SparkSession, _before: str | None, _after: str, _error: BaseException) -> None:
-        pass
 
-    def outage(self, error: BaseException) -> bool:
-        return reader.outage(error)
-
-    def explain(self, error: BaseException) -> str | None:
-        return reader.explain(error)
-
-
-def mirror(spark: SparkSession, out: str, source: Numbers, *, resume: bool = False) -> room.Sink:
-    """Mirror all numbers: the job's own steps, in the job's order."""
-    files, checkpoint = Files(spark, out), Files(spark, f"{out}/{layout.CHECKPOINT}")
-    recover(files)
-    catalogue = load(files)
-    check(files, checkpoint, catalogue, resume=resume)
-    sink = room.Sink(files, checkpoint, catalogue, source, lambda _: None)
-    writer = source.rows(spark, start(catalogue)).writeStream.foreachBatch(sink)
-    query = writer.option("checkpointLocation", checkpoint.out).trigger(availableNow=True).start()
+def mirror(spark: SparkSession, out: str, source: Numbers, *, resume: bool = False, place: str | None = None) -> Sink:
+    """Mirror all numbers: the job's own steps, in the job's order. `place`: of the checkpoint."""
+    create(out)
+    checkpoint = Checkpoint(spark, place or spark_path(out, "checkpoint"))
+    record = check_start(out, checkpoint, resume=resume)
+    sink = Sink(out, checkpoint, source, lambda _: None)
+    writer = source.rows(spark, {} if record is None else record.next).writeStream.foreachBatch(sink)
+    query = writer.option("checkpointLocation", checkpoint.place).trigger(availableNow=True).start()
     try:
         query.awaitTermination()
     except Exception:
@@ -129,14 +103,17 @@ def mirror(spark: SparkSession, out: str, source: Numbers, *, resume: bool = Fal
 
 def main() -> None:
     parser = ArgumentParser()
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out")
     parser.add_argument("total", type=int)
     parser.add_argument("per_batch", type=int)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--checkpoint")
     asked = parser.parse_args()
-    with session("numbers") as spark:
+    logging.basicConfig(level="INFO")
+    place = asked.checkpoint or spark_path(asked.out, "checkpoint")
+    with session("numbers", spark_jars(), s3.settings(place)) as spark:
         try:
-            mirror(spark, str(asked.out), Numbers(asked.total, asked.per_batch), resume=asked.resume)
+            mirror(spark, asked.out, Numbers(asked.total, asked.per_batch), resume=asked.resume, place=place)
         except CannotStart as error:
             sys.exit(str(error))
 

@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 
 def own(url: str, **options: object) -> str:
-    """Return the URL of a backend with a prefix, and so a book, of its own."""
+    """Return the URL of a backend with its own prefix, and so its own book."""
     told = {"prefix": f"t{uuid4().hex[:8]}."} | options
     return f"{url}?" + "&".join(f"{name}={value}" for name, value in told.items())
 
@@ -93,7 +93,7 @@ def plan(reader: RabbitMQReader, start: Mapping[str, Any] | None = None, limit: 
 
 
 def read(reader: RabbitMQReader, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Row]:
-    """Read what lies between two offsets as the tasks do, each with a reader of its own."""
+    """Read what lies between two offsets as the tasks do, each with its own reader."""
     rows: list[Row] = []
     for partition in reader.partitions(dict(start), dict(end)):
         for batch in RabbitMQReader(reader._ask).read(partition):

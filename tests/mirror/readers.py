@@ -1,51 +1,60 @@
-"""What plain readers see of a mirror: the same rows in the same form, whoever reads them."""
+"""What four readers see of a mirror: the same rows in the same form in each."""
 
-import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-import pandas as pd
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from bridge.mirror.read import reader
-from bridge.mirror.schema import FILE, PATH, READ_DDL
+from bridge.mirror.schema import COLUMNS
+from bridge.mirror.table import MESSAGES, NAMES, Name, Table, spark_path
 
-COLUMNS: Final = [*(column.name for column in FILE), *PATH]
-
-Rows = list[tuple[Any, ...]]  # of the values of `COLUMNS`
-
-
-def parquet(out: Path, area: str = "data") -> list[Path]:
-    """Return the files."""
-    return sorted((out / area).rglob("*.parquet"))
+Rows = list[tuple[Any, ...]]  # of the values of the columns
+_ALL: Final = list(COLUMNS)
 
 
-def by_duckdb(out: Path, area: str = "data") -> Rows:
-    """Read by a plain glob, as anybody would."""
-    names = ", ".join(f'"{name}"' for name in COLUMNS)
-    types = "{'destination': 'VARCHAR', 'date': 'VARCHAR', 'hour': 'VARCHAR'}"
-    files = f"read_parquet('{escape(str(out))}/{area}/**', hive_partitioning = true, hive_types = {types})"
+def by_delta_rs(out: Path | str, name: Name = MESSAGES, columns: list[str] = _ALL) -> Rows:
+    """Read with pyarrow, through delta-rs."""
+    return _sorted(tuple(row.values()) for row in _table(out, name).delta.to_pyarrow_table(columns=columns).to_pylist())
+
+
+def by_duckdb(out: Path | str, name: Name = MESSAGES, columns: list[str] = _ALL) -> Rows:
+    """Read with DuckDB."""
+    names = ", ".join(f'"{column}"' for column in columns)
     with duckdb.connect() as connection:
+        connection.register("rows", _table(out, name).dataset())
         connection.execute("SET TimeZone = 'UTC'")
-        return _sorted(connection.execute(f"SELECT {names} FROM {files}").fetchall())  # noqa: S608 - ours
+        return _sorted(connection.execute(f"SELECT {names} FROM rows").fetchall())  # noqa: S608 - ours
 
 
-def by_pandas(out: Path, area: str = "data") -> Rows:
-    """Read the folder; pandas makes categories of what stands in the path."""
-    frame = pd.read_parquet(os.fspath(out / area), dtype_backend="pyarrow").astype(dict.fromkeys(PATH, str))
-    frame["hour"] = frame["hour"].str.zfill(2)  # and numbers of those categories that look so
-    return _sorted(tuple(row.values()) for row in pa.Table.from_pandas(frame[COLUMNS]).to_pylist())
+def by_pandas(out: Path | str, name: Name = MESSAGES, columns: list[str] = _ALL) -> Rows:
+    """Read with pandas."""
+    frame = _table(out, name).delta.to_pandas(columns=columns)
+    schema = _table(out, name).dataset().schema
+    return _sorted(
+        tuple(row.values())
+        for row in pa.Table.from_pandas(frame, pa.schema([schema.field(column) for column in columns])).to_pylist()
+    )
 
 
-def by_spark(spark: SparkSession, out: Path, area: str = "data") -> Rows:
-    """Read by the explicit schema."""
-    frame = reader(spark).schema(READ_DDL).parquet(f"{out}/{area}").select(*COLUMNS)
+def by_spark(spark: SparkSession, out: Path | str, name: Name = MESSAGES, columns: list[str] = _ALL) -> Rows:
+    """Read with Spark."""
+    frame = spark.read.format("delta").load(spark_path(str(out), name)).select(*(f"`{c}`" for c in columns))
     return _sorted(tuple(row.values()) for row in frame.toArrow().to_pylist())
+
+
+def places(out: Path | str) -> list[tuple[str, int]]:
+    """Return log and offset of every row of both tables."""
+    return sorted(row for name in NAMES for row in by_delta_rs(out, name, ["log", "offset"]))
+
+
+def _table(out: Path | str, name: Name) -> Table:
+    table = Table.open(str(out), name)
+    assert table is not None
+    return table
 
 
 def _sorted(rows: Iterable[tuple[Any, ...]]) -> Rows:

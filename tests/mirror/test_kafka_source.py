@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from bridge.mirror.manifest import Gap
+from bridge.mirror.offsets import Gap
 from bridge.mirror.options import OnDataLoss, Options
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
@@ -20,7 +20,7 @@ from tests.kafka.bridged import backend, bridged
 from tests.kafka.clients import produce
 from tests.kafka.delays import waiting
 from tests.kafka.natives import topic_of, write
-from tests.mirror.kafka_job import Done, Job, running
+from tests.mirror.kafka_job import Done, Job
 
 Rows = list[dict[str, Any]]
 
@@ -34,12 +34,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 @pytest.fixture(scope="module")
 def servers(kafka: Kafka) -> str:
     return kafka.bootstrap
-
-
-@pytest.fixture(scope="module")
-def job() -> Iterator[Job]:
-    with running() as started:
-        yield started
 
 
 def options(servers: str, loss: OnDataLoss = "fail") -> Options:
@@ -59,12 +53,12 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
     return [b"%d" % at for at in range(start, start + count)]
 
 
-def test_what_natives_write(servers: str, job: Job, tmp_path: Path) -> None:
+def test_what_natives_write(servers: str, kafka_job: Job, tmp_path: Path) -> None:
     topic = topic_of(servers, 1)
     headers = [("colour", b"red"), ("colour", b"blue"), ("odd", b"\xff\x00"), ("empty", b""), ("x", None)]
     _write_raw(servers, topic, [(b"key", b"body", headers), (None, None, []), (b"\xff", b"\xff\x00", [])])
     produce(servers, topic, b"compressed" * 100, compression_type="gzip")
-    first, tombstone, binary, compressed = of(job.once(options(servers), tmp_path), topic)
+    first, tombstone, binary, compressed = of(kafka_job.once(options(servers), tmp_path), topic)
     assert dict(first["properties"]) == {
         "colour#1": "red",
         "colour": "blue",
@@ -79,7 +73,7 @@ def test_what_natives_write(servers: str, job: Job, tmp_path: Path) -> None:
     assert (compressed["body"], compressed["compression"]) == (b"compressed" * 100, None)
 
 
-async def test_what_a_bridge_stores(servers: str, job: Job, tmp_path: Path) -> None:
+async def test_what_a_bridge_stores(servers: str, kafka_job: Job, tmp_path: Path) -> None:
     """Lanes, delays, dead letters, gzip: each message once, under its destination, and no topic of the bridge's own."""
     url = backend(servers, lanes="true", hold=200, strict_delay="true")
     prefix = url.partition("prefix=")[2].partition("&")[0]
@@ -90,7 +84,7 @@ async def test_what_a_bridge_stores(servers: str, job: Job, tmp_path: Path) -> N
         await talk.produce(b"delayed", delaytime=1_500)
         assert waiting(servers, prefix), "it lies in a topic of its own"
         taken = await talk.take_all(5)
-    done = job.once(options(servers)._replace(backend=url), tmp_path / "checkpoint")
+    done = kafka_job.once(options(servers)._replace(backend=url), tmp_path / "checkpoint")
     rows = of(done, talk.destination)
     assert sorted(row["message_id"] for row in rows) == sorted(each.headers["x-oms-h-messageid"] for each in taken)
     found = {bytes(row["body"]): row for row in rows}
@@ -104,15 +98,17 @@ async def test_what_a_bridge_stores(servers: str, job: Job, tmp_path: Path) -> N
     assert not [row for row in done.rows if row["destination"].startswith((prefix, "__", "oms."))]
 
 
-def test_dead_letters_are_told_apart(servers: str, job: Job, tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_dead_letters_are_told_apart(servers: str, kafka_job: Job, tmp_path: Path) -> None:
     topic = f"buried-{uuid4().hex[:12]}.dlq"
     _make(servers, topic)
     produce(servers, topic, b"dead")
-    [row] = of(job.once(options(servers), tmp_path), topic)
+    [row] = of(kafka_job.once(options(servers), tmp_path), topic)
     assert row["area"] == "dead-letters"
 
 
-def test_what_was_rolled_back_is_not_mirrored(servers: str, job: Job, tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_what_was_rolled_back_is_not_mirrored(servers: str, kafka_job: Job, tmp_path: Path) -> None:
     topic = topic_of(servers, 1)
     with closing(KafkaProducer(bootstrap_servers=servers, transactional_id=uuid4().hex)) as producer:
         producer.init_transactions()
@@ -120,39 +116,41 @@ def test_what_was_rolled_back_is_not_mirrored(servers: str, job: Job, tmp_path: 
             producer.begin_transaction()
             producer.send(topic, body).get(60)
             end()
-    done = job.once(options(servers), tmp_path)
+    done = kafka_job.once(options(servers), tmp_path)
     assert bodies(done, topic) == [b"kept"]
     assert done.moved[-1][f"{topic}/0"] == (0, 4), "with the marks of both ends"
     assert not [gap for gap in done.gaps if gap.log == f"{topic}/0"]
 
 
-def test_new_topics_and_new_partitions_while_it_runs(servers: str, job: Job, tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_new_topics_and_new_partitions_while_it_runs(servers: str, kafka_job: Job, tmp_path: Path) -> None:
     topic = topic_of(servers, 1)
     produce(servers, topic, *numbered(10))
-    job.begin(options(servers), tmp_path)
+    kafka_job.begin(options(servers), tmp_path)
     try:
-        _wait(job, topic, 10)
+        _wait(kafka_job, topic, 10)
         later = topic_of(servers, 1)
         produce(servers, later, *numbered(10))
         with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
             admin.create_partitions({topic: 2})
         write(servers, topic, [(None, b"new", [])], partition=1)
-        _wait(job, later, 10)
-        _wait(job, topic, 11)
+        _wait(kafka_job, later, 10)
+        _wait(kafka_job, topic, 11)
     finally:
-        done = job.end()
+        done = kafka_job.end()
     assert [row["log"] for row in of(done, topic) if row["body"] == b"new"] == [f"{topic}/1"]
     assert bodies(done, later) == numbered(10)
     assert _covered(done, f"{later}/0") == [(0, 10)]
 
 
-def test_a_restart_goes_on(servers: str, job: Job, tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_a_restart_goes_on(servers: str, kafka_job: Job, tmp_path: Path) -> None:
     topic = topic_of(servers, 2)
     produce(servers, topic, *numbered(100))
     few = options(servers)._replace(rows=40)
-    first = job.once(few, tmp_path)
+    first = kafka_job.once(few, tmp_path)
     produce(servers, topic, *numbered(50, 100))
-    second = job.once(few, tmp_path)
+    second = kafka_job.once(few, tmp_path)
     assert {*bodies(first, topic)} == {*numbered(100)}
     assert sorted(bodies(second, topic)) == sorted(numbered(50, 100))
     assert len(second.moved) > 1, "at most so many rows a batch"
@@ -160,86 +158,92 @@ def test_a_restart_goes_on(servers: str, job: Job, tmp_path: Path) -> None:
     assert sum(end - start for start, end in ranges) == 150
 
 
-def test_it_begins_where_it_is_told(servers: str, job: Job, tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_it_begins_where_it_is_told(servers: str, kafka_job: Job, tmp_path: Path) -> None:
     topic, other = topic_of(servers, 2), topic_of(servers, 1)
     write(servers, topic, [(None, body, []) for body in numbered(10)], partition=0)
     write(servers, topic, [(None, body, []) for body in numbered(5)], partition=1)
     produce(servers, other, b"other")
-    done = job.once(options(servers), tmp_path, {f"{topic}/0": 7, "gone/0": 5})
+    done = kafka_job.once(options(servers), tmp_path, {f"{topic}/0": 7, "gone/0": 5})
     assert bodies(done, topic) == [*numbered(3, 7), *numbered(5)]
     assert bodies(done, other) == [b"other"]
     assert _covered(done, f"{topic}/0") == [(7, 10)]
 
 
-def test_a_truncated_log(servers: str, job: Job, tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_a_truncated_log(servers: str, kafka_job: Job, tmp_path: Path) -> None:
     topic = topic_of(servers, 1)
     produce(servers, topic, *numbered(10))
-    assert len(of(job.once(options(servers), tmp_path), topic)) == 10
+    assert len(of(kafka_job.once(options(servers), tmp_path), topic)) == 10
     produce(servers, topic, *numbered(20, 10))
     _truncate(servers, topic, 15)
-    failed = job.once(options(servers), tmp_path)
+    failed = kafka_job.once(options(servers), tmp_path)
     assert failed.said is not None, failed.error
-    assert f"topic {topic}, partition 0: of the offsets 10 to " in failed.said
+    assert f"topic {topic}, partition 0: some of the offsets 10 to " in failed.said
     assert not failed.outage
     assert failed.gaps == [Gap(f"{topic}/0", 10, 15)]
-    recorded = job.once(options(servers, "record"), tmp_path)
+    recorded = kafka_job.once(options(servers, "record"), tmp_path)
     assert bodies(recorded, topic) == numbered(15, 15)
     assert recorded.gaps == [Gap(f"{topic}/0", 10, 15)]
     assert _covered(recorded, f"{topic}/0") == [(10, 30)]
 
 
-def test_a_new_log_that_begins_late(servers: str, job: Job, tmp_path: Path) -> None:
-    job.once(options(servers), tmp_path)
+@pytest.mark.extended
+def test_a_new_log_that_begins_late(servers: str, kafka_job: Job, tmp_path: Path) -> None:
+    kafka_job.once(options(servers), tmp_path)
     topic = topic_of(servers, 1)
     produce(servers, topic, *numbered(10))
     _truncate(servers, topic, 4)
-    failed = job.once(options(servers), tmp_path)
+    failed = kafka_job.once(options(servers), tmp_path)
     assert failed.said is not None, failed.error
-    assert f"topic {topic}, partition 0: the offsets 0 to 3 were gone" in failed.said
-    recorded = job.once(options(servers, "record"), tmp_path)
+    assert f"topic {topic}, partition 0: the offsets 0 to 3 were dropped" in failed.said
+    recorded = kafka_job.once(options(servers, "record"), tmp_path)
     assert bodies(recorded, topic) == numbered(6, 4)
     assert recorded.gaps == [Gap(f"{topic}/0", 0, 4)]
 
 
-def test_a_topic_made_anew_and_one_that_is_gone(servers: str, job: Job, tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_a_topic_made_anew_and_one_that_is_gone(servers: str, kafka_job: Job, tmp_path: Path) -> None:
     topic = topic_of(servers, 1)
     produce(servers, topic, *numbered(10))
-    job.once(options(servers), tmp_path)
+    kafka_job.once(options(servers), tmp_path)
     _delete(servers, topic)
     _make(servers, topic)
     produce(servers, topic, *numbered(3, 100))
-    failed = job.once(options(servers), tmp_path)
+    failed = kafka_job.once(options(servers), tmp_path)
     assert failed.said is not None, failed.error
-    assert f"topic {topic}, partition 0: offset 10 was to be read, and it ends at 3" in failed.said
-    recorded = job.once(options(servers, "record"), tmp_path)
+    assert f"topic {topic}, partition 0: offset 10 was expected, and it ends at 3" in failed.said
+    recorded = kafka_job.once(options(servers, "record"), tmp_path)
     assert recorded.gaps == [Gap(f"{topic}/0", 10, None), Gap(f"{topic}/0", 0, 3)]
     assert f"{topic}/0" not in recorded.moved[-1]
     produce(servers, topic, *numbered(3, 200))
-    assert bodies(job.once(options(servers), tmp_path), topic) == numbered(3, 200)
+    assert bodies(kafka_job.once(options(servers), tmp_path), topic) == numbered(3, 200)
     _delete(servers, topic)
     other = topic_of(servers, 1)
     produce(servers, other, b"so that there is a batch")
-    failed = job.once(options(servers), tmp_path)
+    failed = kafka_job.once(options(servers), tmp_path)
     assert failed.said is not None, failed.error
     assert f"partitions {topic}-0 were deleted" in failed.said
-    recorded = job.once(options(servers, "record"), tmp_path)
+    recorded = kafka_job.once(options(servers, "record"), tmp_path)
     assert recorded.gaps == [Gap(f"{topic}/0", 6, None)]
     assert bodies(recorded, other) == [b"so that there is a batch"]
 
 
-def test_a_forged_time_is_a_row_in_quarantine(servers: str, job: Job, tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_a_forged_time_is_a_row_in_quarantine(servers: str, kafka_job: Job, tmp_path: Path) -> None:
     topic = topic_of(servers, 1, **_ANY_TIME)
     with closing(KafkaProducer(bootstrap_servers=servers)) as producer:
         for time in (1_700_000_000_000, 9 * 10**15, 0):
             producer.send(topic, b"%d" % time, timestamp_ms=time).get(60)
-    good, forged, old = of(job.once(options(servers), tmp_path), topic)
+    good, forged, old = of(kafka_job.once(options(servers), tmp_path), topic)
     assert (good["area"], good["error"]) == ("data", None)
     assert (forged["area"], forged["offset"], forged["body"]) == ("quarantine", 1, b"9000000000000000")
-    assert "is no time" in forged["error"]
+    assert "is not a time" in forged["error"]
     assert (old["area"], old["store_timestamp"].timestamp()) == ("data", 0)
 
 
-def test_a_time_that_the_connector_cannot_read(servers: str, job: Job, tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_a_time_that_the_connector_cannot_read(servers: str, kafka_job: Job, tmp_path: Path) -> None:
     """The time in nanoseconds, as some producers write it: without `instead` no batch would ever pass it."""
     topic = topic_of(servers, 1, **_ANY_TIME)
     write(servers, topic, [(b"key", b"before", [("a", b"1"), ("a", b"2")])])
@@ -252,7 +256,7 @@ def test_a_time_that_the_connector_cannot_read(servers: str, job: Job, tmp_path:
         producer.send(topic, b"forged", timestamp_ms=time.time_ns()).get(60)
         producer.commit_transaction()
     write(servers, topic, [(None, b"after", [])])
-    done = job.once(options(servers), tmp_path)
+    done = kafka_job.once(options(servers), tmp_path)
     assert not done.error
     before, forged, after = of(done, topic)
     assert [(row["area"], row["offset"], bytes(row["body"])) for row in (before, forged, after)] == [
@@ -262,20 +266,21 @@ def test_a_time_that_the_connector_cannot_read(servers: str, job: Job, tmp_path:
     ]
     assert (dict(before["properties"]), before["message_key"]) == ({"a#1": "1", "a": "2"}, "key")
     produce(servers, topic, b"more")
-    assert bodies(job.once(options(servers), tmp_path), topic) == [b"more"]
+    assert bodies(kafka_job.once(options(servers), tmp_path), topic) == [b"more"]
 
 
-def test_an_outage_is_told_as_one(job: Job, tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_an_outage_is_told_as_one(kafka_job: Job, tmp_path: Path) -> None:
     with own_kafka(tmp_path / "kafka") as kafka:
         topic = topic_of(kafka.bootstrap, 1)
         produce(kafka.bootstrap, topic, *numbered(10))
-        assert len(of(job.once(options(kafka.bootstrap), tmp_path / "checkpoint"), topic)) == 10
+        assert len(of(kafka_job.once(options(kafka.bootstrap), tmp_path / "checkpoint"), topic)) == 10
         produce(kafka.bootstrap, topic, *numbered(10, 10))
         kafka.kill()
-        away = job.once(options(kafka.bootstrap), tmp_path / "checkpoint")
+        away = kafka_job.once(options(kafka.bootstrap), tmp_path / "checkpoint")
         assert (away.outage, away.said, away.rows) == (True, None, [])
         kafka.start()
-        assert bodies(job.once(options(kafka.bootstrap), tmp_path / "checkpoint"), topic) == numbered(10, 10)
+        assert bodies(kafka_job.once(options(kafka.bootstrap), tmp_path / "checkpoint"), topic) == numbered(10, 10)
 
 
 _ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1), "message.timestamp.before.max.ms": str(2**63 - 1)}

@@ -11,7 +11,9 @@ from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.brokers.security import Security
 from tests.kafka.clients import allow, new_topic, produce
-from tests.mirror.kafka_job import Job, running
+from tests.mirror.kafka_job import Job
+
+pytestmark = pytest.mark.extended
 
 USER = "mirror"
 PASSWORD = "of-order-7"  # noqa: S105 - of a broker of our own
@@ -32,12 +34,6 @@ def topic(kafka: Kafka) -> str:
     return name
 
 
-@pytest.fixture(scope="module")
-def job() -> Iterator[Job]:
-    with running() as started:
-        yield started
-
-
 def url(kafka: Kafka, listener: str, userinfo: str = "", **options: str) -> Options:
     given = options | {"tls": "true", "ca": str(kafka.authority)}
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in given.items())
@@ -45,22 +41,22 @@ def url(kafka: Kafka, listener: str, userinfo: str = "", **options: str) -> Opti
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_a_login_over_tls(kafka: Kafka, job: Job, topic: str, tmp_path: Path, mechanism: str) -> None:
+def test_a_login_over_tls(kafka: Kafka, kafka_job: Job, topic: str, tmp_path: Path, mechanism: str) -> None:
     """With permissions for the topic alone: no group is needed."""
-    done = job.once(url(kafka, "SASL_SSL", f"{USER}:{PASSWORD}@", mechanism=mechanism), tmp_path)
+    done = kafka_job.once(url(kafka, "SASL_SSL", f"{USER}:{PASSWORD}@", mechanism=mechanism), tmp_path)
     assert not done.error
     assert [bytes(row["body"]) for row in done.rows if row["destination"] == topic] == [b"secret"]
 
 
-def test_a_certificate_is_shown(kafka: Kafka, job: Job, topic: str, tmp_path: Path) -> None:
+def test_a_certificate_is_shown(kafka: Kafka, kafka_job: Job, topic: str, tmp_path: Path) -> None:
     ours = str(kafka.authority.with_name("certificate.pem"))
-    done = job.once(url(kafka, "SSL", certificate=ours, key=ours), tmp_path)
+    done = kafka_job.once(url(kafka, "SSL", certificate=ours, key=ours), tmp_path)
     assert not done.error
     assert [bytes(row["body"]) for row in done.rows if row["destination"] == topic] == [b"secret"]
 
 
-def test_a_wrong_password_is_told(kafka: Kafka, job: Job, tmp_path: Path) -> None:
-    done = job.once(url(kafka, "SASL_SSL", f"{USER}:hunter2@", mechanism="PLAIN"), tmp_path)
+def test_a_wrong_password_is_told(kafka: Kafka, kafka_job: Job, tmp_path: Path) -> None:
+    done = kafka_job.once(url(kafka, "SASL_SSL", f"{USER}:hunter2@", mechanism="PLAIN"), tmp_path)
     assert done.said is not None, done.error
     assert "refuses the login" in done.said
     assert not done.outage

@@ -1,45 +1,37 @@
-"""`kill -9` at random points: each message exactly once, for everybody who reads, at every moment."""
+"""`kill -9` at random points: each message exactly once, for every reader, at every moment."""
 
-import os
 import random
+import re
 import sys
 from pathlib import Path
 
-import duckdb
-import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.mirror.schema import READ_DDL
+from bridge.mirror.table import MESSAGES
 from tests.mirror.killing import VICTIMS, Reader, kill_and_finish
-from tests.mirror.numbers_job import DESTINATIONS
+from tests.mirror.readers import by_delta_rs, by_duckdb, by_pandas, by_spark, places
+from tests.tiers import SOAK
 
-KILLS = 20 if os.environ.get("OMS_TEST_SOAK") else 3
-TOTAL, PER_BATCH = KILLS * 4_000, 400
+pytestmark = [pytest.mark.extended, pytest.mark.usefixtures("archived_jvm")]
+KILLS = 20 if SOAK else 3
+TOTAL, PER_BATCH = KILLS * 4_000, 1_000
 JOB = Path(__file__).with_name("numbers_job.py")
-EXPECTED = {
-    (log, offset)
-    for log in ("even", "odd")
-    for offset in range(TOTAL // 2)
-    if offset % 97 and not DESTINATIONS[offset % len(DESTINATIONS)].endswith(".dlq")
-}
+COLUMNS = ["log", "offset"]
 
 
 def test_each_message_exactly_once(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    seed = random.randrange(2**32)  # noqa: S311 - the same
-    request.node.user_properties.append(("seed", seed))
-    victims = random.Random(seed).sample(VICTIMS * KILLS, KILLS)  # noqa: S311 - a test that can be repeated
-    out, reader = tmp_path / "out", Reader(tmp_path / "out")
+    seed = random.randrange(2**32)  # noqa: S311 - a test that can be repeated
+    victims = random.Random(seed).sample(VICTIMS * KILLS, KILLS)  # noqa: S311 - the same
+    out, reader, log = tmp_path / "out", Reader(tmp_path / "out"), tmp_path / "job.log"
     command = [sys.executable, str(JOB), str(out), str(TOTAL), str(PER_BATCH)]
     with reader.reading():
-        kill_and_finish(command, out, victims, seed, tmp_path / "job.log")
+        kill_and_finish(command, out, victims, seed, log)
+    repeated = re.findall(r"batch \d+ is in the table already", log.read_text())
+    request.node.user_properties += [("seed", seed), ("killed between the two commits", len(repeated))]
     assert reader.wrong == [], (seed, victims)
     assert reader.looks > KILLS
-    place = f"{out}/data"
-    for found in (
-        duckdb.execute(f"SELECT log, \"offset\" FROM read_parquet('{place}/**/*.parquet')").fetchall(),  # noqa: S608
-        list(pd.read_parquet(place, columns=["log", "offset"]).itertuples(index=False, name=None)),
-        [tuple(row) for row in spark.read.schema(READ_DDL).parquet(place).select("log", "offset").collect()],
-    ):
-        assert len(found) == len(EXPECTED), (seed, victims)
-        assert set(found) == EXPECTED, (seed, victims)
+    assert places(out) == [(log, offset) for log in ("even", "odd") for offset in range(TOTAL // 2)], (seed, victims)
+    seen = by_delta_rs(out, MESSAGES, COLUMNS)
+    assert seen == by_duckdb(out, MESSAGES, COLUMNS) == by_pandas(out, MESSAGES, COLUMNS)
+    assert seen == by_spark(spark, out, MESSAGES, COLUMNS)

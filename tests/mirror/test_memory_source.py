@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.message import FIELDS
-from bridge.mirror.manifest import Gap, Ranges
+from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.options import OnDataLoss, Options
 from bridge.mirror.sources.memory.source import MemorySource, _MemoryReader
 from bridge.mirror.sources.ranges import Piece
@@ -163,6 +163,7 @@ def test_every_field_and_property_arrives(mirrored: Mirrored, serve: Callable[..
         assert str(value) == want, name
 
 
+@pytest.mark.extended
 def test_each_message_once_in_batches_of_a_few(mirrored: Mirrored, serve: Callable[..., Bridge]) -> None:
     bridge = serve()
     source = source_of(bridge, rows=7)
@@ -237,6 +238,7 @@ def test_a_restart_with_a_journal_goes_on_exactly(
     assert mirrored.planned(source)[1] == []
 
 
+@pytest.mark.extended
 def test_a_restart_without_a_journal_is_a_loss_that_is_told(mirrored: Mirrored, serve: Callable[..., Bridge]) -> None:
     bridge = serve("partitions=1")
     produce(bridge, "orders", "a", "b")
@@ -256,6 +258,7 @@ def test_a_restart_without_a_journal_is_a_loss_that_is_told(mirrored: Mirrored, 
     assert mirrored.once(source) == []
 
 
+@pytest.mark.extended
 def test_a_full_backend_drops_and_the_gap_is_named(mirrored: Mirrored, serve: Callable[..., Bridge]) -> None:
     bridge = serve("partitions=1&max_messages=4")
     produce(bridge, "orders", "0", "1")
@@ -274,6 +277,7 @@ def test_a_full_backend_drops_and_the_gap_is_named(mirrored: Mirrored, serve: Ca
     assert mirrored.planned(source)[1] == [Gap(log, 2, kept[0])]
 
 
+@pytest.mark.extended
 def test_a_hole_in_the_middle_is_a_row_in_quarantine(mirrored: Mirrored, serve: Callable[..., Bridge]) -> None:
     bridge = serve("partitions=1&max_messages=3")
     produce(bridge, "orders", "0", "1", "2")
@@ -292,6 +296,7 @@ def test_a_hole_in_the_middle_is_a_row_in_quarantine(mirrored: Mirrored, serve: 
     assert found == [(0, "data", b"0"), (1, "quarantine", b""), (2, "data", b"2"), (3, "data", b"3")]
 
 
+@pytest.mark.extended
 def test_a_planned_range_is_read_again_as_it_was(mirrored: Mirrored, serve: Callable[..., Bridge]) -> None:
     bridge = serve()
     produce(bridge, "orders", *map(str, range(30)))
@@ -308,6 +313,7 @@ def test_a_planned_range_is_read_again_as_it_was(mirrored: Mirrored, serve: Call
     assert sorted(map(int, bodies(mirrored.rows))) == list(range(50))
 
 
+@pytest.mark.extended
 def test_a_bridge_that_is_away_is_waited_for(mirrored: Mirrored, serve: Callable[..., Bridge], tmp_path: Path) -> None:
     journal = f"partitions=1&journal={tmp_path}/journal"
     bridge = serve(journal)
@@ -333,6 +339,7 @@ def until(query: StreamingQuery, condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.extended
 def test_what_is_away_or_no_such_bridge_is_said(
     mirrored: Mirrored, serve: Callable[..., Bridge], spark: SparkSession
 ) -> None:
@@ -360,37 +367,37 @@ def test_a_journal_that_was_set_back_is_noticed(serve: Callable[..., Bridge]) ->
     reader = reading(bridge)
     (log,) = reader.bounds()
     assert reader.latestOffset({log: [0, 3]}, ReadAllAvailable()) == {log: [0, 3]}
-    with pytest.raises(CannotStart, match=f"set back: {log} ends at 3 and was mirrored up to 4"):
+    with pytest.raises(CannotStart, match=f"older copy of its journal: {log} ends at 3 and was mirrored up to 4"):
         reader.latestOffset({log: [0, 4]}, ReadAllAvailable())
     reader.stop()
 
 
-@pytest.mark.parametrize(("start", "end", "found"), [(0, 5, [0, 1, 2]), (1, 3, [1, 2]), (2, 5, [2]), (1, 2, [1])])
 def test_a_range_is_read_to_its_end_and_what_is_not_there_is_told(
-    serve: Callable[..., Bridge], start: int, end: int, found: list[int]
+    serve: Callable[..., Bridge], subtests: pytest.Subtests
 ) -> None:
     bridge = serve("partitions=1")
     produce(bridge, "orders", "a", "b", "c")
     (log,) = source_of(bridge).bounds()
-    for name, offsets, missing in ((log, found, end > 3), ("dead/orders/0", [], True)):
-        told = f"{name} from {max(start, len(offsets) and 3)} to {end - 1}"
-        recording, failing = reading(bridge, "record"), reading(bridge, "fail")
-        pieces = Pieces((Piece(name, start, end),))
-        rows = [row for batch in recording.read(pieces) for row in batch.to_pylist()]
-        assert [row["offset"] for row in rows if row["area"] == "data"] == offsets
-        assert [row["error"] for row in rows if row["area"] == "quarantine"] == (
-            [f"gone before it was read: {told}"] if missing else []
-        )
-        if missing:
-            with pytest.raises(DataLost, match=told):
-                list(failing.read(pieces))
+    for start, end, found in ((0, 5, [0, 1, 2]), (1, 3, [1, 2]), (2, 5, [2]), (1, 2, [1])):
+        for name, offsets, missing in ((log, found, end > 3), ("dead/orders/0", [], True)):
+            with subtests.test(msg=f"{name} from {start} to {end}"):
+                told = f"{name} from {max(start, len(offsets) and 3)} to {end - 1}"
+                pieces = Pieces((Piece(name, start, end),))
+                rows = [row for batch in reading(bridge, "record").read(pieces) for row in batch.to_pylist()]
+                assert [row["offset"] for row in rows if row["area"] == "data"] == offsets
+                assert [row["error"] for row in rows if row["area"] == "quarantine"] == (
+                    [f"dropped before it was read: {told}"] if missing else []
+                )
+                if missing:
+                    with pytest.raises(DataLost, match=told):
+                        list(reading(bridge, "fail").read(pieces))
 
 
 def reading(bridge: Bridge, on_data_loss: OnDataLoss = "fail") -> _MemoryReader:
     return _MemoryReader(Ask(Options("memory://", "/none", bridge.url, on_data_loss=on_data_loss), {}, 1))
 
 
-@pytest.mark.parametrize("address", ["", "127.0.0.1:8080", "ftp://x", "http://", "http://x:y", "http://x/path"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(CannotStart, match="is not the address of a bridge"):
-        MemorySource(Options("memory://", "/none", address))
+def test_an_address_that_is_none_is_refused() -> None:
+    for address in ("", "127.0.0.1:8080", "ftp://x", "http://", "http://x:y", "http://x/path"):
+        with pytest.raises(CannotStart, match="is not the address of a bridge"):
+            MemorySource(Options("memory://", "/none", address))

@@ -9,15 +9,15 @@ from uuid import uuid4
 
 import pytest
 
-from adapters.rabbitmq import names
-from adapters.rabbitmq.mapping import from_arrival
+from adapters.rabbitmq.message.mapping import from_arrival
+from adapters.rabbitmq.topology import names
 from bridge.errors import BackendUnavailable, CannotStart
-from bridge.mirror.manifest import Gap
+from bridge.mirror.offsets import Gap
 from bridge.mirror.options import Options
 from bridge.mirror.sources import ranges
+from bridge.mirror.sources.rabbitmq import end_offsets as rabbitmq_ends
 from bridge.mirror.sources.rabbitmq import reading as rabbitmq_range
 from bridge.mirror.sources.rabbitmq import stream_reader as rabbitmq_reader
-from bridge.mirror.sources.rabbitmq import tails as rabbitmq_tails
 from bridge.mirror.sources.rabbitmq.source import RabbitMQSource
 from bridge.mirror.sources.reader import DataLost
 from tests.brokers.provide import own_rabbitmq
@@ -168,7 +168,7 @@ def test_destinations_without_a_log_are_named(rabbitmq_url: str, tmp_path: Path)
     with natives.channel(rabbitmq_url) as channel:
         channel.queue_delete(f"{gone}.log")
     source = source_of(backend)
-    assert source.unmirrored() == {silent: rabbitmq_tails.NO_LOG, gone: rabbitmq_tails.NOT_THERE}
+    assert source.unmirrored() == {silent: rabbitmq_ends.NO_LOG, gone: rabbitmq_ends.NOT_THERE}
     assert source.bounds() == {f"{good}.log": (0, 1)}
 
 
@@ -217,7 +217,7 @@ def test_what_was_cut_off_after_it_was_planned_is_named_by_the_reader(rabbitmq_u
         (row,) = read(lenient, {}, after)
     assert source_of(backend).moved(None, json.dumps(after)) == {f"{d}.log": (0, after[f"{d}.log"][1])}
     assert (row["area"], row["destination"], row["offset"]) == ("quarantine", d, 0)
-    assert "gone before it was read" in row["error"]
+    assert "dropped before it was read" in row["error"]
 
 
 def test_a_stream_that_was_deleted_and_made_anew_is_another_log(
@@ -245,7 +245,7 @@ def test_a_stream_that_was_deleted_and_made_anew_is_another_log(
     assert source_of(backend).gaps(first, last) == [Gap(f"{d}.log", 5, None)]
     assert (source_of(backend).moved(last, last), source_of(backend).gaps(last, last)) == ({}, [])
     store(backend, d, bodies(1))
-    with planning(backend) as reader:  # the end of the first is remembered, and told once
+    with planning(backend) as reader:  # the end of the first is remembered, and reported once
         after = plan(reader, place)
         assert after == {f"{d}.log": [0, 5, 5, None], f"{d}.log#1": [0, 4]}
         assert [row["body"] for row in read(reader, place, after)] == [b"0"]
@@ -277,7 +277,7 @@ def test_without_the_book_nothing_is_taken_for_gone(rabbitmq_url: str) -> None:
         channel.queue_delete(f"{backend.partition('prefix=')[2]}book")
     with planning(backend) as reader:
         assert plan(reader, early) == early
-        with pytest.raises(CannotStart, match=f"{d}.log is to be read, and the bridges' book"):
+        with pytest.raises(CannotStart, match=f"{d}.log is planned, but the bridges' catalogue stream"):
             reader.partitions({}, early)
 
 
@@ -310,6 +310,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
         yield rabbit
 
 
+@pytest.mark.extended
 def test_who_may_only_read_is_enough(broker: RabbitMQ) -> None:
     backend, d = own(broker.url), new()
     store(backend, d, bodies(3))
@@ -323,6 +324,7 @@ def test_who_may_only_read_is_enough(broker: RabbitMQ) -> None:
         plan(reader)
 
 
+@pytest.mark.extended
 def test_a_broker_that_is_killed_while_it_is_read(broker: RabbitMQ, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, d = own(broker.url), new()
     store(backend, d, bodies(20_000))

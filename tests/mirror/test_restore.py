@@ -5,12 +5,10 @@ import gzip
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from pyspark.sql import SparkSession
 
 from bridge.cli.program import main
 from bridge.client import Client
@@ -63,13 +61,7 @@ Command = Callable[..., Result]
 
 
 @pytest.fixture
-def command(spark: SparkSession, out: Path, bridge: Bridge, monkeypatch: pytest.MonkeyPatch) -> Command:
-    @contextmanager
-    def joined(_name: str) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr("bridge.mirror.session.session", joined)
-
+def command(out: Path, bridge: Bridge) -> Command:
     def run(*arguments: str, url: str = bridge.url) -> Result:
         given = ["mirror", "restore", "--out", str(out), "--url", url, *arguments]
         return CliRunner().invoke(main, given, catch_exceptions=False)
@@ -91,7 +83,7 @@ def pulled(bridge: Bridge, destination: str) -> list[Message]:
 def test_every_field_of_a_message_comes_back(out: Path, command: Command, bridge: Bridge) -> None:
     make_mirror(out, [Batch({("orders/2", 5): FULL, ("orders/0", 1): BARE})])
     done = command("--to-destination", "fields")
-    assert (done.exit_code, done.stdout) == (0, "2 sent, 0 left out as expired, 0 refused\n")
+    assert (done.exit_code, done.stdout) == (0, "2 sent, 0 expired and skipped, 0 refused\n")
     found = {m.message_id: m for m in pulled(bridge, "fields")}
     full = found["every-field"]
     said_anew = {"partition", "store_timestamp", "store_host", "delivery_count"}
@@ -138,7 +130,7 @@ def test_dead_letters_to_where_they_came_from(out: Path, command: Command, bridg
 
 def test_what_has_expired(out: Path, command: Command, bridge: Bridge) -> None:
     make_mirror(out, [Batch({("x/0", 0): message(0, "x", expire_time=NOON + HOUR), ("x/0", 1): message(1, "x")})])
-    assert command("--to-destination", "fresh").stdout == "1 sent, 1 left out as expired, 0 refused\n"
+    assert command("--to-destination", "fresh").stdout == "1 sent, 1 expired and skipped, 0 refused\n"
     assert [m.message_id for m in pulled(bridge, "fresh")] == ["x-1"]
     assert command("--to-destination", "stale", "--expired").stdout.startswith("2 sent")
     stale, _ = pulled(bridge, "stale")
@@ -188,11 +180,12 @@ def test_a_dry_run_sends_nothing(out: Path, command: Command) -> None:
 
 
 def test_nothing_to_send_and_no_mirror(out: Path, command: Command) -> None:
-    assert "There is no mirror at" in command().stderr
+    assert "There is no mirror in" in command().stderr
     make_mirror(out, [Batch(some(1))])
     assert command("--destination", "other").exit_code == 3
 
 
+@pytest.mark.extended
 def test_a_broken_run_goes_on_where_it_was(
     out: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +206,7 @@ def test_a_broken_run_goes_on_where_it_was(
             patched.setattr(State, "keep", dying)
             broken = command(*arguments, url=first.url)
     assert broken.exit_code == 1
-    assert broken.stdout == "30 sent, 0 left out as expired, 0 refused\n"
+    assert broken.stdout == "30 sent, 0 expired and skipped, 0 refused\n"
     assert broken.stderr.startswith("Error: The ")
     with Bridge(tmp_path / "second") as second:
         assert command(*arguments, url=second.url).stdout.startswith("25 sent")
@@ -224,8 +217,9 @@ def test_a_broken_run_goes_on_where_it_was(
     assert "another restore" in command("--state", str(path), "--destination", "t").stderr
 
 
+@pytest.mark.extended
 def test_an_outage_is_waited_out(out: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bridge dies at the second batch and comes back at its old address."""
+    """The bridge is killed at the second batch and returns at its old address."""
     monkeypatch.setattr(sender, "BATCH_MESSAGES", 10)
     make_mirror(out, [Batch(some(25, "s"))])
     keep = State.keep
@@ -243,5 +237,5 @@ def test_an_outage_is_waited_out(out: Path, tmp_path: Path, command: Command, mo
             patched.setattr(State, "keep", returning)
             done = command(url=first.url)
     with back[0] as second:
-        assert (done.exit_code, done.stdout) == (0, "25 sent, 0 left out as expired, 0 refused\n")
+        assert (done.exit_code, done.stdout) == (0, "25 sent, 0 expired and skipped, 0 refused\n")
         assert [m.message_id for m in pulled(second, "s")] == [f"s-{n}" for n in range(10, 25)]

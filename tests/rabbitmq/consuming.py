@@ -2,21 +2,22 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
+from adapters.amqp.channel import Channel
+from adapters.amqp.link import Link
+from adapters.amqp.messages import Outgoing
+from adapters.amqp.properties import Properties
 from adapters.base import Delivery, Outcome
-from adapters.rabbitmq import names, topology
-from adapters.rabbitmq.channel import Channel
-from adapters.rabbitmq.link import Link
-from adapters.rabbitmq.mapping import to_properties
-from adapters.rabbitmq.notes import Notes
-from adapters.rabbitmq.properties import Properties
-from adapters.rabbitmq.publisher import Publisher
-from adapters.rabbitmq.record import Outgoing, Source
-from adapters.rabbitmq.subscription import REFRESH, RabbitMQSubscription
+from adapters.rabbitmq.consume.attempt_queue import Notes
+from adapters.rabbitmq.consume.source import Source
+from adapters.rabbitmq.consume.subscription import REFRESH, RabbitMQSubscription
+from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.publish.publisher import Publisher
+from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable
 from bridge.message import Message
@@ -26,17 +27,17 @@ GROUP = "app"
 
 
 class Shares:
-    """A membership that is told by the test who has what."""
+    """A membership whose shares the test sets."""
 
     def __init__(self, share: Collection[int] | None = None) -> None:
         self.share = share
         self.changed: Callable[[frozenset[int]], None] = lambda _share: None
         self.left = False
 
-    def make(self, queues: Sequence[str], changed: Callable[[frozenset[int]], None]) -> "Shares":
+    def make(self, partitions: int, changed: Callable[[frozenset[int]], None]) -> "Shares":
         self.changed = changed
         if self.share is None:
-            self.share = range(len(queues))
+            self.share = range(partitions)
         return self
 
     async def join(self) -> frozenset[int]:
@@ -55,7 +56,7 @@ class Shares:
 
 
 class Bridge:
-    """One subscription, and what an engine knows of it."""
+    """One subscription, and an engine's record of it."""
 
     def __init__(self, pool: "Pool", link: Link, publishing: Link, shares: Shares, **options: Any) -> None:  # noqa: ANN401
         self.link, self.publishing = link, publishing
@@ -65,7 +66,7 @@ class Bridge:
         self.leased: set[tuple[int, int]] = set()
         self.revoked: list[list[int]] = []
         self.publisher = Publisher(pool.options, publishing)
-        link.came.append(lambda: shares.changed(shares.now))  # as the real one does
+        link.on_connected.append(lambda: shares.changed(shares.now))  # as the real one does
         self.subscription = RabbitMQSubscription(
             pool.destination,
             pool.make_sources,
@@ -117,7 +118,7 @@ class Bridge:
 
     async def noted(self, identities: Collection[str], partition: int = 0) -> None:
         """Wait until the note of a partition is of these at least."""
-        keeper = self.subscription._holding.held[partition]._keeper
+        keeper = self.subscription._holding.held[partition]._attempt_writer
         assert keeper is not None
         await until(lambda: set(identities) <= set(keeper._written or ()), lambda: str(keeper._written))
 
@@ -191,7 +192,7 @@ class Pool:
     async def make_history(self) -> None:
         """Let partition 0 have a history."""
         self.has_history = True
-        await self.ask("queue_declare", **topology.partition_queue(self.history).arguments)
+        await self.ask("queue_declare", **declarations.partition_queue(self.history).arguments)
 
     async def noted(self, partition: int = 0) -> dict[str, int] | None:
         """What the note of a partition says; None: there is none."""
@@ -202,7 +203,7 @@ class Pool:
         """Declare what is missing."""
         self.made += 1
         for source in self.sources:
-            arguments = dict(topology.partition_queue(source.queue).arguments)
+            arguments = dict(declarations.partition_queue(source.queue).arguments)
             if self.shared:
                 arguments["arguments"] = {"x-queue-type": "classic"}
             await self.ask("queue_declare", **arguments)
@@ -223,13 +224,16 @@ class Pool:
             await bridge.subscription.join()
         return bridge
 
-    async def write(self, bodies: Iterable[str], partition: int = 0, queue: str | None = None) -> None:
-        """Publish messages, each with its body for its id, straight into a queue."""
+    async def write(
+        self, bodies: Iterable[str], partition: int = 0, queue: str | None = None, padding: int = 0
+    ) -> None:
+        """Publish messages, each with its body (and zeros behind it) for its id, straight into a queue."""
         sent = []
         queue = queue or self.queue(partition)
         for body in bodies:
             now = time.time_ns() // 1_000_000
-            message = Message(self.destination, body.encode(), message_id=body, born_timestamp=now, store_timestamp=now)
+            whole = body.encode() + bytes(padding)
+            message = Message(self.destination, whole, message_id=body, born_timestamp=now, store_timestamp=now)
             sent.append(self.publisher.send(Outgoing("", queue, *to_properties(message))))
         await asyncio.gather(*sent)
 
@@ -243,7 +247,7 @@ class Pool:
         return await self._channel.ask("test", method, **arguments)
 
     async def left(self, partition: int = 0) -> int:
-        """How many messages lie in a queue and are with nobody."""
+        """How many messages lie in a queue, delivered to no consumer."""
         answer = await self.ask("queue_declare", queue=self.queue(partition), passive=True)
         return int(answer.message_count)
 
@@ -298,4 +302,4 @@ def bodies(deliveries: Iterable[Delivery], partition: int | None = None) -> list
 
 
 async def _nothing(_partition: int) -> None:
-    """Note nothing: what these tests consume stands in no book."""
+    """Note nothing: what these tests consume stands in no catalogue."""

@@ -8,11 +8,11 @@ from uuid import uuid4
 
 from pika import BasicProperties
 
+from adapters.amqp.channel import Channel
+from adapters.amqp.link import Link
+from adapters.amqp.messages import Outgoing
 from adapters.base import Stored
-from adapters.rabbitmq.channel import Channel
-from adapters.rabbitmq.link import Link
-from adapters.rabbitmq.publisher import Publisher
-from adapters.rabbitmq.record import Outgoing
+from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.url import parse
 
 SECONDS = 60.0
@@ -83,7 +83,7 @@ class Desk(NamedTuple):
         confirmed: bool = True,
         mandatory: bool = True,
     ) -> asyncio.Future[Stored]:
-        """Publish, with an id of its own."""
+        """Publish, with a unique id."""
         properties = BasicProperties(message_id=uuid4().hex, delivery_mode=2)
         outgoing = Outgoing(exchange, routing_key, properties, body)
         return self.publisher.send(outgoing, confirmed=confirmed, mandatory=mandatory)
@@ -91,7 +91,7 @@ class Desk(NamedTuple):
 
 @asynccontextmanager
 async def desk(url: str, beside: str | None = None) -> AsyncIterator[Desk]:
-    """A publisher on a connection of its own; `beside`: the URL of who declares and looks, if it is another."""
+    """A publisher on its own connection; `beside`: the URL of who declares and looks, if it is another."""
     async with linked(beside or url) as other:
         link = Link(parse(url), "publishing")
         publisher = Publisher(parse(url), link)

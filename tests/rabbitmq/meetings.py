@@ -6,28 +6,27 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import uuid4
 
-from adapters.rabbitmq.channel import Channel
-from adapters.rabbitmq.inbox import Inbox
-from adapters.rabbitmq.link import Link
-from adapters.rabbitmq.members import Membership
+from adapters.amqp.channel import Channel
+from adapters.amqp.link import Link
+from adapters.rabbitmq.group.membership import Bridges, Membership
 from adapters.rabbitmq.options import Options
-from adapters.rabbitmq.publisher import Publisher
+from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.url import parse
 
 GUARD = 30.0
 
 
 class Seat:
-    """A part in a group that is really consumed: what `changed` tells, this does."""
+    """A part in a group that is really consumed: it does what `changed` reports."""
 
-    def __init__(self, inbox: Inbox, topic: str, queues: list[str]) -> None:
+    def __init__(self, bridges: Bridges, link: Link, group: str, queues: list[str]) -> None:
         self.told: list[frozenset[int]] = []
         self.held: dict[int, Channel] = {}
-        self.membership = Membership(inbox, topic, queues, self._changed)
-        self._link = inbox.consuming
+        self.membership = Membership(bridges, group, len(queues), self._changed)
+        self._link = link
         self._queues = queues
         self._moving: asyncio.Task[None] | None = None
-        self._link.gone.append(lambda _reason: self.held.clear())
+        self._link.on_lost.append(lambda _reason: self.held.clear())
 
     async def join(self) -> None:
         self._changed(await self.membership.join())
@@ -37,15 +36,8 @@ class Seat:
         await self.membership.leave()
         await self._hold(frozenset())
 
-    def forget(self) -> list[Channel]:
-        """Be heard of no more; returns what is still consumed."""
-        self.membership._roster = None
-        held = list(self.held.values())
-        self.held = {}
-        return held
-
     async def moved(self) -> None:
-        """Wait until what was told last is done."""
+        """Wait until the last change is done."""
         while self._moving is not None and not self._moving.done():
             await asyncio.wait((self._moving,))
 
@@ -70,31 +62,31 @@ class Seat:
 
 
 class Bridge:
-    """Two links and an inbox, as the adapter makes them."""
+    """Two links and a control queue, as the adapter makes them."""
 
     def __init__(self, options: Options) -> None:
         self.consuming, self.publishing = Link(options, "consuming"), Link(options, "publishing")
         self.publisher = Publisher(options, self.publishing)
-        self.inbox = Inbox(options, self.consuming, self.publishing, self.publisher)
+        self.bridges = Bridges(options, self.consuming, self.publishing, self.publisher)
         self.seats: list[Seat] = []
 
     @property
     def name(self) -> str | None:
-        """What the others know it by."""
-        return self.inbox._queue.name
+        """Its name for the others."""
+        return self.bridges._queue.name
 
     async def start(self) -> None:
-        for each in (self.publishing, self.consuming, self.publisher, self.inbox):
+        for each in (self.publishing, self.consuming, self.publisher, self.bridges):
             await each.start()
 
     async def close(self) -> None:
         for seat in self.seats:
             await seat.moved()
-        for each in (self.inbox, self.publisher, self.consuming, self.publishing):
+        for each in (self.bridges, self.publisher, self.consuming, self.publishing):
             await each.close()
 
-    async def join(self, topic: str, queues: list[str]) -> Seat:
-        seat = Seat(self.inbox, topic, queues)
+    async def join(self, group: str, queues: list[str]) -> Seat:
+        seat = Seat(self.bridges, self.consuming, group, queues)
         await seat.join()
         self.seats.append(seat)
         return seat
@@ -112,15 +104,15 @@ class Meeting:
 
     async def group(self, partitions: int) -> tuple[str, list[str]]:
         """Make the queues of a group, and return what it is called, and them."""
-        topic = f"{self.prefix}g{len(self._queues)}"
-        queues = [f"{topic}.p{partition}" for partition in range(partitions)]
+        group = f"{self.prefix}g{len(self._queues)}"
+        queues = [f"{group}.p{partition}" for partition in range(partitions)]
         channel = await self.link.channel()
         for queue in queues:
             arguments = {"x-queue-type": "quorum", "x-single-active-consumer": True}
             await channel.ask(queue, "queue_declare", queue=queue, durable=True, arguments=arguments)
         self._queues += queues
         await channel.close()
-        return topic, queues
+        return group, queues
 
     async def bridge(self) -> Bridge:
         bridge = Bridge(self._options)
@@ -137,7 +129,7 @@ class Meeting:
     async def tidy(self) -> None:
         for queue in self._queues:
             await self.delete("queue_delete", queue=queue)
-        await self.delete("exchange_delete", exchange=f"{self.prefix}members")
+        await self.delete("exchange_delete", exchange=f"{self.prefix}bridges")
         await self.link.close()
 
 
@@ -166,7 +158,7 @@ async def until(condition: Callable[[], object], state: Callable[[], object] = s
 
 
 async def shared(seats: Collection[Seat], partitions: int) -> None:
-    """Wait until each partition is one bridge's, nobody has more than one more than another, and all is consumed."""
+    """Wait until each partition is one bridge's, no bridge has more than one more than another, and all is consumed."""
 
     def fair() -> bool:
         found = [set(seat.held) for seat in seats]

@@ -1,4 +1,4 @@
-"""Programs that know nothing of the bridge: plain pika, as its users write it."""
+"""Programs without the bridge: plain pika, as its users write it."""
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class Foreign(pika.BasicProperties):  # type: ignore[misc] # pika has no types
 
 @contextmanager
 def channel(url: str) -> Iterator[BlockingChannel]:
-    """Open a channel on a connection of its own, with publisher confirms."""
+    """Open a channel on its own connection, with publisher confirms."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
     try:
         opened = connection.channel()
@@ -98,6 +98,6 @@ def take(url: str, queue: str, count: int) -> list[Got]:
 
 
 def left(url: str, queue: str) -> int:
-    """Return how many messages lie in a queue and are with nobody."""
+    """Return how many messages lie in a queue, delivered to no consumer."""
     with channel(url) as opened:
         return int(opened.queue_declare(queue, passive=True).method.message_count)

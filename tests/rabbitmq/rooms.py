@@ -1,4 +1,4 @@
-"""The part of a bridge that knows destinations and groups, without its engine: over real links, to a real broker."""
+"""The part of a bridge that has destinations and groups, without its engine: over real links, to a real broker."""
 
 import asyncio
 import time
@@ -7,17 +7,18 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 from uuid import uuid4
 
-from adapters.clock import wall
-from adapters.rabbitmq.book import Book
-from adapters.rabbitmq.channel import Channel
-from adapters.rabbitmq.destinations import Destinations
-from adapters.rabbitmq.groups import Groups
-from adapters.rabbitmq.history import Sieve, Verdict
-from adapters.rabbitmq.link import Link
-from adapters.rabbitmq.mapping import to_properties
+from adapters.amqp.channel import Channel
+from adapters.amqp.link import Link
+from adapters.amqp.messages import Arrival, Outgoing
+from adapters.rabbitmq.consume.source import Source
+from adapters.rabbitmq.group.groups import Groups
+from adapters.rabbitmq.group.history import Deduplicator, Verdict
+from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import Options
-from adapters.rabbitmq.publisher import Publisher
-from adapters.rabbitmq.record import Arrival, Outgoing, Source
+from adapters.rabbitmq.publish.publisher import Publisher
+from adapters.rabbitmq.topology.catalogue import Catalogue
+from adapters.rabbitmq.topology.destinations import Destinations
+from adapters.wall_clock import wall
 from bridge.message import Message
 
 GUARD: Final = 60.0
@@ -31,20 +32,24 @@ class Rooms:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.publishing, self.consuming = Link(options, "publishing"), Link(options, "consuming")
+        self.declaring = Link(options, "declaring")
         self.publisher = Publisher(options, self.publishing)
-        self.book = Book(options, self.consuming, self.publisher)
-        self.destinations = Destinations(options, self.consuming, self.book)
-        self.groups = Groups(self.publishing, self.consuming, self.publisher, self.book, self.destinations)
-        self.publisher.gone = self.destinations.forget
+        self.copying = Publisher(options, self.declaring)
+        self.catalogue = Catalogue(options, self.consuming, self.publisher)
+        self.destinations = Destinations(options, self.declaring, self.catalogue)
+        self.groups = Groups(self.declaring, self.copying, self.catalogue, self.destinations)
+        self.publisher.on_exchange_missing = self.destinations.forget
         self._channel: Channel | None = None
 
     async def start(self) -> None:
-        for each in (self.publishing, self.consuming, self.publisher, self.book):
+        for each in (self.publishing, self.consuming, self.declaring, self.publisher, self.catalogue):
             await each.start()
 
     async def close(self) -> None:
-        for each in (self.groups, self.destinations, self.book, self.publisher, self.consuming, self.publishing):
+        for each in (self.groups, self.destinations, self.catalogue, self.publisher, self.copying):
             await each.close()
+        for link in (self.consuming, self.declaring, self.publishing):
+            await link.close()
 
     async def send(self, destination: str, bodies: Sequence[bytes], partition: int | None = None) -> None:
         """Store messages as the engine does, over the partitions by their order unless one is named."""
@@ -66,7 +71,7 @@ class Rooms:
     async def read(self, sources: Sequence[Source], destination: str = "") -> list[list[bytes]]:
         """Consume each partition up to a message that is sent for that; returns what came before it.
 
-        `destination` where its name cannot be told from the queues.
+        `destination` where its name does not follow from the queues.
         """
         for source in sources:
             await self.publish(message(destination or source.queue.split(".")[0], LAST, source.partition))
@@ -74,14 +79,14 @@ class Rooms:
             return await asyncio.gather(*(Holder(self, source).run() for source in sources))
 
     async def lose(self) -> None:
-        """Lose the consuming connection, once it is there."""
-        await until(lambda: self.consuming.up)
+        """Lose the consuming and the declaring connection, once they are there."""
+        await until(lambda: self.consuming.up and self.declaring.up)
         lost: list[Exception] = []
-        self.consuming.gone.append(lost.append)
-        connection = self.consuming._connection
-        assert connection is not None
-        connection.abort()
-        await until(lambda: lost)
+        for link in (self.consuming, self.declaring):
+            link.on_lost.append(lost.append)
+            assert link._connection is not None
+            link._connection.abort()
+        await until(lambda: len(lost) > 1)
 
     async def ask(self, method: str, **arguments: object) -> Any:  # noqa: ANN401 - the method's answer
         """Do what an operator, or another program, may do."""
@@ -105,13 +110,13 @@ class Rooms:
 
 
 class Holder:
-    """Consumes one partition, as whoever holds it does, and acknowledges everything at once."""
+    """Consumes one partition, as its holder does, and acknowledges everything at once."""
 
     def __init__(self, rooms: Rooms, source: Source) -> None:
         self.came: list[bytes] = []
         self._rooms = rooms
         self._source = source
-        self._sieve = Sieve()
+        self._sieve = Deduplicator()
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channels: list[Channel] = []
         self._doing: list[asyncio.Future[None]] = []

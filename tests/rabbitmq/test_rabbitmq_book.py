@@ -1,16 +1,16 @@
-"""The bridge's book in a real RabbitMQ: what is written there, every bridge of the prefix knows, and in one order."""
+"""The bridge's catalogue in a real RabbitMQ: every bridge of the prefix reads it in one order."""
 
 import asyncio
 from uuid import uuid4
 
 import pytest
 
-from adapters.rabbitmq import entries
-from adapters.rabbitmq.names import Own
+from adapters.amqp.messages import Outgoing
+from adapters.amqp.properties import Properties
 from adapters.rabbitmq.options import Options
-from adapters.rabbitmq.properties import Properties
-from adapters.rabbitmq.record import Outgoing
-from adapters.rabbitmq.topology import Layout
+from adapters.rabbitmq.topology import records
+from adapters.rabbitmq.topology.declarations import Layout
+from adapters.rabbitmq.topology.names import Own
 from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable
 from tests.rabbitmq.rooms import GUARD, Rooms, rooms, until
@@ -22,17 +22,17 @@ def options(rabbitmq_url: str) -> Options:
 
 
 async def caught_up(bridge: Rooms) -> None:
-    """Wait until it has read its book, which is not there for a moment."""
+    """Wait until it has read its catalogue, which is not there for a moment."""
     async with asyncio.timeout(GUARD):
         while True:
             try:
-                return await bridge.book.catch_up()
+                return await bridge.catalogue.catch_up()
             except BackendUnavailable:
                 await asyncio.sleep(0.05)
 
 
 async def append(bridge: Rooms, entry: bytes) -> None:
-    """Write into the book as anybody may."""
+    """Write into the catalogue as any client may."""
     await bridge.publisher.send(Outgoing("", Own(bridge.options.prefix).book, Properties(), entry))
 
 
@@ -40,36 +40,36 @@ async def test_notes_survive(options: Options) -> None:
     expected = {"a": "2", "b/c": "z\u00fcrich \ud800 '\"", "c": ""}
     early = Rooms(options)
     with pytest.raises(BackendUnavailable):
-        early.book.kept()
+        early.catalogue.all()
     with pytest.raises(BackendUnavailable):
-        await early.book.keep("early", "1")
+        await early.catalogue.put("early", "1")
     async with rooms(options) as bridge:
         for key, value in {"a": "1", "b/c": "z\u00fcrich \ud800 '\"", "c": "", "d": "4"}.items():
-            await bridge.book.keep(key, value)
-        await bridge.book.keep("a", "2")
-        await bridge.book.keep("d", None)
-        await bridge.book.keep("never", None)
-        assert bridge.book.kept() == expected
+            await bridge.catalogue.put(key, value)
+        await bridge.catalogue.put("a", "2")
+        await bridge.catalogue.put("d", None)
+        await bridge.catalogue.put("never", None)
+        assert bridge.catalogue.all() == expected
     async with rooms(options) as bridge:
-        assert bridge.book.kept() == expected
+        assert bridge.catalogue.all() == expected
 
 
 async def test_the_last_of_many_at_once_counts(options: Options) -> None:
-    """The book grows by thousands of entries, more than come in one go."""
+    """The catalogue grows by thousands of entries, more than come in one go."""
     values = [None, *(f"{n}" for n in range(3000)), None, "last"]
     async with rooms(options) as bridge:
-        await asyncio.gather(*(bridge.book.keep("k", value) for value in values))
-        assert bridge.book.kept() == {"k": "last"}
+        await asyncio.gather(*(bridge.catalogue.put("k", value) for value in values))
+        assert bridge.catalogue.all() == {"k": "last"}
     async with rooms(options) as bridge:
-        assert bridge.book.kept() == {"k": "last"}
+        assert bridge.catalogue.all() == {"k": "last"}
 
 
 async def test_bridges_of_one_prefix_share_notes_unless_each_has_a_name(options: Options) -> None:
     one, two = options._replace(instance="one"), options._replace(instance="two")
     for number, each in enumerate((options, one, two, options)):
         async with rooms(each) as bridge:
-            await bridge.book.keep("k", str(number))
-            await bridge.book.keep(f"of {number}", "x")
+            await bridge.catalogue.put("k", str(number))
+            await bridge.catalogue.put(f"of {number}", "x")
     for each, expected in (
         (options, {"k": "3", "of 0": "x", "of 3": "x"}),
         (one, {"k": "1", "of 1": "x"}),
@@ -77,7 +77,7 @@ async def test_bridges_of_one_prefix_share_notes_unless_each_has_a_name(options:
         (options._replace(prefix=f"{options.prefix}other."), {}),
     ):
         async with rooms(each) as bridge:
-            assert bridge.book.kept() == expected
+            assert bridge.catalogue.all() == expected
 
 
 async def test_what_others_write_into_it_harms_nothing(options: Options) -> None:
@@ -91,7 +91,7 @@ async def test_what_others_write_into_it_harms_nothing(options: Options) -> None
         b'["note", null, 5, "x"]',
     )
     async with rooms(options) as bridge:
-        await bridge.book.keep("a", "1")
+        await bridge.catalogue.put("a", "1")
         for entry in (
             *strange,
             b'["ready", "d", "g", ["x"]]',
@@ -100,27 +100,27 @@ async def test_what_others_write_into_it_harms_nothing(options: Options) -> None
         ):
             await append(bridge, entry)
         await append(bridge, b'["note", null, "a", "2"]')
-        await bridge.book.catch_up()
+        await bridge.catalogue.catch_up()
     async with rooms(options) as bridge:
-        assert bridge.book.kept() == {"a": "2"}
-        assert bridge.book.layout("d") is None
-        assert not bridge.book.group("d", "g").ready
+        assert bridge.catalogue.all() == {"a": "2"}
+        assert bridge.catalogue.layout("d") is None
+        assert not bridge.catalogue.group("d", "g").ready
 
 
 async def test_a_caller_that_leaves_does_not_withdraw_its_note(options: Options) -> None:
     async with rooms(options) as bridge:
-        await bridge.book.keep("first", "1")
-        keeping = asyncio.create_task(bridge.book.keep("k", "v"))
+        await bridge.catalogue.put("first", "1")
+        keeping = asyncio.create_task(bridge.catalogue.put("k", "v"))
         await asyncio.sleep(0)
         keeping.cancel()
         await asyncio.wait((keeping,))
         assert keeping.cancelled()
-        await bridge.book.keep("after", "2")
-        assert bridge.book.kept() == {"first": "1", "k": "v", "after": "2"}
+        await bridge.catalogue.put("after", "2")
+        assert bridge.catalogue.all() == {"first": "1", "k": "v", "after": "2"}
 
 
 async def test_bridges_agree_on_partitions(options: Options) -> None:
-    """Whoever is first decides, for those that ask at the same time and for those that come later."""
+    """The first one decides, for those that ask at the same time and for those that come later."""
     name = f"orders-{uuid4().hex[:8]}"
     async with rooms(options) as one, rooms(options._replace(partitions=5)) as two:
         agreed = await asyncio.gather(*(each.destinations.partitions(name) for each in (one, two, one, two)))
@@ -128,47 +128,47 @@ async def test_bridges_agree_on_partitions(options: Options) -> None:
         assert agreed[0] in {3, 5}
     async with rooms(options._replace(partitions=7, log_bytes=1 << 20)) as late:
         assert await late.destinations.partitions(name) == agreed[0]
-        assert late.book.layout(name) == Layout(agreed[0], 1 << 30)
+        assert late.catalogue.layout(name) == Layout(agreed[0], 1 << 30)
 
 
 async def test_what_one_bridge_writes_reaches_the_others(options: Options) -> None:
     async with rooms(options) as one, rooms(options) as two:
-        await one.book.claim("orders", Layout(4, 0))
-        await one.book.begin("orders", "app")
-        await one.book.keep("k", "v")
-        await until(lambda: two.book.kept() == {"k": "v"})
-        assert two.book.layout("orders") == Layout(4, 0)
-        assert two.book.group("orders", "app") == entries.Group(begun=1)
-        await one.book.set_group("orders", "app", [2])
+        await one.catalogue.claim("orders", Layout(4, 0))
+        await one.catalogue.begin("orders", "app")
+        await one.catalogue.put("k", "v")
+        await until(lambda: two.catalogue.all() == {"k": "v"})
+        assert two.catalogue.layout("orders") == Layout(4, 0)
+        assert two.catalogue.group("orders", "app") == records.Group(begun=1)
+        await one.catalogue.set_group("orders", "app", [2])
         async with asyncio.timeout(GUARD):
-            await two.book.wait_ready("orders", "app", GUARD)
-        assert two.book.group("orders", "app") == entries.Group(ready=True, history=(2,))
+            await two.catalogue.wait_ready("orders", "app", GUARD)
+        assert two.catalogue.group("orders", "app") == records.Group(ready=True, history=(2,))
 
 
 async def test_it_goes_on_after_a_lost_connection(options: Options) -> None:
     async with rooms(options) as one, rooms(options) as two:
-        await one.book.keep("k", "1")
-        await two.book.catch_up()
+        await one.catalogue.put("k", "1")
+        await two.catalogue.catch_up()
         await two.lose()
-        assert two.book.kept() == {"k": "1"}
-        await one.book.keep("k", "2")
-        assert await two.book.claim("orders", Layout(4, 0)) == Layout(4, 0)
-        await until(lambda: two.book.kept() == {"k": "2"})
+        assert two.catalogue.all() == {"k": "1"}
+        await one.catalogue.put("k", "2")
+        assert await two.catalogue.claim("orders", Layout(4, 0)) == Layout(4, 0)
+        await until(lambda: two.catalogue.all() == {"k": "2"})
         for number in range(3):
             await two.lose()
-            await one.book.keep("k", f"again {number}")
-        await until(lambda: two.book.kept() == {"k": "again 2"})
+            await one.catalogue.put("k", f"again {number}")
+        await until(lambda: two.catalogue.all() == {"k": "again 2"})
 
 
 @pytest.mark.parametrize("connected", [True, False])
 async def test_a_book_that_was_deleted_is_written_anew(options: Options, *, connected: bool) -> None:
     named = options._replace(instance="named")
     async with rooms(options) as one, rooms(named) as two:
-        await one.book.claim("orders", Layout(4, 0))
-        await one.book.set_group("orders", "app", [2])
-        await one.book.keep("k", "one")
-        await two.book.keep("k", "two")
-        await two.book.catch_up()
+        await one.catalogue.claim("orders", Layout(4, 0))
+        await one.catalogue.set_group("orders", "app", [2])
+        await one.catalogue.put("k", "one")
+        await two.catalogue.put("k", "two")
+        await two.catalogue.catch_up()
         await one.ask("queue_delete", queue=Own(options.prefix).book)
         if not connected:
             await one.lose()
@@ -177,9 +177,9 @@ async def test_a_book_that_was_deleted_is_written_anew(options: Options, *, conn
         for each in (one, two) * 2:  # first it is read, then what was written back
             await caught_up(each)
         async with rooms(options) as third, rooms(named) as fourth:
-            assert third.book.layout("orders") == Layout(4, 0)
-            assert third.book.group("orders", "app") == entries.Group(ready=True, history=(2,))
-            assert (third.book.kept(), fourth.book.kept()) == ({"k": "one"}, {"k": "two"})
-        assert await one.book.claim("orders", Layout(9, 0)) == Layout(4, 0)
-        await one.book.keep("k", "still")
-        assert one.book.kept() == {"k": "still"}
+            assert third.catalogue.layout("orders") == Layout(4, 0)
+            assert third.catalogue.group("orders", "app") == records.Group(ready=True, history=(2,))
+            assert (third.catalogue.all(), fourth.catalogue.all()) == ({"k": "one"}, {"k": "two"})
+        assert await one.catalogue.claim("orders", Layout(9, 0)) == Layout(4, 0)
+        await one.catalogue.put("k", "still")
+        assert one.catalogue.all() == {"k": "still"}

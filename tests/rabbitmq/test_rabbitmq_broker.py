@@ -38,6 +38,7 @@ def test_what_is_published_is_consumed(rabbitmq_url: str) -> None:
     delete(rabbitmq_url, name)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("end", [RabbitMQ.stop, RabbitMQ.kill])
 def test_data_and_address_outlive_the_process(rabbit: RabbitMQ, end: Callable[[RabbitMQ], None]) -> None:
     name, pid, port = str(uuid4()), rabbit.nodes[0].pid, urlsplit(rabbit.url).port
@@ -55,6 +56,7 @@ def test_data_and_address_outlive_the_process(rabbit: RabbitMQ, end: Callable[[R
     assert consume(rabbit.url, name, 2) == [b"before", b"after"]
 
 
+@pytest.mark.extended
 def test_a_broker_that_hangs_answers_when_it_goes_on(rabbit: RabbitMQ) -> None:
     name = str(uuid4())
     publish(rabbit.url, name, b"one")
@@ -80,6 +82,7 @@ def test_a_broker_that_hangs_answers_when_it_goes_on(rabbit: RabbitMQ) -> None:
     assert answered.is_set()
 
 
+@pytest.mark.extended
 def test_an_alarm_holds_publishers_up_until_it_ends(rabbit: RabbitMQ) -> None:
     heard: list[str] = []
     with closing(connect(rabbit.url)) as connection:
@@ -94,6 +97,7 @@ def test_an_alarm_holds_publishers_up_until_it_ends(rabbit: RabbitMQ) -> None:
         assert heard == ["blocked", "unblocked"]
 
 
+@pytest.mark.extended
 def test_a_user_and_a_virtual_host_of_a_tests_own(rabbit: RabbitMQ) -> None:
     user, password, vhost = "a:b/c", "p@ss word", "v/h?"
     rabbit.ctl("add_vhost", vhost)
@@ -105,11 +109,13 @@ def test_a_user_and_a_virtual_host_of_a_tests_own(rabbit: RabbitMQ) -> None:
         connect(rabbit.url_of(user=user, password="another", vhost=vhost))  # noqa: S106
 
 
+@pytest.mark.extended
 def test_what_rabbitmqctl_says_where_it_fails(rabbit: RabbitMQ) -> None:
     with pytest.raises(AssertionError, match=r"(?i)virtual host .*nowhere.* does not exist"):
         rabbit.ctl("set_permissions", "-p", "nowhere", "guest", ".*", ".*", ".*")
 
 
+@pytest.mark.extended
 def test_a_certificate_is_a_login(rabbit: RabbitMQ, tmp_path: Path) -> None:
     rabbit.ctl("add_user", "bridge", "unknown")
     rabbit.ctl("set_permissions", "bridge", ".*", ".*", ".*")
@@ -120,21 +126,24 @@ def test_a_certificate_is_a_login(rabbit: RabbitMQ, tmp_path: Path) -> None:
         assert "bridge" in rabbit.ctl("list_connections", "user").split()
 
 
+@pytest.mark.extended
 def test_its_settings(rabbit: RabbitMQ) -> None:
     assert rabbit.ctl("eval", "application:get_env(rabbit, consumer_timeout).").strip() == "{ok,54321}"
 
 
+@pytest.mark.extended
 def test_a_failure_shows_the_log_of_a_fixture(rabbit: RabbitMQ) -> None:
     rabbit.ctl("add_vhost", "shown")
     assert "Adding vhost 'shown'" in dict(logs_of_running())[f"log of RabbitMQ's node-1, {rabbit.url}"]
 
 
+@pytest.mark.extended
 def test_nothing_of_the_machine_is_used_and_nothing_is_left(tmp_path: Path) -> None:
     with own_rabbitmq(tmp_path / "rabbit") as rabbit:
         with closing(connect(rabbit.tls_url, ssl.create_default_context(cafile=rabbit.authority))) as connection:
             assert connection.is_open
         programs = family(rabbit.nodes[0].pid)
-        # That part would start epmd, which belongs to nobody, within a minute.
+        # That part would start epmd, without an owner, within a minute.
         assert rabbit.ctl("eval", "whereis(rabbit_epmd_monitor).").strip() == "undefined"
         open_ = {file for each in programs for file in open_files(each)}
         assert not {file for file in open_ if not file.startswith((f"{tmp_path}/", "/dev/"))}
@@ -151,6 +160,7 @@ def test_nothing_of_the_machine_is_used_and_nothing_is_left(tmp_path: Path) -> N
     assert not [title for title, _ in logs_of_running() if rabbit.url in title]
 
 
+@pytest.mark.extended
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     rabbit = own_rabbitmq(tmp_path / "rabbit", settings={"consumer_timeout": "soon"})
     with pytest.raises(AssertionError, match="consumer_timeout"), rabbit:

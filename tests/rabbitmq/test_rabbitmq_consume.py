@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from adapters.amqp.messages import Outgoing
 from adapters.base import Outcome
-from adapters.rabbitmq import history
-from adapters.rabbitmq.record import Outgoing
+from adapters.rabbitmq.consume import prefetch
+from adapters.rabbitmq.consume.partition import Partition
+from adapters.rabbitmq.group import history
 from bridge.errors import BackendUnavailable, DestinationUnknown, OutcomeUnknown
 from tests.rabbitmq.consuming import Pool, bodies, eventually, pool, until
 
@@ -73,7 +75,31 @@ async def test_prefetch_bounds_what_is_here(one: Pool) -> None:
     await one.counted(12)
 
 
-async def test_what_is_settled_does_not_come_again(one: Pool) -> None:
+async def test_large_messages_that_wait_are_bounded_in_bytes(one: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too much is given back, and comes again in its place. A lease that began before goes on."""
+    monkeypatch.setattr(prefetch, "GROUP_BYTES", 1 << 20)
+    size = 100_000
+    await one.write(["first"])
+    await one.write(numbers(60), padding=size)
+    bridge = await one.bridge()
+    leased = await bridge.lease(await bridge.take(1))
+    held = bridge.subscription._holding.held[0]
+    await eventually(lambda: _few(held, size))
+    found = leased
+    while len(found) < 61:
+        came = await bridge.take_again(1)
+        await bridge.settle(came[:1] if len(found) > 1 else [*leased, *came[:1]])
+        found = [*found, *came]
+        assert bridge.subscription.gauges()["buffered_bytes"] <= (1 << 20) + 2 * size
+    assert [each.message.message_id for each in found] == ["first", *numbers(60)]
+    await one.counted(0)
+
+
+async def _few(held: Partition, size: int) -> bool:
+    return held.window.count == (1 << 20) // (size + 2) and held.held.bytes > 0 and not held._discarding
+
+
+async def test_settled_messages_are_not_delivered_again(one: Pool) -> None:
     await one.write(numbers(200))
     bridge = await one.bridge()
     found = await bridge.take(200)
@@ -168,7 +194,7 @@ async def test_a_queue_that_is_deleted_is_made_again(three: Pool) -> None:
     with pytest.raises(BackendUnavailable):
         await asyncio.wait_for(waits, 60)
     assert bridge.revoked == [[1]]
-    await until(lambda: three.made == 2 and bridge.subscription._holding.trouble is None)
+    await until(lambda: three.made == 2 and bridge.subscription._holding.last_error is None)
     with pytest.raises(BackendUnavailable):
         await bridge.subscription.settle(found, Outcome.SETTLED)
     await three.write(["b"], 1)
@@ -183,7 +209,7 @@ async def test_leases_outlive_a_channel_that_the_broker_closes(one: Pool) -> Non
     await bridge.settle(found[1:2])
     consumer = bridge.subscription._holding.held[0]._consumer
     assert consumer is not None
-    consumer._channel.raw.basic_ack(1_000_000)  # a tag that nobody knows
+    consumer._channel.raw.basic_ack(1_000_000)  # an unknown tag
     await until(lambda: bridge.subscription._holding.held[0]._consumer not in {None, consumer})
     await one.write(["new"])
     more = await bridge.take(4)

@@ -1,21 +1,18 @@
-"""A broker that loses patience, or dies: leases outlive its consumer timeout, and acknowledgements outlive it."""
+"""A broker that times out, or is killed: leases outlive its consumer timeout, and acknowledgements outlive it."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
 from adapters.base import Outcome
-from adapters.rabbitmq.consumer import Consumer
-from tests.brokers.provide import own_rabbitmq
+from adapters.rabbitmq.consume.consumer import Consumer
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.rabbitmq.consuming import GUARD, Bridge, bodies, pool, until
 
 
-@pytest.fixture(scope="module")
-def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
-    with own_rabbitmq(tmp_path_factory.mktemp("brokers") / "rabbit") as found:
-        yield found
+@pytest.fixture
+def rabbit(stoppable_rabbitmq: RabbitMQ) -> RabbitMQ:
+    return stoppable_rabbitmq
 
 
 def consumer_of(bridge: Bridge) -> Consumer | None:
@@ -57,15 +54,16 @@ async def test_what_lies_here_for_long_comes_on_a_new_channel(
 
 async def test_what_is_settled_lets_a_channel_live(rabbitmq_url: str) -> None:
     async with pool(rabbitmq_url) as here:
-        bridge = await here.bridge(refresh=0.05)
+        bridge = await here.bridge(refresh=1.5)
         consumer = consumer_of(bridge)
         for number in range(20):
             await here.write([str(number)])
             await bridge.settle(await bridge.take(1))
-            await asyncio.sleep(0.02)  # time passes, which is what this is about
+            await asyncio.sleep(0.1)  # twenty of these last longer than `refresh`, none does
         assert consumer_of(bridge) is consumer
 
 
+@pytest.mark.extended
 async def test_leases_outlive_the_brokers_patience(rabbit: RabbitMQ) -> None:
     rabbit.ctl("eval", "application:set_env(rabbit, channel_tick_interval, 200).")
     async with pool(rabbit.url) as here:
@@ -87,6 +85,7 @@ async def test_leases_outlive_the_brokers_patience(rabbit: RabbitMQ) -> None:
         assert bodies(await after.take(2)) == ["a", "c"]
 
 
+@pytest.mark.extended
 async def test_nothing_is_settled_until_the_broker_has_written_it(rabbit: RabbitMQ) -> None:
     async with pool(rabbit.url) as here:
         await here.write(["a", "b", "c"])
@@ -104,6 +103,7 @@ async def test_nothing_is_settled_until_the_broker_has_written_it(rabbit: Rabbit
             await asyncio.wait_for(settled, GUARD)
 
 
+@pytest.mark.extended
 async def test_what_is_settled_stays_so_when_the_broker_is_killed(rabbit: RabbitMQ) -> None:
     async with pool(rabbit.url) as here:
         # RabbitMQ 3.10 may not find a queue again that it made less than five seconds before it was killed

@@ -1,4 +1,4 @@
-"""What a consumer gives back for long: out of the group's window, onto the ladder, and back to that group alone."""
+"""What a consumer gives back for long: it waits in delay levels, and returns to that group alone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -10,16 +10,17 @@ import pytest_asyncio
 
 from adapters.base import Delivery
 from adapters.rabbitmq.adapter import RabbitMQAdapter
-from adapters.rabbitmq.names import queue
+from adapters.rabbitmq.topology.names import queue
 from adapters.rabbitmq.url import parse
-from bridge.engine import group as groups
+from bridge.engine import removals
 from bridge.engine.clock import SystemClock
-from bridge.engine.counters import Counters
+from bridge.engine.entry import Entry
 from bridge.engine.group import Group
-from bridge.engine.policy import Policy
-from bridge.engine.waiters import Want
-from bridge.engine.window import Entry
+from bridge.engine.label_counts import Counts
+from bridge.engine.options import Counters, EngineOptions
+from bridge.engine.pulls import PullRequest
 from bridge.errors import BackendUnavailable
+from tests.calls import lease
 from tests.rabbitmq.natives import left
 from tests.rabbitmq.waiting import completed, until
 
@@ -41,7 +42,14 @@ class Consuming:
 
         subscription = await self.adapter.subscribe(self.orders, name, revoked)
         joined = Group(
-            subscription, SystemClock(), Policy("bridge"), Counters(), _bury, max_deliveries=None, durable=True
+            subscription,
+            SystemClock(),
+            EngineOptions("bridge"),
+            Counters(),
+            _bury,
+            counts=Counts(),
+            max_deliveries=None,
+            durable=True,
         )
         self.groups.append(joined)
         return joined
@@ -72,13 +80,13 @@ async def consuming(url: str, prefix: str) -> AsyncIterator[Consuming]:
 
 @pytest_asyncio.fixture
 async def here(rabbitmq_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Consuming]:
-    monkeypatch.setattr(groups, "_LONG", 500)
+    monkeypatch.setattr(removals, "_LONG", 500)
     async with consuming(rabbitmq_url, prefix) as found:
         yield found
 
 
 async def take(group: Group, wait: int = SECONDS * 1000) -> Entry:
-    entry = await group.lease(Want(30_000, wait, None))
+    entry = await lease(group, PullRequest(30_000, wait, None))
     assert entry is not None
     return entry
 
@@ -97,7 +105,7 @@ async def test_a_message_given_back_for_long_comes_again_to_that_group_with_its_
     assert again.attempts == 2
     assert again.message._replace(delivery_count=1) == first.message._replace(delivery_count=1)
     await mine.settle([again])
-    assert await others.lease(Want(30_000, 300, None)) is None
+    assert await lease(others, PullRequest(30_000, 300, None)) is None
     await asyncio.to_thread(_until_empty, here, "mine")
 
 
@@ -124,7 +132,7 @@ async def test_others_are_served_while_many_wait(here: Consuming) -> None:
         mine.release(await take(mine), 3_600_000)
     await here.send(b"good")
     assert (await take(mine)).message.body == b"good"
-    await until(lambda: mine.window.size == 1)
+    await until(lambda: mine.buffer.size == 1)
 
 
 async def test_one_with_a_key_waits_in_the_window_and_the_next_of_its_key_behind_it(here: Consuming) -> None:
@@ -144,7 +152,7 @@ async def test_where_it_cannot_be_stored_it_waits_in_the_window(
 
     def fail(*_: object, **__: object) -> asyncio.Future[None]:
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        failed.set_exception(BackendUnavailable("RabbitMQ takes no messages at the moment."))
+        failed.set_exception(BackendUnavailable("RabbitMQ accepts no messages at the moment."))
         return failed
 
     monkeypatch.setattr(here.adapter._publisher, "send", fail)

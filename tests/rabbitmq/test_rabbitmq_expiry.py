@@ -9,17 +9,17 @@ import pika
 import pytest_asyncio
 
 from adapters.base import Delivery
-from adapters.clock import wall
 from adapters.rabbitmq.adapter import RabbitMQAdapter
-from adapters.rabbitmq.names import queue
-from adapters.rabbitmq.subscription import RabbitMQSubscription
+from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
+from adapters.rabbitmq.topology.names import queue
 from adapters.rabbitmq.url import parse
+from adapters.wall_clock import wall
 from tests.rabbitmq import natives
 from tests.rabbitmq.waiting import completed
 
 
 class Here:
-    """An adapter, and a destination that nobody else has."""
+    """An adapter, and a destination for one test."""
 
     def __init__(self, url: str, prefix: str) -> None:
         self.url = url
@@ -41,7 +41,7 @@ class Here:
         self.joined.clear()
 
     async def native(self) -> str:
-        """Make a queue of somebody else's on the destination."""
+        """Make a foreign queue on the destination."""
         return await asyncio.to_thread(natives.queue_of, self.url, "quorum", exchange=self.orders)
 
     async def left(self, name: str) -> int:
@@ -111,9 +111,9 @@ async def test_an_expired_message_given_back_is_the_brokers_to_drop(here: Here) 
     > also not as a redelivery;
     """
     subscription = await here.join()
-    await here.send(b"short-lived", expire_time=wall() + 1000)
+    await here.send(b"short-lived", expire_time=wall() + 3000)
     assert [each.message.body for each in await fetched(subscription)] == [b"short-lived"]
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(3.1)
     await here.leave()
     await here.send(b"lasting")
     assert [each.message.body for each in await fetched(await here.join())] == [b"lasting"]
@@ -143,7 +143,7 @@ async def test_a_delayed_one_reaches_native_consumers_with_its_time_in_a_header_
     > `expiration` on a delayed publish fires early;
     """
     mine = await here.native()
-    expires = wall() + 700
+    expires = wall() + 60_000
     message = completed(here.orders, b"1", 300, partition=0, expire_time=expires)
     await here.adapter.publish(message)
     got = await here.take(mine)

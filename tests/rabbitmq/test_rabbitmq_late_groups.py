@@ -7,12 +7,15 @@ from uuid import uuid4
 
 import pytest
 
-from adapters.rabbitmq import entries, history, names
-from adapters.rabbitmq.mapping import to_properties
+from adapters.amqp.messages import Arrival, Outgoing
+from adapters.amqp.properties import Properties
+from adapters.amqp.stream_reader import Reader
+from adapters.rabbitmq.consume.source import Source
+from adapters.rabbitmq.group import history
+from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import Existing, Options
-from adapters.rabbitmq.properties import Properties
-from adapters.rabbitmq.record import Arrival, Outgoing, Source
-from adapters.rabbitmq.stream import Reader
+from adapters.rabbitmq.topology import names
+from adapters.rabbitmq.topology.shared_log import READ
 from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable, Refused
 from tests.rabbitmq.rooms import LAST, Holder, Rooms, message, rooms, until
@@ -63,7 +66,7 @@ async def test_what_was_before_comes_first_and_once(options: Options, orders: st
         assert await bridge.read(plain) == spread(numbered(30))
     async with rooms(options) as bridge:
         assert await bridge.sources(orders) == plain
-        assert bridge.book.group(orders, "app").history == ()
+        assert bridge.catalogue.group(orders, "app").history == ()
 
 
 async def test_a_group_of_a_new_destination_has_no_history(options: Options, orders: str) -> None:
@@ -80,7 +83,7 @@ def bridged(partition: int, destination: str, body: bytes) -> Outgoing:
 
 
 def native(partition: int, destination: str, body: bytes) -> Outgoing:
-    """As anybody may publish: without an id, with what streams lose (3.10.8), with keys that mean nothing here.
+    """As any program may publish: without an id, with what streams lose (3.10.8), with keys that mean nothing here.
 
     What was delayed has digits in front of its partition.
     """
@@ -89,7 +92,7 @@ def native(partition: int, destination: str, body: bytes) -> Outgoing:
     return Outgoing(destination, keys[partition], Properties(headers=headers, cluster_id="cluster"), body)
 
 
-@pytest.mark.parametrize("bridges", [1, 2])
+@pytest.mark.parametrize("bridges", [pytest.param(1, marks=pytest.mark.extended), 2])
 @pytest.mark.parametrize("kind", [bridged, native])
 async def test_nothing_is_missed_or_doubled_while_messages_come(
     options: Options, orders: str, bridges: int, kind: Callable[[int, str, bytes], Outgoing]
@@ -123,12 +126,12 @@ async def test_nothing_is_missed_or_doubled_while_messages_come(
 
 
 async def test_a_copy_that_failed_half_way_is_made_anew(options: Options, orders: str) -> None:
-    """It finds a queue of somebody else's in its way."""
+    """It finds a foreign queue in its way."""
     async with rooms(options) as bridge:
         await bridge.send(orders, numbered(300), 0)
         await bridge.send(orders, numbered(300), 1)
         await bridge.ask("queue_declare", queue=names.history(orders, "app", 1), durable=True)
-        with pytest.raises(Refused, match="declared otherwise"):
+        with pytest.raises(Refused, match="declared differently"):
             await bridge.sources(orders)
         await bridge.send(orders, numbered(30, 300), 0)
         await bridge.ask("queue_delete", queue=names.history(orders, "app", 1))
@@ -159,12 +162,12 @@ async def test_a_bridge_that_reads_its_book_late_spoils_nothing(
 ) -> None:
     """It has read that another one has begun with the group, and not yet that it is ready."""
     slow, held = Rooms(options), list[tuple[Reader, int, Arrival]]()
-    arrived = slow.book._arrived
+    arrived = slow.catalogue._log._arrived
 
     def late(reader: Reader, offset: int, arrival: Arrival) -> None:
         if held or b'"ready"' in arrival.body:
             held.append((reader, offset, arrival))
-            if arrival.body != entries.READ:
+            if arrival.body != READ:
                 return
             for each in held:
                 arrived(*each)
@@ -172,14 +175,14 @@ async def test_a_bridge_that_reads_its_book_late_spoils_nothing(
         else:
             arrived(reader, offset, arrival)
 
-    monkeypatch.setattr(slow.book, "_arrived", late)
+    monkeypatch.setattr(slow.catalogue._log, "_arrived", late)
     try:
         await slow.start()
         async with rooms(options) as bridge:
             await bridge.send(orders, numbered(30))
             sources = await bridge.sources(orders)
             await until(lambda: held)
-            assert slow.book.group(orders, "app").begun
+            assert slow.catalogue.group(orders, "app").begun
             assert await slow.sources(orders) == sources
             assert await bridge.read(sources) == spread(numbered(30))
     finally:
@@ -196,7 +199,7 @@ async def test_whoever_waits_may_leave(options: Options, orders: str) -> None:
         assert await bridge.read(await staying) == spread(numbered(300))
 
 
-@pytest.mark.parametrize("few", [1, 150, 330])
+@pytest.mark.parametrize("few", [pytest.param(1, marks=pytest.mark.extended), 150, 330])
 async def test_a_partition_moves_while_it_is_read(options: Options, orders: str, few: int) -> None:
     """The next holder finds the record of what is in both queues, however far the one before has come."""
     async with rooms(options) as bridge:
@@ -239,7 +242,7 @@ async def test_a_group_that_wants_no_history(options: Options, orders: str) -> N
 
 async def test_a_destination_that_keeps_no_log(options: Options, orders: str) -> None:
     async with rooms(options._replace(log=False)) as bridge, rooms(options) as other:
-        with pytest.raises(BackendUnavailable, match="no queue takes"):
+        with pytest.raises(BackendUnavailable, match="no queue is bound"):
             await bridge.send(orders, [b"nowhere"])
         sources = await bridge.sources(orders)
         await other.send(orders, numbered(30))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import cache, packages, provide
+from tests.brokers import cache, packages
 from tests.brokers.provide import own_rabbitmq, rabbitmq_runtime
 
 
@@ -17,7 +17,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
-    monkeypatch.setattr(provide, "_PACKAGED", str(tmp_path / "rabbitmq-server"))
+    monkeypatch.setattr(packages, "PACKAGED", str(tmp_path / "rabbitmq-server"))
     for module in cache, packages:
         monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"VERSION_CODENAME": "bookworm"})
@@ -32,7 +32,7 @@ def test_ci_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
     kind, reason = _refusal(tmp_path)
     assert kind is pytest.fail.Exception
-    assert "RabbitMQ is not installed" in reason
+    assert "No RabbitMQ: it is not installed" in reason
     assert "apt-get install rabbitmq-server" in reason
 
 
@@ -54,6 +54,8 @@ def test_what_apt_get_says_is_told(programs: Path, tmp_path: Path, monkeypatch: 
     kind, reason = _refusal(tmp_path)
     assert kind is pytest.fail.Exception
     assert "no route to the mirror" in reason
+    assert "debian-archive-keyring" in reason
+    assert "run the tests again" in reason
     assert not (tmp_path / "cache/rabbitmq-bookworm").exists()
 
 
@@ -76,7 +78,7 @@ def test_another_release_comes_from_this_machines_mirror(
         "bookworm main http://second.test/debian/ $(SIGNED_BY)",
         "stable main http://vendor.test/ $(SIGNED_BY)",
     ]
-    # the lists, as apt-get tells them; the sources for the other release, as it is told them; then nothing more
+    # the lists, as apt-get prints them; the sources for the other release, as it gets them; then nothing more
     lines = "".join(f"echo '{line}'; " for line in known)
     where = "for option; do case $option in --option=Dir::Etc::sourcelist=*) file=${option##*=};; esac; done"
     reads = 'while read -r line; do echo "$line"; done <$file'
@@ -88,12 +90,23 @@ def test_another_release_comes_from_this_machines_mirror(
     assert reason.count("deb ") == 2
 
 
-def test_beside_a_given_one_a_test_that_kills_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_may_ask_for_a_release(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machine has and OMS_TEST_RABBITMQ_RELEASE names."""
+    monkeypatch.setenv("OMS_TEST_RABBITMQ_RELEASE", "trixie")
+    (programs / "rabbitmq-server").touch(0o755)
+    for release in "bookworm", "sid":
+        (tmp_path / f"cache/rabbitmq-{release}").mkdir(parents=True)
+        rabbit = own_rabbitmq(tmp_path / release, release=release)
+        assert f"/rabbitmq-{release}/" in rabbit._programs
+
+
+def test_a_given_rabbitmq_does_not_replace_an_own_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not killed, and in CI no test is skipped because of it."""
     monkeypatch.setenv("CI", "true")
     monkeypatch.setenv("OMS_TEST_RABBITMQ", "amqp://127.0.0.1:5672")
     kind, reason = _refusal(tmp_path)
-    assert kind is pytest.skip.Exception
-    assert "unset OMS_TEST_RABBITMQ" in reason
+    assert kind is pytest.fail.Exception
+    assert "No RabbitMQ: it is not installed" in reason
 
 
 def _refusal(directory: Path) -> tuple[type[BaseException], str]:

@@ -48,7 +48,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory, rabbitmq_url: str) -> Itera
 
 @pytest.fixture(scope="module")
 def corpus(bridge: Bridge, rabbitmq_url: str) -> Corpus:
-    """Produce it all once, and read it as a native program that has bound a queue of its own."""
+    """Produce it all once, and read it as a native program that has bound its own queue."""
 
     async def produce() -> tuple[str, dict[str, dict[str, str]]]:
         async with connection(bridge.url) as http:
@@ -146,27 +146,21 @@ def test_a_plain_message_has_amqp_s_own_defaults(corpus: Corpus) -> None:
     assert "oms_h_priority" not in properties.headers
 
 
-def test_a_key_is_a_header(corpus: Corpus) -> None:
-    assert [corpus.got[f"key {key}"].properties.headers["oms_h_messageKey"] for key in KEYS] == list(KEYS)
-    assert "oms_h_messageKey" not in corpus.got["plain"].properties.headers
-
-
-def test_a_trace_id_is_a_traceparent(corpus: Corpus) -> None:
-    assert corpus.got["traced"].properties.headers["traceparent"].startswith(f"00-{TRACE}-")
-
-
-def test_what_has_no_room_is_a_header(corpus: Corpus) -> None:
-    properties = corpus.got["spilled"].properties
-    assert (properties.correlation_id, properties.headers["oms_h_correlationId"]) == (None, LONG)
-
-
-def test_a_transient_message_says_so(corpus: Corpus) -> None:
-    assert corpus.got["transient"].properties.delivery_mode == 1
-
-
-def test_a_gzipped_body_says_so(corpus: Corpus) -> None:
-    got = corpus.got["packed"]
-    assert (got.properties.content_encoding, gzip.decompress(got.body)) == ("gzip", b"text")
+def test_what_amqp_has_a_place_for_is_there_and_the_rest_is_a_header(corpus: Corpus, subtests: pytest.Subtests) -> None:
+    got = corpus.got
+    with subtests.test("a key"):
+        assert [got[f"key {key}"].properties.headers["oms_h_messageKey"] for key in KEYS] == list(KEYS)
+        assert "oms_h_messageKey" not in got["plain"].properties.headers
+    with subtests.test("a trace id"):
+        assert got["traced"].properties.headers["traceparent"].startswith(f"00-{TRACE}-")
+    with subtests.test("a correlation id that is too long for AMQP"):
+        properties = got["spilled"].properties
+        assert (properties.correlation_id, properties.headers["oms_h_correlationId"]) == (None, LONG)
+    with subtests.test("a transient message"):
+        assert got["transient"].properties.delivery_mode == 1
+    with subtests.test("a compressed body"):
+        packed = got["packed"]
+        assert (packed.properties.content_encoding, gzip.decompress(packed.body)) == ("gzip", b"text")
 
 
 async def test_delayed_messages_are_ordinary_ones_too(tmp_path: Path, rabbitmq_url: str) -> None:

@@ -8,13 +8,14 @@ import pytest_asyncio
 
 from adapters.base import Delivery
 from adapters.rabbitmq.adapter import RabbitMQAdapter
-from adapters.rabbitmq.names import queue
+from adapters.rabbitmq.topology.names import queue
 from adapters.rabbitmq.url import parse
 from bridge.engine.clock import SystemClock
-from bridge.engine.counters import Counters
 from bridge.engine.group import Group
-from bridge.engine.policy import Policy
-from bridge.engine.waiters import Want
+from bridge.engine.label_counts import Counts
+from bridge.engine.options import Counters, EngineOptions
+from bridge.engine.pulls import PullRequest
+from tests.calls import lease
 from tests.rabbitmq import natives
 from tests.rabbitmq.waiting import completed, until
 
@@ -25,11 +26,11 @@ BACKLOG = [(number % 10) + 1 for number in range(60)]
 class Here:
     """An adapter whose bridge holds few messages at a time, and a group that comes and goes."""
 
-    def __init__(self, url: str, window: int) -> None:
+    def __init__(self, url: str, prefetch: int) -> None:
         self.url = url
         options = parse(f"{url}?prefix=t{uuid4().hex[:8]}.&partitions=1")
-        self.adapter = RabbitMQAdapter(options._replace(prefetch=window))
-        self.policy = Policy("bridge", window=window)
+        self.adapter = RabbitMQAdapter(options._replace(prefetch=prefetch))
+        self.options = EngineOptions("bridge", prefetch=prefetch)
         self.orders = f"orders-{uuid4().hex[:8]}"
         self.queue = queue(self.orders, "app", 0)
 
@@ -47,7 +48,16 @@ class Here:
             return joined.revoke(partitions)
 
         subscription = await self.adapter.subscribe(self.orders, "app", revoked)
-        joined = Group(subscription, SystemClock(), self.policy, Counters(), _never, max_deliveries=None, durable=True)
+        joined = Group(
+            subscription,
+            SystemClock(),
+            self.options,
+            Counters(),
+            _never,
+            counts=Counts(),
+            max_deliveries=None,
+            durable=True,
+        )
         return joined
 
     @property
@@ -107,8 +117,8 @@ async def test_what_fits_into_the_window_comes_by_priority_with_every_version(la
     await large.adapter.partitions(large.orders)
     await large.backlog()
     group = await large.join()
-    await until(lambda: group.window.ready == len(BACKLOG))
-    bodies = [entry.message.body for entry in group.lease_now(Want(30_000, 0, None), len(BACKLOG), 1 << 20)]
+    await until(lambda: group.buffer.ready == len(BACKLOG))
+    bodies = [entry.message.body for entry in group.lease_many(PullRequest(30_000, 0, None), len(BACKLOG), 1 << 20)]
     assert priorities(bodies) == sorted(BACKLOG, reverse=True)
     for priority in range(1, 11):
         numbers = [int(body.split()[1]) for body in bodies if body.startswith(b"%d " % priority)]
@@ -125,7 +135,7 @@ async def test_messages_of_one_key_keep_their_order_with_every_version(small: He
     group = await small.join()
     found = []
     for _ in BACKLOG:
-        entry = await group.lease(Want(30_000, 60_000, None))
+        entry = await lease(group, PullRequest(30_000, 60_000, None))
         assert entry is not None
         found.append((int(entry.message.body.split()[0]), entry.message.priority))
         await group.settle([entry])
@@ -142,7 +152,7 @@ async def test_a_backlog_larger_than_the_window_comes_by_priority_as_far_as_the_
     group = await small.join()
     bodies = []
     for _ in BACKLOG:
-        entry = await group.lease(Want(30_000, 60_000, None))
+        entry = await lease(group, PullRequest(30_000, 60_000, None))
         assert entry is not None
         bodies.append(entry.message.body)
         await group.settle([entry])

@@ -34,7 +34,7 @@ def destination() -> str:
     return f"d-{uuid4().hex[:12]}"
 
 
-@pytest.fixture(params=["classic", "quorum"])
+@pytest.fixture(params=[pytest.param("classic", marks=pytest.mark.extended), "quorum"])
 def queue(request: pytest.FixtureRequest, rabbitmq_url: str) -> str:
     """Return a queue with numbered messages, made and filled without the bridge."""
     name = natives.queue_of(rabbitmq_url, request.param)
@@ -162,7 +162,9 @@ async def test_what_is_produced_to_an_existing_queue_lies_in_it(
     ]
 
 
-@pytest.mark.parametrize("kind", ["topic", "direct", "fanout"])
+@pytest.mark.parametrize(
+    "kind", ["topic", *(pytest.param(each, marks=pytest.mark.extended) for each in ("direct", "fanout"))]
+)
 async def test_an_existing_exchange_is_published_to_and_bound_to(
     kind: str, tmp_path: Path, destination: str, rabbitmq_url: str
 ) -> None:

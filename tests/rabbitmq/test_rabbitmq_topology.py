@@ -1,15 +1,18 @@
-"""What is declared in a real RabbitMQ for a destination: once, by whoever is first, and again where it is gone."""
+"""What is declared in a real RabbitMQ for a destination: once, by the first one, and again if it was removed."""
 
 import asyncio
+from random import random
 from uuid import uuid4
 
 import pytest
 
-from adapters.rabbitmq import names, topology
+from adapters.amqp.messages import Outgoing
+from adapters.amqp.properties import Properties
+from adapters.rabbitmq.consume.source import Source
 from adapters.rabbitmq.options import Existing, Options
-from adapters.rabbitmq.outcomes import is_gone, is_unroutable
-from adapters.rabbitmq.properties import Properties
-from adapters.rabbitmq.record import Outgoing, Source
+from adapters.rabbitmq.publish.outcomes import is_missing, is_unroutable
+from adapters.rabbitmq.topology import declarations, names
+from adapters.rabbitmq.topology.destinations import Destinations
 from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable, DestinationInvalid, DestinationUnknown, Refused
 from tests.rabbitmq.rooms import message, rooms
@@ -39,20 +42,31 @@ async def test_every_key_reaches_each_group_once(options: Options, orders: str) 
             assert [sorted(bodies) for bodies in await bridge.read(sources)] == expected
 
 
+async def _found_or_created(destinations: Destinations, destination: str) -> int:
+    """Ask as the engine does."""
+    await asyncio.sleep(random() / 50)  # noqa: S311
+    try:
+        return await destinations.partitions(destination, create=False)
+    except DestinationUnknown:
+        return await destinations.partitions(destination, create=True)
+
+
 async def test_many_who_ask_share_one_question(options: Options, orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with rooms(options) as bridge:
         opened = 0
-        channel = bridge.consuming.channel
+        channel = bridge.declaring.channel
 
         async def counted() -> object:
             nonlocal opened
             opened += 1
             return await channel()
 
-        monkeypatch.setattr(bridge.consuming, "channel", counted)
+        monkeypatch.setattr(bridge.declaring, "channel", counted)
         assert await asyncio.gather(*(bridge.destinations.partitions(orders) for _ in range(50))) == [PARTITIONS] * 50
         assert await bridge.destinations.partitions(orders) == PARTITIONS
         assert opened == 1
+        await asyncio.gather(*(_found_or_created(bridge.destinations, f"{orders}.found") for _ in range(50)))
+        assert opened == 2, "what is found while it is created is not declared a second time meanwhile"
         asking = asyncio.create_task(bridge.destinations.partitions(f"{orders}.other"))
         await asyncio.sleep(0)
         asking.cancel()
@@ -66,7 +80,7 @@ async def test_an_exchange_that_was_deleted_is_made_again(options: Options, orde
         await bridge.ask("exchange_delete", exchange=orders)
         with pytest.raises(BackendUnavailable) as refusal:
             await bridge.publish(message(orders, b"nowhere"))
-        assert is_gone(refusal.value)
+        assert is_missing(refusal.value)
         await bridge.send(orders, [b"1"])
         assert (await bridge.read(sources))[0] == [b"0", b"1"]
         assert (await bridge.read(await bridge.sources(orders, "late")))[0] == [b"0", b"1"]
@@ -77,7 +91,7 @@ async def test_another_connection_is_told_everything_anew(options: Options, orde
         sources = await bridge.sources(orders)
         await bridge.ask("exchange_delete", exchange=orders)
         came = asyncio.Event()
-        bridge.consuming.came.append(came.set)
+        bridge.declaring.on_connected.append(came.set)
         await bridge.lose()
         await came.wait()
         await bridge.send(orders, [b"1"])
@@ -106,7 +120,7 @@ async def test_where_nothing_is_created(options: Options, orders: str) -> None:
         with pytest.raises(DestinationUnknown):
             await bridge.destinations.partitions(orders)
         await maker.send(orders, [b"0"])
-        await bridge.book.catch_up()
+        await bridge.catalogue.catch_up()
         assert await bridge.destinations.partitions(orders) == PARTITIONS
         assert (await bridge.read(await bridge.sources(orders)))[0] == [b"0"]
         await maker.ask("exchange_delete", exchange=orders)
@@ -123,7 +137,7 @@ async def test_an_exchange_of_another_type_is_left_alone(options: Options, order
     """The answer says why; once the operator has named it, it is used as it is."""
     async with rooms(options) as bridge:
         await bridge.ask("exchange_declare", exchange=orders, exchange_type="fanout", durable=True)
-        with pytest.raises(Refused, match="declared otherwise"):
+        with pytest.raises(Refused, match="declared differently"):
             await bridge.destinations.partitions(orders)
     async with rooms(options._replace(destinations={orders: Existing(exchange=orders)})) as bridge:
         assert await bridge.destinations.partitions(orders) == 1
@@ -132,7 +146,7 @@ async def test_an_exchange_of_another_type_is_left_alone(options: Options, order
 
 
 async def test_names_that_exist_already(options: Options) -> None:
-    """An exchange has a log and groups of its own; a queue is what every group reads."""
+    """An exchange has its own log and groups; a queue is what every group reads."""
     name = f"billing-{uuid4().hex[:8]}"
     invoices, refunds, legacy = (f"{kind}-{uuid4().hex[:8]}" for kind in ("invoices", "refunds", "legacy"))
     known = {
@@ -165,4 +179,4 @@ async def test_without_a_log_nobody_takes_what_comes_before_the_first_group(opti
         with pytest.raises(BackendUnavailable) as refusal:
             await bridge.publish(message(orders, b"nowhere"))
         assert is_unroutable(refusal.value)
-        assert topology.log(orders, topology.Tap(orders, ("#",)), bridge.destinations.log_bytes(orders)) == []
+        assert declarations.log(orders, declarations.Tap(orders, ("#",)), bridge.destinations.log_bytes(orders)) == []

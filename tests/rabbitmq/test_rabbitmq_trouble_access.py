@@ -1,6 +1,6 @@
 """Logins that RabbitMQ does not take, a virtual host that is not there, and permissions that are missing.
 
-Each time the bridge waits or refuses, says why, and goes on by itself when it is mended.
+Each time the bridge waits or refuses, says why, and goes on automatically once the cause is removed.
 """
 
 import asyncio
@@ -11,22 +11,22 @@ from uuid import uuid4
 import pytest
 import trustme
 
-from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.conformance.conversation import Conversation, refused
 from tests.launch import Bridge
 from tests.rabbitmq.bridged import backend, bridged
 from tests.trouble import accepted, back_to, held, probe, ready, taken, until
 
+pytestmark = pytest.mark.extended
+
 PASSWORD, WRONG = "of-order-7", "of-order-8"
 OWN = r"t[0-9a-f]{8}\..*|amq\.default"
 """What a bridge of these tests calls its own, and the exchange that leads to every queue."""
 
 
-@pytest.fixture(scope="module")
-def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
-    with own_rabbitmq(tmp_path_factory.mktemp("brokers") / "rabbit") as started:
-        yield started
+@pytest.fixture
+def rabbit(stoppable_rabbitmq: RabbitMQ) -> RabbitMQ:
+    return stoppable_rabbitmq
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ async def test_no_permission_on_one_destination(tmp_path: Path, rabbit: RabbitMQ
 
 
 async def _waits(bridge: Bridge, talk: Conversation, reason: str) -> None:
-    """Make sure that it is not ready, says so with the reason, keeps secrets, and tells clients to come again."""
+    """Make sure that it is not ready, says so with the reason, keeps secrets, and has clients retry."""
     await until(lambda: reason in probe(bridge, "/readyz")[1], lambda: probe(bridge, "/readyz"))
     status, said = probe(bridge, "/readyz")
     assert status == 503
@@ -121,7 +121,7 @@ async def _waits(bridge: Bridge, talk: Conversation, reason: str) -> None:
 
 
 async def _goes_on(bridge: Bridge, talk: Conversation) -> None:
-    """Make sure that it is ready by itself, and works."""
+    """Make sure that it becomes ready automatically, and works."""
     await ready(bridge)
     await talk.produce(b"in time")
     assert (await talk.take()).body == b"in time"

@@ -1,13 +1,11 @@
-"""A broker that is not there yet, killed, frozen or full: right answers meanwhile, and recovery by itself."""
+"""A broker that is not there yet, killed, frozen or full: right answers meanwhile, and automatic recovery."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.conformance.conversation import Conversation, refused
 from tests.rabbitmq.bridged import backend, bridged
@@ -15,15 +13,15 @@ from tests.trouble import PATIENCE, accepted, back_to, held, probe, ready, store
 
 PRODUCERS, PAUSE = 8, 0.05
 NO_MEMORY, SOME_MEMORY = "0.000001", "0.4"
-"""Parts of the machine's memory from which on RabbitMQ takes no messages: always, and as it comes."""
+"""Parts of the machine's memory from which on RabbitMQ accepts no messages: always, and as it comes."""
 
 
-@pytest.fixture(scope="module")
-def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
-    with own_rabbitmq(tmp_path_factory.mktemp("brokers") / "rabbit") as started:
-        yield started
+@pytest.fixture
+def rabbit(stoppable_rabbitmq: RabbitMQ) -> RabbitMQ:
+    return stoppable_rabbitmq
 
 
+@pytest.mark.extended
 async def test_a_bridge_starts_without_its_broker(tmp_path: Path, rabbit: RabbitMQ) -> None:
     await asyncio.to_thread(rabbit.stop)
     async with bridged(tmp_path, backend(rabbit.url)) as (bridge, talk):
@@ -40,8 +38,9 @@ async def test_a_bridge_starts_without_its_broker(tmp_path: Path, rabbit: Rabbit
         assert (await talk.take()).body == b"in time"
 
 
+@pytest.mark.extended
 async def test_the_broker_is_killed_under_load(tmp_path: Path, rabbit: RabbitMQ) -> None:
-    """Posts and pulls are under way when it dies, begin while it is away, and go on when it is back."""
+    """Posts and pulls are under way when it is killed, begin while it is away, and go on when it is back."""
     settings = {"OMS_TIMEOUTS__PRODUCE": "4000"}
     async with bridged(tmp_path, backend(rabbit.url), **settings) as (bridge, talk):
         await talk.join()
@@ -67,9 +66,10 @@ async def test_the_broker_is_killed_under_load(tmp_path: Path, rabbit: RabbitMQ)
         await back_to(bridge, before)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("given_up", [False, True], ids=["a moment", "until it is given up"])
 async def test_the_broker_stands_still(given_up: bool, tmp_path: Path, rabbit: RabbitMQ) -> None:
-    """Connections live, and nobody answers: until heartbeats have been missed, and then there is none."""
+    """Connections stay open without answers: until heartbeats have been missed, and then there is none."""
     settings = {"OMS_TIMEOUTS__PRODUCE": "1000"}
     url = backend(rabbit.url, heartbeat=1000 if given_up else 60_000)
     async with bridged(tmp_path, url, **settings) as (bridge, talk):
@@ -99,6 +99,7 @@ async def test_the_broker_stands_still(given_up: bool, tmp_path: Path, rabbit: R
         await back_to(bridge, before)
 
 
+@pytest.mark.extended
 async def test_the_broker_has_no_memory_left(tmp_path: Path, rabbit: RabbitMQ) -> None:
     """It takes nothing and says so: produces are 503, consumers go on; what was under way is stored or is not."""
     settings = {"OMS_TIMEOUTS__PRODUCE": "1000"}

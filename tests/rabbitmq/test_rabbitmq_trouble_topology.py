@@ -1,4 +1,4 @@
-"""Exchanges and queues that somebody deletes while a bridge uses them: it makes them anew, or says that it may not."""
+"""Exchanges and queues that are deleted while a bridge uses them: it makes them anew, or says that it may not."""
 
 import asyncio
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from adapters.rabbitmq import names
+from adapters.rabbitmq.topology import names
 from tests.conformance.conversation import Conversation, refused
 from tests.rabbitmq.bridged import backend, bridged
 from tests.trouble import PATIENCE, accepted, back_to, held, stored, taken
@@ -24,6 +24,7 @@ def native(rabbitmq_url: str) -> Iterator[BlockingChannel]:
         yield connection.channel()
 
 
+@pytest.mark.extended
 async def test_the_queues_are_deleted_under_a_consumer(
     tmp_path: Path, rabbitmq_url: str, native: BlockingChannel
 ) -> None:
@@ -67,6 +68,7 @@ async def test_the_exchange_is_deleted_under_a_producer(
         await back_to(bridge, before)
 
 
+@pytest.mark.extended
 async def test_everything_is_deleted_while_nothing_is_sent(
     tmp_path: Path, rabbitmq_url: str, native: BlockingChannel
 ) -> None:
@@ -105,7 +107,7 @@ async def test_a_deleted_exchange_is_unknown_where_none_is_made(
 async def test_an_existing_queue_is_deleted_and_made_again(
     tmp_path: Path, rabbitmq_url: str, native: BlockingChannel
 ) -> None:
-    """The bridge never makes what is not its own, and goes on when somebody else has."""
+    """The bridge never makes what is not its own, and goes on when another program has."""
     queue = f"legacy-{uuid4().hex[:8]}"
     native.queue_declare(queue, durable=True)
     file = tmp_path / "destinations.yaml"

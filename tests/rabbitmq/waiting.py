@@ -7,20 +7,20 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from adapters.clock import wall
-from adapters.rabbitmq import ladder
-from adapters.rabbitmq.book import Book
-from adapters.rabbitmq.channel import Channel
-from adapters.rabbitmq.delays import Delays
-from adapters.rabbitmq.destinations import Destinations
-from adapters.rabbitmq.link import Link
-from adapters.rabbitmq.mapping import to_properties
-from adapters.rabbitmq.names import Own
+from adapters.amqp.channel import Channel
+from adapters.amqp.link import Link
+from adapters.amqp.messages import Outgoing
+from adapters.amqp.properties import Properties
+from adapters.rabbitmq.delay import levels
+from adapters.rabbitmq.delay.delays import Delays
+from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import Existing
-from adapters.rabbitmq.properties import Properties
-from adapters.rabbitmq.publisher import Publisher
-from adapters.rabbitmq.record import Outgoing
+from adapters.rabbitmq.publish.publisher import Publisher
+from adapters.rabbitmq.topology.catalogue import Catalogue
+from adapters.rabbitmq.topology.destinations import Destinations
+from adapters.rabbitmq.topology.names import Own
 from adapters.rabbitmq.url import parse
+from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable
 from bridge.message import Message
 from tests.rabbitmq import natives
@@ -52,18 +52,18 @@ class Waiting:
         """A destination that no other test has."""
         self.publishing, self.consuming = Link(self.options, "publishing"), Link(self.options, "consuming")
         self.publisher = Publisher(self.options, self.publishing)
-        self.book = Book(self.options, self.consuming, self.publisher)
-        self.destinations = Destinations(self.options, self.consuming, self.book)
+        self.catalogue = Catalogue(self.options, self.consuming, self.publisher)
+        self.destinations = Destinations(self.options, self.consuming, self.catalogue)
         self.delays = Delays(self.options, self.consuming, self.publisher, self.destinations)
-        self.publisher.gone = self._gone
+        self.publisher.on_exchange_missing = self._gone
         self._native: Channel | None = None
 
     async def start(self) -> None:
-        for each in (self.publishing, self.consuming, self.publisher, self.book):
+        for each in (self.publishing, self.consuming, self.publisher, self.catalogue):
             await each.start()
 
     async def close(self) -> None:
-        for each in (self.delays, self.book, self.destinations, self.publisher, self.consuming, self.publishing):
+        for each in (self.delays, self.catalogue, self.destinations, self.publisher, self.consuming, self.publishing):
             await each.close()
 
     async def send(self, destination: str, body: bytes = b"body", delay: int = 0, **fields: object) -> Message:
@@ -81,7 +81,7 @@ class Waiting:
             await self.publisher.send(Outgoing(*self.destinations.route(message), properties, body))
 
     async def queue(self, exchange: str, key: str = "#", **arguments: object) -> str:
-        """Make a queue of somebody else's, and bind it."""
+        """Make a foreign queue, and bind it."""
         name = f"{self.own.prefix}native.{uuid4().hex[:8]}"
         await self.ask("queue_declare", queue=name, durable=True, arguments={"x-queue-type": "quorum", **arguments})
         await self.ask("queue_bind", queue=name, exchange=exchange, routing_key=key)
@@ -114,14 +114,14 @@ class Waiting:
         return await self._native.ask("test", method, **arguments)
 
     async def count(self, queue: str) -> int:
-        """How many messages lie in a queue and are with nobody."""
+        """How many messages lie in a queue, delivered to no consumer."""
         answer = await self.ask("queue_declare", queue=queue, passive=True)
         return int(answer.message_count)  # type: ignore[attr-defined]
 
     async def cut(self) -> None:
         """End the connection that declares as a network does that fails, and wait until it is back."""
         back = asyncio.Event()
-        self.consuming.came.append(back.set)
+        self.consuming.on_connected.append(back.set)
         connection = self.consuming._connection
         assert connection is not None
         connection.abort()
@@ -143,17 +143,16 @@ def completed(destination: str, body: bytes = b"body", delay: int = 0, **fields:
 
 
 @contextmanager
-def ladder_of_its_own(url: str) -> Iterator[str]:
-    """Return a new prefix, and take away in the end what has been made of its ladder: up to 135 queues."""
+def levels_of_their_own(url: str) -> Iterator[str]:
+    """Return a new prefix, and delete its delay levels in the end."""
     prefix = f"t{uuid4().hex[:8]}."
     yield prefix
     with natives.channel(url) as channel:
-        for number in range(len(ladder.STOREYS)):
-            for declaration in ladder.storey(Own(prefix), number):
-                if isinstance(declaration, ladder.Queue):
-                    channel.queue_delete(declaration.name)
-                elif isinstance(declaration, ladder.Exchange):
-                    channel.exchange_delete(declaration.name)
+        for declaration in levels.levels(Own(prefix)):
+            if isinstance(declaration, levels.Queue):
+                channel.queue_delete(declaration.name)
+            elif isinstance(declaration, levels.Exchange):
+                channel.exchange_delete(declaration.name)
 
 
 @asynccontextmanager
@@ -180,11 +179,11 @@ async def _started(found: Waiting) -> None:
             break
 
 
-async def until(condition: Callable[[], object], state: Callable[[], object] = str) -> None:
+async def until(condition: Callable[[], object], state: Callable[[], object] = str, guard: float = GUARD) -> None:
     """Wait for something. A guard, no measure: whatever is waited for comes in a second or two."""
     begun = time.monotonic()
     while not condition():
-        assert time.monotonic() < begun + GUARD, state()
+        assert time.monotonic() < begun + guard, state()
         await asyncio.sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""The wheel, installed: its program runs, serves and judges, and none of it is the tree beside it."""
+"""The wheel, installed: its program runs, serves and tests a bridge, and none of it is the tree beside it."""
 
 import json
 import subprocess
@@ -12,6 +12,8 @@ import pytest
 import bridge
 from tests.launch import Bridge
 from tests.release.wheel import ROOT
+
+pytestmark = pytest.mark.extended
 
 _ADAPTERS: Final = """
 import json
@@ -64,6 +66,7 @@ def test_it_serves_and_its_suite_finds_nothing(environment: Path, serving: Bridg
         assert bridge.terminate() == 0
 
 
-@pytest.mark.parametrize("command", ["once", "query", "verify", "report"])
-def test_the_mirror_is_there(command: str, environment: Path) -> None:
-    assert f"oms-bridge mirror {command} " in run(environment, "oms-bridge", "mirror", command, "--help")
+def test_the_commands_of_the_mirror_are_there(environment: Path, subtests: pytest.Subtests) -> None:
+    for command in ("once", "query", "verify", "report"):
+        with subtests.test(command=command):
+            assert f"oms-bridge mirror {command} " in run(environment, "oms-bridge", "mirror", command, "--help")

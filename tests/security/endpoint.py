@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from bridge.callbacks.addresses import Addresses
+from bridge.callbacks.addresses import AddressPolicy
 from bridge.callbacks.dialer import Dialer
 from bridge.callbacks.egress import Egress
-from bridge.callbacks.targets import Targets
+from bridge.callbacks.targets import AllowedTargets
 
 OK: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 LONG: Final = 10_000
@@ -114,7 +114,7 @@ async def outlet(
     *targets: str, networks: tuple[str, ...] = ("127.0.0.1",), milliseconds: int = LONG, ca: Path | None = None
 ) -> AsyncIterator[Egress]:
     """An egress that may reach the targets; 127.0.0.1 is open unless other networks are named."""
-    egress = Egress(Targets.parse(targets), Dialer(Addresses.parse(networks), ca), milliseconds)
+    egress = Egress(AllowedTargets.parse(targets), Dialer(AddressPolicy.parse(networks), ca), milliseconds)
     try:
         yield egress
     finally:
@@ -148,7 +148,7 @@ Found = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]
 
 
 class Names:
-    """Stands in for the resolver; remembers who asked for what. Addresses themselves need no resolver."""
+    """Stands in for the resolver; remembers who asked for what. Addresses need no resolver."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **answers: list[list[str]]) -> None:
         """`answers`: of each name (its dots as `_`), what it resolves to at the first call, the second, …"""

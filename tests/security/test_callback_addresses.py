@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from bridge.callbacks.addresses import Addresses
+from bridge.callbacks.addresses import AddressPolicy
 
 OPENED_BY_NAME = {
     "10.0.0.1": "10.0.0.0/8",
@@ -56,7 +56,7 @@ HIDDEN = [
     *("64:ff9b::127.0.0.1", "64:ff9b::169.254.169.254", "64:ff9b::10.1.2.3", "2002:7f00:1::", "2002:a00:1::1"),
     *("2002:a9fe:a9fe::1", "2001:0:7f00:1::", "2001:0:808:808:0:0:80ff:fffe"),
 ]
-EVERYTHING_NAMED = Addresses.parse(
+EVERYTHING_NAMED = AddressPolicy.parse(
     ["::ffff:0:0/96", "::ffff:0:0:0/96", "::/96", "64:ff9b::/96", "2002::/16", "2001::/32", "fc00::/7", "100.64.0.0/10"]
 )
 GLOBAL = ["1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255"]
@@ -64,57 +64,60 @@ GLOBAL += ["128.0.0.0", "172.15.255.255", "172.32.0.0", "192.167.255.255", "198.
 GLOBAL += ["2001:200::1", "2606:4700::1111", "2a00:1450::1", "3ffe::1"]
 
 
-@pytest.mark.parametrize("text", [*OPENED_BY_NAME, *NEVER, *HIDDEN])
-def test_it_is_refused_and_the_reason_names_it(text: str) -> None:
-    reason = Addresses().verdict(ip_address(text))
-    assert reason is not None
-    assert reason.startswith(str(ip_address(text)))
+def test_it_is_refused_and_the_reason_names_it(subtests: pytest.Subtests) -> None:
+    for text in (*OPENED_BY_NAME, *NEVER, *HIDDEN):
+        with subtests.test(text):
+            reason = AddressPolicy().refusal(ip_address(text))
+            assert reason is not None
+            assert reason.startswith(str(ip_address(text)))
 
 
-@pytest.mark.parametrize("text", GLOBAL)
-def test_a_public_address_is_let_through(text: str) -> None:
-    assert Addresses().verdict(ip_address(text)) is None
+def test_a_public_address_is_let_through(subtests: pytest.Subtests) -> None:
+    for text in GLOBAL:
+        with subtests.test(text):
+            assert AddressPolicy().refusal(ip_address(text)) is None
 
 
-@pytest.mark.parametrize(("text", "network"), OPENED_BY_NAME.items())
-def test_the_settings_can_open_it(text: str, network: str) -> None:
-    assert Addresses.parse([network]).verdict(ip_address(text)) is None
+def test_the_settings_can_open_it(subtests: pytest.Subtests) -> None:
+    for text, network in OPENED_BY_NAME.items():
+        with subtests.test(text):
+            assert AddressPolicy.parse([network]).refusal(ip_address(text)) is None
 
 
-@pytest.mark.parametrize("text", NEVER)
-def test_nothing_opens_it(text: str) -> None:
-    with pytest.raises(ValueError, match="is never reached"):
-        Addresses.parse([text])
-    assert EVERYTHING_NAMED.verdict(ip_address(text)) is not None
+def test_nothing_opens_it(subtests: pytest.Subtests) -> None:
+    for text in NEVER:
+        with subtests.test(text):
+            with pytest.raises(ValueError, match="callbacks never reach"):
+                AddressPolicy.parse([text])
+            assert EVERYTHING_NAMED.refusal(ip_address(text)) is not None
 
 
-@pytest.mark.parametrize("text", HIDDEN)
-def test_an_opened_tunnel_does_not_open_what_it_leads_to(text: str) -> None:
-    assert "leads to IPv4" in (EVERYTHING_NAMED.verdict(ip_address(text)) or "")
+def test_an_opened_tunnel_does_not_open_what_it_leads_to(subtests: pytest.Subtests) -> None:
+    for text in HIDDEN:
+        with subtests.test(text):
+            assert "embeds" in (EVERYTHING_NAMED.refusal(ip_address(text)) or "")
 
 
-@pytest.mark.parametrize(
-    "network", ["0.0.0.0/0", "::/0", "128.0.0.0/1", "169.254.0.0/24", "160.0.0.0/4", "fe80::/64", "fe00::/8"]
-)
-def test_a_network_that_touches_what_is_never_reached_stops_the_start(network: str) -> None:
-    with pytest.raises(ValueError, match="is never reached"):
-        Addresses.parse(["10.0.0.0/8", network])
+def test_a_network_that_touches_what_is_never_reached_stops_the_start(subtests: pytest.Subtests) -> None:
+    for network in ("0.0.0.0/0", "::/0", "128.0.0.0/1", "169.254.0.0/24", "160.0.0.0/4", "fe80::/64", "fe00::/8"):
+        with subtests.test(network), pytest.raises(ValueError, match="callbacks never reach"):
+            AddressPolicy.parse(["10.0.0.0/8", network])
 
 
-@pytest.mark.parametrize("network", ["10.0.0.1/8", "10.0.0", "localhost", "", "10.0.0.0/33", "[::1]", "::1%lo"])
-def test_what_is_no_network_stops_the_start(network: str) -> None:
-    with pytest.raises(ValueError, match="is no network"):
-        Addresses.parse([network])
+def test_what_is_no_network_stops_the_start(subtests: pytest.Subtests) -> None:
+    for network in ("10.0.0.1/8", "10.0.0", "localhost", "", "10.0.0.0/33", "[::1]", "::1%lo"):
+        with subtests.test(repr(network)), pytest.raises(ValueError, match="is not a network"):
+            AddressPolicy.parse([network])
 
 
 def test_an_opened_address_opens_no_neighbour() -> None:
-    addresses = Addresses.parse(["127.0.0.1/32"])
-    assert addresses.verdict(ip_address("127.0.0.1")) is None
-    assert addresses.verdict(ip_address("127.0.0.2")) == "127.0.0.2 is loopback"
-    assert addresses.verdict(ip_address("::1")) == "::1 is loopback"
+    addresses = AddressPolicy.parse(["127.0.0.1/32"])
+    assert addresses.refusal(ip_address("127.0.0.1")) is None
+    assert addresses.refusal(ip_address("127.0.0.2")) == "127.0.0.2 is loopback"
+    assert addresses.refusal(ip_address("::1")) == "::1 is loopback"
 
 
 def test_a_zone_changes_no_verdict() -> None:
-    assert Addresses().verdict(ip_address("fe80::1%1")) is not None
-    assert Addresses().verdict(ip_address("::1%lo")) is not None
-    assert Addresses().verdict(ip_address("fc00::1%1")) is not None
+    assert AddressPolicy().refusal(ip_address("fe80::1%1")) is not None
+    assert AddressPolicy().refusal(ip_address("::1%lo")) is not None
+    assert AddressPolicy().refusal(ip_address("fc00::1%1")) is not None

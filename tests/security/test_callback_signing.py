@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from bridge.callbacks.dispatch import Dispatch
+from bridge.callbacks.registration import BatchOptions, Registration
 from bridge.callbacks.signing import Signer, webhook_id
+from bridge.callbacks.webhook_sender import WebhookSender
 from bridge.engine.clock import SystemClock
+from bridge.engine.names import SubscriptionKey
 from bridge.message import Message
+from bridge.wire.callback_batch import FORMS
 from tests.security.endpoint import OK, Connected, Received, listening, outlet
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - of the specification's own example
@@ -57,7 +60,7 @@ def test_any_bytes_are_signed_as_the_specification_says(body: bytes) -> None:
 
 
 def test_the_library_cannot_verify_what_is_no_utf_8() -> None:
-    """Told to users in docs; should this fail one day, strike it out there."""
+    """The docs say so; if this fails one day, remove it there."""
     with pytest.raises(UnicodeDecodeError):
         verify(b"\xff", signed(b"\xff"))
 
@@ -102,20 +105,21 @@ def test_a_retry_has_the_id_and_a_time_of_its_own() -> None:
     verify(b"x", second)
 
 
-@pytest.mark.parametrize(
-    ("message_id", "sent"),
-    [
-        ("0190f3b4-7c3e-7aaa-8bbb-1234567890ab", b"0190f3b4-7c3e-7aaa-8bbb-1234567890ab"),
-        ("A_b~9", b"A_b~9"),
-        ("a.b", b"a%2Eb"),
-        ("a%2Eb", b"a%252Eb"),
-        ("Z\u00fcrich 1", b"Z%C3%BCrich%201"),
-        ("a\r\nhost: evil", b"a%0D%0Ahost%3A%20evil"),
-        ("\0\x7f,;/", b"%00%7F%2C%3B%2F"),
-    ],
+IDS = (
+    ("0190f3b4-7c3e-7aaa-8bbb-1234567890ab", b"0190f3b4-7c3e-7aaa-8bbb-1234567890ab"),
+    ("A_b~9", b"A_b~9"),
+    ("a.b", b"a%2Eb"),
+    ("a%2Eb", b"a%252Eb"),
+    ("Z\u00fcrich 1", b"Z%C3%BCrich%201"),
+    ("a\r\nhost: evil", b"a%0D%0Ahost%3A%20evil"),
+    ("\0\x7f,;/", b"%00%7F%2C%3B%2F"),
 )
-def test_an_id_that_a_header_cannot_carry_is_escaped(message_id: str, sent: bytes) -> None:
-    assert webhook_id(message_id) == sent
+
+
+def test_an_id_that_a_header_cannot_carry_is_escaped(subtests: pytest.Subtests) -> None:
+    for message_id, sent in IDS:
+        with subtests.test(repr(message_id)):
+            assert webhook_id(message_id) == sent
 
 
 @given(st.text(), st.text())
@@ -134,26 +138,27 @@ def test_a_full_stop_cannot_move_between_id_and_time() -> None:
     assert one["webhook-signature"] != other["webhook-signature"]
 
 
-@pytest.mark.parametrize(
-    ("secret", "why"),
-    [
-        ("", "does not begin with whsec_"),
-        ("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "does not begin with whsec_"),
-        ("whpk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "does not begin with whsec_"),
-        ("whsec_", "has 0 bytes, not 24 to 64"),
-        ("whsec_" + base64.b64encode(bytes(23)).decode(), "has 23 bytes"),
-        ("whsec_" + base64.b64encode(bytes(65)).decode(), "has 65 bytes"),
-        ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS", "is not base64"),
-        ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS!", "is not base64"),
-        ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLa\u00fc", "is not base64"),
-        ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", "is not base64"),
-    ],
+BAD_SECRETS = (
+    ("", "does not begin with whsec_"),
+    ("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "does not begin with whsec_"),
+    ("whpk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "does not begin with whsec_"),
+    ("whsec_", "has 0 bytes, not 24 to 64"),
+    ("whsec_" + base64.b64encode(bytes(23)).decode(), "has 23 bytes"),
+    ("whsec_" + base64.b64encode(bytes(65)).decode(), "has 65 bytes"),
+    ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS", "is not base64"),
+    ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS!", "is not base64"),
+    ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLa\u00fc", "is not base64"),
+    ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", "is not base64"),
 )
-def test_a_bad_secret_stops_the_start_and_is_not_shown(secret: str, why: str) -> None:
-    with pytest.raises(ValueError, match=why) as caught:
-        Signer.parse([SECRET, secret])
-    assert str(caught.value).startswith("secret 2 ")
-    assert "MfKQ" not in str(caught.value)
+
+
+def test_a_bad_secret_stops_the_start_and_is_not_shown(subtests: pytest.Subtests) -> None:
+    for secret, why in BAD_SECRETS:
+        with subtests.test(repr(secret[:20]) + why):
+            with pytest.raises(ValueError, match=why) as caught:
+                Signer.parse([SECRET, secret])
+            assert str(caught.value).startswith("secret 2 ")
+            assert "MfKQ" not in str(caught.value)
 
 
 async def test_what_arrives_verifies() -> None:
@@ -183,9 +188,31 @@ async def test_messages_without_an_id_are_not_taken_for_one(missing: str | None)
             await connected.send(OK)
 
     async with listening(looking) as endpoint, outlet(endpoint.url) as egress:
-        dispatch = Dispatch(egress, Signer.parse([SECRET]), SystemClock(), 1000)
+        send = WebhookSender(egress, Signer.parse([SECRET]), SystemClock())
+        registration = Registration(SubscriptionKey("orders", "app"), endpoint.url, 1)
         for message_id in (missing, missing, "m-1"):
-            assert (await dispatch(endpoint.url, Message("orders", b"{}", message_id=message_id))).status == 200
+            assert (await send(registration, [Message("orders", b"{}", message_id=message_id)])).status == 200
     assert len(set(ids)) == 3
     assert ids[2] == "m-1"
     assert all(ids)
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_batch_is_signed_as_a_whole_under_an_id_of_its_own(form: str) -> None:
+    seen: list[Received] = []
+
+    async def looking(connected: Connected) -> None:
+        while True:
+            seen.append(await connected.receive())
+            await connected.send(OK)
+
+    messages = [Message("orders", b"{}", message_id=f"m-{number}") for number in range(3)]
+    async with listening(looking) as endpoint, outlet(endpoint.url) as egress:
+        send = WebhookSender(egress, Signer.parse([SECRET]), SystemClock())
+        registration = Registration(SubscriptionKey("orders", "app"), endpoint.url, 1, batch=BatchOptions(3, form))
+        for _ in range(2):
+            assert (await send(registration, messages)).status == 200
+    for one in seen:
+        verify(one.body, dict(one.headers))
+        assert dict(one.headers)["content-type"].split(";")[0] == form.split(";", maxsplit=1)[0]
+    assert len({dict(one.headers)["webhook-id"] for one in seen}) == 2

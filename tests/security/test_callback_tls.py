@@ -10,7 +10,7 @@ import pytest
 import trustme
 import uvloop
 
-from bridge.callbacks.answer import Answer, Unreachable
+from bridge.callbacks.retry import EndpointResponse, NoResponse
 from tests.security.endpoint import Endpoint, Names, Trap, obliging, outlet
 
 NAME = "hooks.example"
@@ -55,7 +55,7 @@ async def test_the_right_certificate_at_the_vetted_address(
         url = f"https://{NAME}:{endpoint.port}"
         async with outlet(url, ca=authority.ca) as egress:
             for _ in range(2):
-                assert await egress.post(url + "/in", [], b"x" * 1_000_000) == Answer(200, None)
+                assert await egress.post(url + "/in", [], b"x" * 1_000_000) == EndpointResponse(200, None)
         assert asked == [NAME]
         assert names.asked == [NAME]
         assert endpoint.connections == 1
@@ -76,7 +76,7 @@ async def test_another_name_is_not_trusted(
     async with authority.listening(identity) as (endpoint, _):
         url = f"https://{NAME}:{endpoint.port}"
         async with outlet(url, ca=authority.ca) as egress:
-            with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+            with pytest.raises(NoResponse, match="CERTIFICATE_VERIFY_FAILED"):
                 await egress.post(url, [], b"x")
         assert endpoint.connections == 0
 
@@ -89,7 +89,7 @@ async def test_another_authority_is_not_trusted_whatever_the_environment_says(
     async with authority.listening(NAME) as (endpoint, _):
         url = f"https://{NAME}:{endpoint.port}"
         async with outlet(url) as egress:
-            with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+            with pytest.raises(NoResponse, match="CERTIFICATE_VERIFY_FAILED"):
                 await egress.post(url, [], b"x")
         assert endpoint.connections == 0
 
@@ -109,7 +109,7 @@ async def test_tls_1_2_is_enough_and_cleartext_is_not(authority: Authority, trap
         async with outlet(url, ca=authority.ca) as egress:
             assert (await egress.post(url, [], b"x")).status == 200
     async with outlet(f"https://127.0.0.1:{trap.port}", ca=authority.ca, milliseconds=300) as egress:
-        with pytest.raises(Unreachable):
+        with pytest.raises(NoResponse):
             await egress.post(f"https://127.0.0.1:{trap.port}", [], b"x")
     assert trap.sprung() == 1
 
@@ -122,12 +122,12 @@ def test_certificates_are_judged_on_uvloop(authority: Authority) -> None:
                 for _ in range(2):
                     assert (await egress.post(url, [], b"x")).status == 200
             async with outlet(url) as egress:
-                with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+                with pytest.raises(NoResponse, match="CERTIFICATE_VERIFY_FAILED"):
                     await egress.post(url, [], b"x")
         async with authority.listening("other.example") as (endpoint, _):
             url = f"https://127.0.0.1:{endpoint.port}"
             async with outlet(url, ca=authority.ca) as egress:
-                with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+                with pytest.raises(NoResponse, match="CERTIFICATE_VERIFY_FAILED"):
                     await egress.post(url, [], b"x")
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

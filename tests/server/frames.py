@@ -1,4 +1,4 @@
-"""An HTTP/2 client that does exactly what it is told: it never retries, pools, or gives up an answer on a GOAWAY."""
+"""An HTTP/2 client that does only what a test calls: no retries, no pool, and a GOAWAY does not end its streams."""
 
 import asyncio
 import ssl
@@ -22,13 +22,13 @@ from h2.events import (
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import Frame, GoAwayFrame
 
-PATIENCE = 15.0
-"""Seconds until a test that waits for something gives up: a guard, not a measurement."""
+TIMEOUT = 15.0
+"""Seconds after which a wait in a test fails: a guard, not a measurement."""
 
 
 @dataclass
 class Answer:
-    """What came back on one stream."""
+    """The response of one stream."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -43,14 +43,14 @@ class Answer:
 
 class _Connection(H2Connection):
     def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
-        # python-h2 refuses every frame after a GOAWAY; RFC 9113, section 6.8, lets streams below its number finish.
+        # python-h2 refuses every frame after a GOAWAY. RFC 9113, section 6.8, allows open streams to finish.
         event = ConnectionTerminated()
         event.error_code, event.last_stream_id = frame.error_code, frame.last_stream_id
         return [], [event]
 
 
 class Client:
-    """One connection. `reading=False` leaves the windows shut once they are full."""
+    """One connection. With `reading=False` it never opens a window again after it is full."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, window: int, reading: bool
@@ -113,10 +113,10 @@ class Client:
         """Send `data` as the window allows, and the end of the stream; stop when the server resets it."""
         rest = memoryview(data)
         while rest and self.answers[stream].reset is None:
-            room = min(self.h2.local_flow_control_window(stream), self.h2.max_outbound_frame_size, len(rest))
-            if room:
-                self.data(stream, bytes(rest[:room]))
-                rest = rest[room:]
+            size = min(self.h2.local_flow_control_window(stream), self.h2.max_outbound_frame_size, len(rest))
+            if size:
+                self.data(stream, bytes(rest[:size]))
+                rest = rest[size:]
                 await self.writer.drain()
             else:
                 await self.receive()
@@ -125,7 +125,7 @@ class Client:
             self.flush()
 
     def open_window(self, size: int, stream: int | None = None) -> None:
-        """Let the server send `size` bytes more on the connection, and on one stream of it."""
+        """Let the server send `size` more bytes on the connection, and on one of its streams."""
         self.h2.increment_flow_control_window(size)
         if stream is not None:
             self.h2.increment_flow_control_window(size, stream)
@@ -164,24 +164,24 @@ class Client:
         elif isinstance(event, PingReceived):
             self.pings += 1
 
-    async def until(self, done: Callable[[], bool], patience: float = PATIENCE) -> None:
-        """Read until `done`; AssertionError if the connection ends or patience does."""
+    async def until(self, done: Callable[[], bool], seconds: float = TIMEOUT) -> None:
+        """Read until `done`. Raises AssertionError if the connection closes or the time is over."""
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 while not done():
                     assert not self.closed, f"closed too early, GOAWAY {self.goaway}"
                     await self.receive()
         except TimeoutError:
-            raise AssertionError("it never happened") from None
+            raise AssertionError("it did not happen in time") from None
 
-    async def answer(self, stream: int, patience: float = PATIENCE) -> Answer:
+    async def answer(self, stream: int, seconds: float = TIMEOUT) -> Answer:
         answer = self.answers[stream]
-        await self.until(lambda: answer.over, patience)
+        await self.until(lambda: answer.over, seconds)
         return answer
 
-    async def ended(self, patience: float = PATIENCE) -> None:
+    async def ended(self, seconds: float = TIMEOUT) -> None:
         """Read until the server closes the connection."""
-        await self.until(lambda: self.closed, patience)
+        await self.until(lambda: self.closed, seconds)
 
 
 @asynccontextmanager

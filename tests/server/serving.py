@@ -1,4 +1,4 @@
-"""Runs a server of each kind, and the stock Hypercorn beside them, with one small application."""
+"""Runs a server of each kind, or Hypercorn as released (`stock`), with one small application."""
 
 import asyncio
 import gc
@@ -16,37 +16,44 @@ from hypercorn.typing import ASGIFramework
 from hypercorn.utils import wrap_app
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from bridge.server import Listener, Server, Tls, serve
+from bridge.server import Listener, ServerKind, Tls, serve
+from bridge.server.admission import Admission
 
 Kind = Literal["hypercorn", "granian", "stock"]
 
 BOTH = pytest.mark.parametrize("kind", ["hypercorn", "granian"])
 
 
-def cured(defect: str, *, since: tuple[int, int] = (3, 11)) -> pytest.MarkDecorator:
-    """Run on both servers, and on Hypercorn as it is released: it must fail there, or our cure is no longer needed."""
+def fails_on_stock(
+    defect: str, *, since: tuple[int, int] = (3, 11), ours: tuple[Kind, ...] = ("hypercorn", "granian")
+) -> pytest.MarkDecorator:
+    """Run a test on the bridge's servers, and on stock Hypercorn, where it must fail because of `defect`.
+
+    If it passes there, the bridge no longer needs its own code. `make test-all` runs that part.
+    """
     marks = [
+        pytest.mark.extended,
         pytest.mark.xfail(strict=True, reason=defect),
         pytest.mark.skipif(sys.version_info < since, reason=f"a defect since Python {since}"),
     ]
     stock = pytest.param("stock", marks=marks)
-    return pytest.mark.parametrize("kind", ["hypercorn", "granian", stock])
+    return pytest.mark.parametrize("kind", [*ours, stock])
 
 
-def patience(kind: Kind) -> float:
-    """Seconds to wait for what should happen: not long where it must not."""
+def timeout_for(kind: Kind) -> float:
+    """Seconds to wait for an event. It is short for stock Hypercorn, where the event must not occur."""
     return 3.0 if kind == "stock" else 15.0
 
 
 class App:
-    """Answers by path; counts what it does."""
+    """Responds as the path says, and counts."""
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
         self.started = 0
         self.active = 0
         self.sent = 0
-        self.heard = 0
+        self.disconnects = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
@@ -59,11 +66,11 @@ class App:
             self.active -= 1
 
     async def _size(self, _number: int, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await whole(receive)
+        body = await read_body(receive)
         await reply(send, f"{scope['http_version']} {len(body)}".encode())
 
     async def _echo(self, _number: int, _scope: Scope, receive: Receive, send: Send) -> None:
-        await reply(send, await whole(receive))
+        await reply(send, await read_body(receive))
 
     async def _bytes(self, number: int, _scope: Scope, _receive: Receive, send: Send) -> None:
         await reply(send, b"x" * number)
@@ -84,7 +91,7 @@ class App:
     async def _endless(self, _number: int, _scope: Scope, receive: Receive, send: Send) -> None:
         await start(send)
         await send({"type": "http.response.body", "body": b"tick\n", "more_body": True})
-        await left(receive)
+        await wait_for_disconnect(receive)
 
     async def _flood(self, number: int, _scope: Scope, _receive: Receive, send: Send) -> None:
         await start(send)
@@ -94,29 +101,29 @@ class App:
         await send({"type": "http.response.body"})
 
     async def _push(self, size: int, _scope: Scope, receive: Receive, send: Send) -> None:
-        """Do what a push stream does: one task listens, another sends, `size` bytes at a time (0: nothing)."""
+        """Behave like a push stream: one task receives, another sends `size` bytes at a time (0: nothing)."""
         await start(send, kind=b"application/x-ndjson")
         await send({"type": "http.response.body", "body": b"", "more_body": True})
-        pouring = asyncio.create_task(self._pour(size, send)) if size else None
+        sending = asyncio.create_task(self._send_endlessly(size, send)) if size else None
         try:
-            await left(receive)
-            self.heard += 1
+            await wait_for_disconnect(receive)
+            self.disconnects += 1
         finally:
-            if pouring is not None:
-                pouring.cancel()
+            if sending is not None:
+                sending.cancel()
 
-    async def _pour(self, size: int, send: Send) -> None:
+    async def _send_endlessly(self, size: int, send: Send) -> None:
         while True:
             await send({"type": "http.response.body", "body": b"x" * size, "more_body": True})
             self.sent += size
 
-    async def _patience(self, _number: int, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """Send until it is told to stop, in the middle of a send; then end as if nothing had been."""
+    async def _interrupt(self, _number: int, _scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send until `release`, cancel in the middle of a send, then end the response normally."""
         await start(send)
-        pouring = asyncio.create_task(self._pour(16384, send))
+        sending = asyncio.create_task(self._send_endlessly(16384, send))
         await self.release.wait()
-        pouring.cancel()
-        await asyncio.wait({pouring})
+        sending.cancel()
+        await asyncio.wait({sending})
         await send({"type": "http.response.body", "body": b"the end"})
 
     async def _crash(self, _number: int, _scope: Scope, _receive: Receive, send: Send) -> None:
@@ -125,24 +132,24 @@ class App:
         raise ValueError("a bug in the application")
 
 
-async def back_to(tasks: int, seconds: float) -> None:
-    """Wait until no more than `tasks` tasks are left; AssertionError if that does not come."""
+async def until_tasks(tasks: int, seconds: float) -> None:
+    """Wait until at most `tasks` tasks are left. Raises AssertionError after `seconds`."""
     for _ in range(int(seconds / 0.05)):
         if len(asyncio.all_tasks()) <= tasks:
             return
         await asyncio.sleep(0.05)
-    raise AssertionError(f"left behind: {asyncio.all_tasks()}")
+    raise AssertionError(f"still running: {asyncio.all_tasks()}")
 
 
-async def blocked(app: App) -> None:
-    """Wait until what the application sends goes nowhere any more."""
+async def until_blocked(app: App) -> None:
+    """Wait until the application can send no more."""
     before = None
     while before != app.sent:
         before = app.sent
         await asyncio.sleep(0.3)
 
 
-async def whole(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
@@ -151,13 +158,13 @@ async def whole(receive: Receive) -> bytes:
             return bytes(body)
 
 
-async def left(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def start(send: Send, status: int = 200, kind: bytes = b"text/event-stream") -> None:
-    # Granian holds the head of an answer back until its first body, except of this type.
+    # Granian sends the head of a response with the first part of its body, except for this type.
     headers = [(b"content-type", kind)]
     await send({"type": "http.response.start", "status": status, "headers": headers})
 
@@ -176,39 +183,45 @@ class Running:
 
 
 @asynccontextmanager
-async def running(
-    kind: Kind, app: ASGIApp, *, tls: Tls | None = None, grace: float = 1.0, header_limit: int = 32768
+async def running(  # noqa: PLR0913 - most are passed by name
+    kind: Kind,
+    app: ASGIApp,
+    *,
+    tls: Tls | None = None,
+    grace: float = 1.0,
+    header_limit: int = 32768,
+    admission: Admission | None = None,
 ) -> AsyncIterator[Running]:
     stop = asyncio.Event()
     before = asyncio.all_tasks()
     if kind == "stock":
         listening = socket.create_server(("127.0.0.1", 0))
         port: int = listening.getsockname()[1]
-        task = asyncio.create_task(_stock(app, listening, stop))
+        task = asyncio.create_task(_serve_stock(app, listening, stop))
     else:
-        port, task = await _ours(kind, app, Listener("127.0.0.1", 0, tls, header_limit), stop, grace)
+        port, task = await _start_ours(kind, app, Listener("127.0.0.1", 0, tls, header_limit, admission), stop, grace)
     try:
         yield Running(port, stop, task)
     finally:
         stop.set()
         if kind == "stock":
             await asyncio.wait({task}, timeout=0.5)
-            await _clear(asyncio.all_tasks() - before)
+            await _cancel_all(asyncio.all_tasks() - before)
         else:
             await task
 
 
-async def _clear(tasks: "set[asyncio.Task[Any]]") -> None:
-    """End what the stock server leaves behind, and its garbage: pytest fails on what the collector finds later."""
+async def _cancel_all(tasks: "set[asyncio.Task[Any]]") -> None:
+    """Cancel the tasks that stock Hypercorn leaves behind, and collect its garbage: pytest would fail on it later."""
     for task in tasks:
         task.cancel()
     if tasks:
-        await asyncio.wait(tasks, timeout=2)  # not all do end: some wait for their clients in a finally
+        await asyncio.wait(tasks, timeout=2)  # some do not end: they wait for their clients in a finally
     gc.collect()
 
 
-async def _ours(
-    kind: Server, app: ASGIApp, listener: Listener, stop: asyncio.Event, grace: float
+async def _start_ours(
+    kind: ServerKind, app: ASGIApp, listener: Listener, stop: asyncio.Event, grace: float
 ) -> tuple[int, "asyncio.Task[None]"]:
     ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve(kind, app, listener, stop=stop, grace=grace, ready=ready.set_result))
@@ -219,7 +232,7 @@ async def _ours(
     return int(ready.result()), task
 
 
-async def _stock(app: ASGIApp, listening: socket.socket, stop: asyncio.Event) -> None:
+async def _serve_stock(app: ASGIApp, listening: socket.socket, stop: asyncio.Event) -> None:
     config = Config()
     config.accesslog = config.errorlog = None
     config.graceful_timeout = 0.2

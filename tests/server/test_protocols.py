@@ -70,7 +70,7 @@ async def test_an_upload_waits_for_its_own_reader_only(kind: Kind) -> None:
         ),
     ],
 )
-async def test_a_wish_to_upgrade_is_answered_over_http_1(kind: Kind, upgrade: bytes) -> None:
+async def test_a_request_to_upgrade_is_answered_over_http_1(kind: Kind, upgrade: bytes) -> None:
     async with running(kind, App()) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET /size HTTP/1.1\r\nhost: localhost\r\n" + upgrade + b"\r\n")

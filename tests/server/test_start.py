@@ -1,4 +1,4 @@
-"""The start: what is refused, what is said, and on which loop."""
+"""The start: what it refuses, what it leaves alone, and on which event loop it runs."""
 
 import asyncio
 import logging
@@ -47,7 +47,7 @@ async def test_a_missing_granian_names_its_extra(monkeypatch: pytest.MonkeyPatch
 
 
 @BOTH
-async def test_it_touches_neither_signals_nor_logging_nor_stdout(
+async def test_the_server_changes_neither_signals_nor_logging_nor_stdout(
     kind: Kind, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
@@ -66,13 +66,13 @@ async def test_a_failure_of_the_application_is_logged_once(kind: Kind, caplog: p
         client.request("/crash")
         await asyncio.sleep(0.3)
     errors = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [record.name for record in errors] == ["bridge.server.requests"]
+    assert [record.name for record in errors] == ["bridge.server.requests_in_flight"]
 
 
 @pytest.mark.parametrize("kind", ["hypercorn", "granian"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_the_process_ends_by_itself(kind: str, loop: str) -> None:
-    """No thread and no handler keeps the interpreter: with an endless answer open, after the stop, it exits."""
+def test_the_process_ends_after_the_stop(kind: str, loop: str) -> None:
+    """The process exits after the stop, although a response is open: no thread and no handler keeps it."""
     program = """
         import asyncio, socket, sys
         from bridge.server import Listener, serve

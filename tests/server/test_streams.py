@@ -1,4 +1,4 @@
-"""Answers that go on for hours: what their clients do is heard at once, and costs a bounded amount."""
+"""Responses that last for hours: the application learns at once what their clients do, which costs a bounded amount."""
 
 import asyncio
 import socket
@@ -10,32 +10,34 @@ from pathlib import Path
 import pytest
 from h2.errors import ErrorCodes
 
-from tests.server.frames import PATIENCE, Client, connected
-from tests.server.serving import BOTH, App, Kind, back_to, blocked, running
-from tests.server.test_hostile_clients import MEBIBYTE, resident, settle, works
+from tests.server.frames import TIMEOUT, Client, connected
+from tests.server.serving import BOTH, App, Kind, running, until_blocked, until_tasks
+from tests.server.test_hostile_clients import MEBIBYTE, assert_serves, resident, until_idle
 
-SIZES = pytest.mark.parametrize("size", [0, 16384], ids=["silent", "pouring"])
-NOTHING = struct.pack("ii", 1, 0)
-"""SO_LINGER: a close resets the connection."""
+SIZES = pytest.mark.parametrize(
+    "size", [pytest.param(0, id="silent", marks=pytest.mark.extended), pytest.param(16384, id="sending")]
+)
+ZERO_LINGER = struct.pack("ii", 1, 0)
+"""For SO_LINGER: closing resets the connection."""
 
 
-def kernel() -> int:
-    """Bytes that the two sockets of a connection may hold between them."""
+def kernel_buffers() -> int:
+    """Bytes that the two sockets of a connection may hold."""
     limits = (Path(f"/proc/sys/net/ipv4/tcp_{side}mem").read_text("ascii") for side in "rw")
     return sum(int(limit.split()[2]) for limit in limits)
 
 
-async def pushing(client: Client, app: App, size: int) -> int:
+async def open_push(client: Client, app: App, size: int) -> int:
     """Open a push stream and wait until it is silent, or blocked."""
     stream = client.request(f"/push/{size}")
     await client.until(lambda: client.answers[stream].status == 200)
-    await blocked(app)
+    await until_blocked(app)
     return stream
 
 
-async def heard(app: App, streams: int = 1) -> None:
-    await settle(app)
-    assert (app.heard, app.active) == (streams, 0)
+async def until_disconnected(app: App, streams: int = 1) -> None:
+    await until_idle(app)
+    assert (app.disconnects, app.active) == (streams, 0)
 
 
 def _reset(client: Client, stream: int) -> None:
@@ -52,50 +54,57 @@ def _close(client: Client, _stream: int) -> None:
 
 
 @BOTH
-@SIZES
 @pytest.mark.parametrize("leave", [_reset, _half_close, _close])
-@pytest.mark.parametrize("window", [0, 65535])
-async def test_the_application_hears_that_its_client_left(
+@pytest.mark.parametrize(
+    ("size", "window"),
+    [
+        pytest.param(0, 65535, id="silent"),
+        pytest.param(16384, 0, id="sending-no-window"),
+        pytest.param(0, 0, id="silent-no-window", marks=pytest.mark.extended),
+        pytest.param(16384, 65535, id="sending", marks=pytest.mark.extended),
+    ],
+)
+async def test_the_application_learns_that_its_client_disconnected(
     kind: Kind, leave: Callable[[Client, int], None], size: int, window: int
 ) -> None:
     app = App()
     async with running(kind, app) as server, connected(server.port, window=window, reading=False) as client:
-        leave(client, await pushing(client, app, size))
-        await heard(app)
+        leave(client, await open_push(client, app, size))
+        await until_disconnected(app)
 
 
 @BOTH
 @SIZES
 @pytest.mark.parametrize("leave", ["half-close", "close", "reset"])
-async def test_it_hears_so_over_http_1(kind: Kind, leave: str, size: int) -> None:
+async def test_the_application_learns_it_over_http_1(kind: Kind, leave: str, size: int) -> None:
     app = App()
     async with running(kind, app) as server:
-        client = await _pushing_http_1(server.port, app, size)
+        client = await _open_push_http_1(server.port, app, size)
         _leave(client, leave)
-        await heard(app)
+        await until_disconnected(app)
         client.close()
 
 
 @SIZES
 @pytest.mark.parametrize("leave", ["half-close", "close", "reset"])
-async def test_a_pipelined_request_does_not_hide_that_its_client_left(leave: str, size: int) -> None:
-    app = App()  # hyper looks for the end only while nothing else has arrived: Granian hears a close at its next send
+async def test_a_pipelined_request_does_not_hide_the_disconnect(leave: str, size: int) -> None:
+    app = App()  # hyper reads the end only if nothing else has arrived: Granian notices a close at its next send
     async with running("hypercorn", app) as server:
-        client = await _pushing_http_1(server.port, app, size)
+        client = await _open_push_http_1(server.port, app, size)
         client.sendall(b"GET /size HTTP/1.1\r\nhost: localhost\r\n\r\n")
         await asyncio.sleep(0.1)
         _leave(client, leave)
-        await heard(app)
+        await until_disconnected(app)
         client.close()
 
 
-async def _pushing_http_1(port: int, app: App, size: int) -> socket.socket:
+async def _open_push_http_1(port: int, app: App, size: int) -> socket.socket:
     client = socket.create_connection(("127.0.0.1", port))
     client.sendall(b"GET /push/%d HTTP/1.1\r\nhost: localhost\r\n\r\n" % size)
     client.setblocking(False)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert (await asyncio.get_running_loop().sock_recv(client, 15)).startswith(b"HTTP/1.1 200")
-        await blocked(app)
+        await until_blocked(app)
     return client
 
 
@@ -104,7 +113,7 @@ def _leave(client: socket.socket, how: str) -> None:
         client.shutdown(socket.SHUT_WR)
         return
     if how == "reset":
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NOTHING)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ZERO_LINGER)
     client.close()
 
 
@@ -114,19 +123,17 @@ async def test_a_socket_that_is_not_read_makes_small_parts_wait(kind: Kind) -> N
     async with running(kind, app) as server, connected(server.port, window=1 << 26) as client:
         client.open_window(1 << 26)
         stream = client.request("/push/1000")
-        async with asyncio.timeout(PATIENCE):
-            while not app.sent:  # noqa: ASYNC110 - the application under test knows nothing of its tests
+        async with asyncio.timeout(TIMEOUT):
+            while not app.sent:  # noqa: ASYNC110 - the application under test has no event for its tests
                 await asyncio.sleep(0.01)
-            await blocked(app)
-        assert app.sent <= kernel() + MEBIBYTE
-        if (
-            kind == "hypercorn"
-        ):  # Granian reads on only when a ping is answered: it would give up on it, like on a dead one
+            await until_blocked(app)
+        assert app.sent <= kernel_buffers() + MEBIBYTE
+        if kind == "hypercorn":  # Granian reads on only after the answer to a ping, and would take this client for dead
             client.h2.ping(bytes(8))
             client.flush()
             await asyncio.sleep(0.1)
         _reset(client, stream)
-        await heard(app)
+        await until_disconnected(app)
 
 
 @BOTH
@@ -134,7 +141,7 @@ async def test_a_blocked_stream_holds_up_no_other(kind: Kind) -> None:
     app = App()
     async with running(kind, app) as server, connected(server.port, reading=False) as client:
         client.open_window(MEBIBYTE)
-        flood = await pushing(client, app, 16384)
+        flood = await open_push(client, app, 16384)
         await client.until(lambda: len(client.answers[flood].body) == 65535)
         assert app.sent - 65535 <= MEBIBYTE
         assert len((await client.answer(client.request("/bytes/50000"))).body) == 50000
@@ -144,15 +151,16 @@ async def test_a_blocked_stream_holds_up_no_other(kind: Kind) -> None:
 async def test_large_parts_wait_too(kind: Kind) -> None:
     app = App()
     async with running(kind, app) as server, connected(server.port, window=0, reading=False) as client:
-        await pushing(client, app, MEBIBYTE)
+        await open_push(client, app, MEBIBYTE)
         assert app.sent <= MEBIBYTE
 
 
 @BOTH
+@pytest.mark.extended
 async def test_many_blocked_streams_leave_nothing_behind(kind: Kind) -> None:
     app = App()
     async with running(kind, app) as server:
-        await works(server.port)
+        await assert_serves(server.port)
         tasks, files = len(asyncio.all_tasks()), _files()
         held = []
         for turn in (1, 2, 3, 4):
@@ -160,15 +168,15 @@ async def test_many_blocked_streams_leave_nothing_behind(kind: Kind) -> None:
                 streams = [client.request("/push/16384", flush=False) for _ in range(100)]
                 client.flush()
                 await client.until(partial(_begun, client, streams))
-                await blocked(app)
-                await works(server.port)
-            await heard(app, 100 * turn)
-            await back_to(tasks, PATIENCE)
-            async with asyncio.timeout(PATIENCE):
-                while _files() > files:  # noqa: ASYNC110 - the kernel does not tell
+                await until_blocked(app)
+                await assert_serves(server.port)
+            await until_disconnected(app, 100 * turn)
+            await until_tasks(tasks, TIMEOUT)
+            async with asyncio.timeout(TIMEOUT):
+                while _files() > files:  # noqa: ASYNC110 - the kernel has no event for it
                     await asyncio.sleep(0.05)
             held.append(resident())
-        # Granian held 10 MiB each time. The first one fills the allocators.
+        # Granian held 10 MiB more each time. The first round fills the allocators.
         assert held[-1] - held[0] <= 16 * MEBIBYTE
 
 
@@ -185,9 +193,9 @@ async def test_a_send_given_up_leaves_the_stream_and_its_connection_usable(kind:
     app = App()
     async with running(kind, app) as server, connected(server.port, reading=False) as client:
         client.open_window(MEBIBYTE)
-        stream = client.request("/patience")
+        stream = client.request("/interrupt")
         await client.until(lambda: len(client.answers[stream].body) == 65535)
-        await blocked(app)
+        await until_blocked(app)
         app.release.set()
         assert (await client.answer(client.request("/size"))).status == 200
         client.open_window(4 * MEBIBYTE, stream)
@@ -200,12 +208,12 @@ async def test_a_send_given_up_leaves_http_1_whole(kind: Kind) -> None:
     app = App()
     async with running(kind, app) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"GET /patience HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        writer.write(b"GET /interrupt HTTP/1.1\r\nhost: localhost\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
-        await blocked(app)
+        await until_blocked(app)
         app.release.set()
         body = bytearray()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while size := int(await reader.readline(), 16):
                 body += (await reader.readexactly(size + 2))[:-2]
             assert await reader.readline() == b"\r\n"  # after the last chunk
@@ -234,7 +242,7 @@ async def test_a_failure_is_no_end_over_http_1(kind: Kind) -> None:
 async def _read_http_1(port: int, path: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET " + path + b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         answer = await reader.read()
     writer.close()
     return answer

@@ -1,7 +1,9 @@
-"""TLS: both protocols by ALPN, and clients that must show who they are."""
+"""TLS: both protocols by ALPN, and client certificates."""
 
 import asyncio
+import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -9,6 +11,7 @@ import pytest
 import trustme
 
 from bridge.server import Listener, Tls, serve
+from bridge.server.admission import Admission
 from tests.server.frames import connected
 from tests.server.serving import BOTH, App, Kind, running
 
@@ -90,6 +93,52 @@ async def test_a_client_authority_demands_its_certificates(kind: Kind, pki: Pki)
 
 
 @BOTH
+async def test_a_refused_client_gets_an_alert_and_the_log_has_one_line(
+    kind: Kind, pki: Pki, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Granian logs nothing about handshakes."""
+
+    def talk(context: ssl.SSLContext) -> None:
+        with (
+            socket.create_connection(("127.0.0.1", server.port), timeout=15) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as secured,
+        ):
+            secured.sendall(b"GET /size HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            secured.recv(1)
+
+    async with running(kind, App(), tls=Tls(pki.certificate, pki.key, client_ca=pki.ca)) as server:
+        for issuer, alert in ((None, "CERTIFICATE_REQUIRED"), (trustme.CA(), "UNKNOWN_CA")):
+            with pytest.raises(ssl.SSLError, match=alert):
+                await asyncio.to_thread(talk, pki.client(issuer=issuer))
+    lines = [vars(record) for record in caplog.records if record.name.startswith("bridge.server")]
+    assert [(line["client"], line["reason"]) for line in lines] == (
+        [("127.0.0.1", "it has no certificate, and tls.client_ca demands one")] if kind == "hypercorn" else []
+    )
+
+
+async def test_a_handshake_counts_as_a_connection(pki: Pki) -> None:
+    admission = Admission(2, 100, str)
+    async with running("hypercorn", App(), tls=Tls(pki.certificate, pki.key), admission=admission) as server:
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+        await _until(lambda: admission.connections == 2)
+        with pytest.raises(OSError):  # noqa: PT011 - the end of the connection, in one form or another
+            await asyncio.open_connection("127.0.0.1", server.port, ssl=pki.client(), server_hostname="localhost")
+        for _, writer in silent:
+            writer.close()
+        await _until(lambda: admission.connections == 0)
+        async with connected(server.port, tls=pki.client("h2")) as client:
+            assert (await client.answer(client.request("/size"))).status == 200
+            assert admission.connections == 1
+        await _until(lambda: admission.connections == 0)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(15):
+        while not condition():  # noqa: ASYNC110 - a count has no event
+            await asyncio.sleep(0.01)
+
+
+@BOTH
 async def test_stop_and_silence_over_tls(kind: Kind, pki: Pki) -> None:
     app = App()
     async with running(kind, app, tls=Tls(pki.certificate, pki.key), grace=0.5) as server:
@@ -105,9 +154,12 @@ async def test_stop_and_silence_over_tls(kind: Kind, pki: Pki) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("missing", ["certificate", "key", "ca"])
-async def test_a_file_that_cannot_be_used_is_named(kind: Kind, pki: Pki, missing: str) -> None:
-    getattr(pki, missing).write_text("no PEM")
-    listener = Listener("127.0.0.1", 0, Tls(pki.certificate, pki.key, pki.ca))
-    with pytest.raises(OSError, match=str(getattr(pki, missing))):
-        await serve(kind, App(), listener, stop=asyncio.Event(), grace=1, ready=lambda _: None)  # type: ignore[arg-type]
+async def test_a_file_that_cannot_be_used_is_named(kind: Kind, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for missing in ("certificate", "key", "ca"):
+        with subtests.test(missing):
+            (folder := tmp_path / missing).mkdir()
+            pki = Pki(folder)
+            getattr(pki, missing).write_text("no PEM")
+            listener = Listener("127.0.0.1", 0, Tls(pki.certificate, pki.key, pki.ca))
+            with pytest.raises(OSError, match=str(getattr(pki, missing))):
+                await serve(kind, App(), listener, stop=asyncio.Event(), grace=1, ready=lambda _: None)  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """Arbitrary messages, for every codec: whatever a client may send, and whatever a broker may hand us."""
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -7,9 +8,15 @@ from hypothesis import strategies as st
 
 from bridge.errors import Rejected
 from bridge.message import FIELDS, Message
-from bridge.wire.text import NAME_BYTES_MAX
+from bridge.wire.header_text import NAME_BYTES_MAX
 
 OCTETS: Final = "application/octet-stream"
+
+NO_NUMBERS: Final = (
+    *("", "x", "one", "NaN", "true", "-1", "+1", "1.0", "1e3", "0x1", "0x10", "1_0", "1_000"),
+    *(" 1", "1 ", "1 1", "1\t", "\u0661", "\u0663", "²"),
+)
+"""Not plain digits. The servers' tests send one of these; the table is here only."""
 
 nasty: Final = st.sampled_from(
     (
@@ -110,7 +117,7 @@ odd_traceparents: Final = st.builds(
 
 @st.composite
 def broker_messages(draw: st.DrawFn) -> Message:
-    """Draw a message as an adapter may have read it from a record that somebody else wrote."""
+    """Draw a message as an adapter may have read it from a native record."""
     values: dict[str, object] = {}
     for field in FIELDS:
         if draw(st.booleans()):
@@ -122,6 +129,12 @@ def broker_messages(draw: st.DrawFn) -> Message:
         traceparent=draw(st.one_of(st.none(), broken_texts, odd_traceparents)),
         tracestate=draw(st.one_of(st.none(), broken_texts)),
     )
+
+
+def says_whole(part: str, sentence: str) -> bool:
+    """Whether a part stands in a sentence, between the ends of words."""
+    after = r"(?!\w)" if part[-1].isalnum() else ""
+    return re.search(rf"(?<!\w){re.escape(part)}{after}", sentence) is not None
 
 
 def refusal(call: Callable[[], object]) -> Rejected | None:

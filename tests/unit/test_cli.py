@@ -16,11 +16,15 @@ import bridge.client
 import bridge.process
 from adapters.base import Features, Support
 from bridge.cli.program import main
+from bridge.cli.run_command import Output
+from bridge.client.transport import ConnectionBroken, HttpTransport, NotConnected
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
 from bridge.message import Message
 from bridge.settings import Settings, SettingsError
+from bridge.steps import run_at_once
 from bridge.wire import jsonform, multipart, problem
 from bridge.wire.headers import encode, parse
+from tests.mock_transport import MockTransport
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "command-line.md"
 
@@ -34,24 +38,47 @@ class Bridge:
         self.acknowledged: list[str] = []
         self.required: str | None = None
         self.pulls: list[dict[str, str]] = []
+        self.callbacks: list[tuple[dict[str, str], str]] = []
+        self.host: str | None = None
+        self.failures = 0
+        """Requests that fail before any other."""
+
+    def respond(self, request: httpx.Request) -> httpx.Response:
+        if not self.failures:
+            return self.answer(request)
+        self.failures -= 1
+        pairs, body = problem.encode(BackendUnavailable("The broker is away."))
+        return httpx.Response(503, headers=pairs, content=body)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         headers = parse(request.headers.raw)
+        self.host = request.url.netloc.decode()
         if request.url.path == "/v1/capabilities":
             return httpx.Response(200, json={"limits": {"body": 4 << 20}})
         if request.method == "GET":
             self.pulls.append(headers.parameters)
             return self._pull()
+        if request.url.path == "/v1/push":
+            return self._register(headers.parameters, request.headers.get("accept", ""))
         if request.url.path == "/v1/ack":
             self.acknowledged.append(headers.parameters["receipt"])
             return httpx.Response(204)
         if "destination" not in headers.fields:
             boundary = multipart.boundary_of(request.headers["content-type"])
-            batch = multipart.decode(request.content, boundary, 1000, 10_000)
+            batch = run_at_once(multipart.decode(request.content, boundary, 1000, 10_000))
             self.batches.append(len(batch))
             return httpx.Response(207, json=[self._result(m) for m in batch if isinstance(m, Message)])
         self.required = headers.parameters.get("require")
-        result = self._result(headers.message(request.content))
+        return self._store(headers.message(request.content))
+
+    def _register(self, parameters: dict[str, str], accept: str) -> httpx.Response:
+        self.callbacks.append((parameters, accept))
+        url = parameters["callbackurl"]
+        shown = {"url": url, "state": "delivering", "kept": "memory"}
+        return httpx.Response(201, json=shown) if url else httpx.Response(204)
+
+    def _store(self, message: Message) -> httpx.Response:
+        result = self._result(message)
         if result["status"] != 200:
             return httpx.Response(404, json=result)
         reply = {"x-oms-h-messageid": f"{result['messageId']}", "x-oms-h-storehost": "h", "x-oms-h-storetimestamp": "1"}
@@ -76,9 +103,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Bridge:
     fake = Bridge()
 
     class Offline(bridge.client.Client):
-        def __init__(self, url: str, **options: object) -> None:
-            assert options == {"verify": True}
-            super().__init__(url, transport=httpx.MockTransport(fake.answer))
+        def __init__(self, url: str, *, verify: bool, retry_ms: int) -> None:
+            assert verify
+            super().__init__(url, retry_ms=retry_ms, transport=MockTransport(fake.respond, url))
 
     monkeypatch.setattr(bridge.client, "Client", Offline)
     return fake
@@ -163,9 +190,18 @@ def test_a_refused_line_is_named_and_ends_the_work_after_its_batch(fake: Bridge)
     assert json.loads(result.stderr)["code"] == "destination-unknown"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+@pytest.mark.parametrize(("given", "stdin"), [(["x"], None), (["--file", "-", "--lines"], b"a\nb\n")])
+def test_what_may_succeed_later_is_repeated_if_asked_for(fake: Bridge, given: list[str], stdin: bytes | None) -> None:
+    fake.failures = 1
+    assert oms("produce", "orders", *given, stdin=stdin).exit_code == 1
+    fake.failures = 1
+    assert oms("produce", "orders", *given, "--retry-ms", "60000", stdin=stdin).exit_code == 0
+    assert len(fake.messages) == (1 if stdin is None else 2)
+    assert None not in {message.message_id for message in fake.messages}
+
+
+def test_a_mistyped_produce_sends_nothing(fake: Bridge, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, ...]] = [
         ("orders",),
         ("orders", "body", "--file", "-"),
         ("orders", "body", "--lines"),
@@ -177,13 +213,47 @@ def test_a_refused_line_is_named_and_ends_the_work_after_its_batch(fake: Bridge)
         ("orders", "body", "--url", "bridge"),
         ("orders", "body", "--ca", "/nowhere"),
         ("orders", "body", "--ca", __file__),
-    ],
-)
-def test_a_mistyped_produce_sends_nothing(fake: Bridge, arguments: tuple[str, ...]) -> None:
-    result = oms("produce", *arguments, stdin=b"x")
-    assert result.exit_code == 2
-    assert result.stderr.startswith("Usage: ")
-    assert fake.messages == []
+        ("orders", "body", "--cert", __file__),
+        ("orders", "body", "--cert-key", __file__),
+    ]
+    for arguments in cases:
+        with subtests.test(arguments=arguments):
+            result = oms("produce", *arguments, stdin=b"x")
+            assert result.exit_code == 2
+            assert result.stderr.startswith("Usage: ")
+            assert fake.messages == []
+
+
+def test_the_address_of_the_bridge_may_be_a_variable_and_the_option_wins(
+    fake: Bridge, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    monkeypatch.setenv("OMS_URL", "http://bridge:1")
+    cases: list[tuple[tuple[str, ...], str]] = [((), "bridge:1"), (("--url", "http://other:2"), "other:2")]
+    for arguments, host in cases:
+        with subtests.test(host):
+            assert oms("produce", "orders", "x", *arguments).exit_code == 0
+            assert fake.host == host
+
+
+def test_an_error_that_tls_explains_names_the_option(
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[str, Exception, str]] = [
+        ("https://b:1", NotConnected("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"), "with --ca."),
+        ("https://b:1", ConnectionBroken(""), "use --cert and --cert-key."),
+        ("http://b:1", ConnectionBroken("broken"), "use https:// and name its authority with --ca."),
+        ("http://b:1", NotConnected("OSError: refused"), "(OSError: refused)."),
+    ]
+    for url, error, end in cases:
+        with subtests.test(url=url, error=error):
+
+            def fail(*_: object, error: Exception = error, **__: object) -> object:
+                raise error
+
+            monkeypatch.setattr(HttpTransport, "send", fail)
+            result = oms("produce", "orders", "x", "--url", url)
+            assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+            assert result.stderr.endswith(f"{end}\n")
 
 
 def test_an_error_is_one_sentence_or_the_problem_document(fake: Bridge) -> None:
@@ -196,11 +266,11 @@ def test_an_error_is_one_sentence_or_the_problem_document(fake: Bridge) -> None:
     assert fake.messages == []
 
 
-def test_nobody_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_bridge_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object, **__: object) -> object:
-        raise httpx.ConnectError("refused")
+        raise NotConnected("refused")
 
-    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", unreachable)
+    monkeypatch.setattr(HttpTransport, "send", unreachable)
     result = oms("pull", "orders", "--group", "g", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stderr)["retrySafe"] is True
@@ -252,11 +322,11 @@ def test_pull_without_ack_leaves_the_lease_alone(fake: Bridge) -> None:
 
 
 def test_what_cannot_be_printed_is_not_acknowledged(fake: Bridge, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_data: object) -> None:
+    def broken(*_: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     fake.messages = [Message("orders")]
-    monkeypatch.setattr("bridge.cli.delivery._write", broken)
+    monkeypatch.setattr(Output, "write", broken)
     result = oms("pull", "orders", "--group", "g")
     assert (result.exit_code, result.output, fake.acknowledged) == (1, "", [])
 
@@ -295,7 +365,7 @@ def running(monkeypatch: pytest.MonkeyPatch, outcome: int | Exception) -> list[S
     return seen
 
 
-def test_serve_hands_over_the_settings_announces_and_ends_with_the_status(
+def test_serve_passes_the_settings_announces_and_ends_with_the_status(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     seen = running(monkeypatch, 5)
@@ -303,18 +373,17 @@ def test_serve_hands_over_the_settings_announces_and_ends_with_the_status(
     monkeypatch.setenv("OMS_LIMITS__BATCH", "3")
     result = oms(
         *("serve", "--config", str(tmp_path / "bridge.yaml"), "--backend", "a://b", "--listen", "[::1]:1"),
-        *("--management", "a:2", "--server", "hypercorn", "--log-level", "error"),
+        *("--management", "a:2", "--server", "hypercorn", "--log-level", "error", "--log-format", "text"),
     )
     assert (result.exit_code, result.output) == (5, "ready\n")
     (settings,) = seen
     assert (settings.drain, settings.limits.batch, settings.backend) == (7, 3, "a://b")
     assert (str(settings.listen), str(settings.management)) == ("[::1]:1", "a:2")
-    assert (settings.server, settings.log.level) == ("hypercorn", "error")
+    assert (settings.server, settings.log.level, settings.log.format) == ("hypercorn", "error", "text")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_an_error_that_stops_serve_is_one_sentence(monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
+    cases: list[Exception] = [
         SettingsError("No adapter."),
         BackendUnavailable("No backend."),
         OSError(98, "Address already in use"),
@@ -322,15 +391,14 @@ def test_serve_hands_over_the_settings_announces_and_ends_with_the_status(
         ExceptionGroup(
             "unhandled errors in a TaskGroup", [ExceptionGroup("", [OSError(98, "Address already in use")])]
         ),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_what_stops_serve_is_one_sentence(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    running(monkeypatch, error)
-    result = oms("serve")
-    assert result.exit_code == 1
-    assert result.output.count("\n") == 1
-    assert result.stderr.startswith("Error: ")
+    ]
+    for error in cases:
+        with subtests.test(error=error):
+            running(monkeypatch, error)
+            result = oms("serve")
+            assert result.exit_code == 1
+            assert result.output.count("\n") == 1
+            assert result.stderr.startswith("Error: ")
 
 
 def test_a_defect_stays_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +431,7 @@ class Backend:
 
 def backend(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> Backend:
     backend = Backend(error)
-    monkeypatch.setattr(bridge.process, "open_backend", lambda _settings: backend)
+    monkeypatch.setattr(bridge.process, "create_adapter", lambda _settings: backend)
     return backend
 
 
@@ -391,16 +459,30 @@ def test_check_says_what_it_found_and_no_password(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-@pytest.mark.parametrize("error", [BackendUnavailable("No backend."), SettingsError("Wrong.")])
-def test_check_fails_and_lets_go(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    opened = backend(monkeypatch, error)
-    result = oms("check", "--json")
+def test_check_fails_and_closes_the_backend(monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
+    cases: list[Exception] = [BackendUnavailable("No backend."), SettingsError("Wrong.")]
+    for error in cases:
+        with subtests.test(error=error):
+            opened = backend(monkeypatch, error)
+            result = oms("check", "--json")
+            assert (result.exit_code, result.stdout, opened.calls) == (1, "", ["start", "close"])
+            assert json.loads(result.stderr)["detail"] == str(error)
+            assert ("code" in json.loads(result.stderr)) == isinstance(error, BridgeError)
+
+
+def test_check_opens_the_authorities_of_callbacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    opened = backend(monkeypatch)
+    (tmp_path / "ca.pem").write_text("no PEM")
+    monkeypatch.setenv("OMS_CALLBACKS__TARGETS", "https://shop.example")
+    monkeypatch.setenv("OMS_CALLBACKS__SECRETS", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    assert oms("check").exit_code == 0
+    monkeypatch.setenv("OMS_CALLBACKS__CA", str(tmp_path / "ca.pem"))
+    result = oms("check")
     assert (result.exit_code, result.stdout, opened.calls) == (1, "", ["start", "close"])
-    assert json.loads(result.stderr)["detail"] == str(error)
-    assert ("code" in json.loads(result.stderr)) == isinstance(error, BridgeError)
+    assert result.stderr == "Error: callbacks.ca: the file holds no certificates in PEM form.\n"
 
 
-def test_conformance_hands_everything_behind_the_url_to_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conformance_passes_arguments_after_the_url_to_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
 
     def run(arguments: list[str]) -> int:
@@ -422,6 +504,29 @@ def test_pytest_finds_the_suite_from_any_folder_and_knows_its_option(tmp_path: P
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, "test_produce.py" in done.stdout) == (0, True), done.stdout + done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["pytest.ini"]
+
+
+def test_callback_registers_and_stops(fake: Bridge) -> None:
+    named = ("callback", "orders", "--group", "billing")
+    url = "http://127.0.0.1:8081/in"
+    assert (
+        oms(*named, "--to", url).stdout
+        == f"registered: orders, group billing, url {url}, state delivering, kept memory\n"
+    )
+    batches = oms(*named, "--to", url, "--credit", "4", "--max-messages", "100", "--form", "json", "--json")
+    assert json.loads(batches.stdout) == {"url": url, "state": "delivering", "kept": "memory"}
+    assert oms(*named, "--stop").stdout == "stopped: orders, group billing\n"
+    asked = {"version": "1.0.0", "source": "orders", "consumerid": "billing", "callbackurl": url}
+    assert fake.callbacks[0][0] == asked
+    assert fake.callbacks[1] == ({**asked, "credit": "4", "maxmessages": "100"}, "application/json")
+    assert fake.callbacks[2][0] == {**asked, "callbackurl": ""}
+
+
+def test_a_mistyped_callback_sends_nothing(fake: Bridge) -> None:
+    named = ("callback", "orders", "--group", "billing")
+    for more in ((), ("--to", "http://h/", "--stop"), ("--to", "http://h/", "--form", "json"), ("--max-messages", "0")):
+        assert oms(*named, *more).exit_code == 2
+    assert fake.callbacks == []
 
 
 @pytest.mark.parametrize("missing", ["pytest", "pytest_asyncio", "openmessaging_conformance"])

@@ -1,185 +1,245 @@
-"""Decides what becomes of records that are awake: the next level, the destination, dropped, or put off."""
+"""Decides what becomes of delayed records that are awake: the next level, the destination, dropped, or later. Pure."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator
-from time import monotonic
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from adapters.kafka.delay.holding import Held, Holding
-from adapters.kafka.delay.moving import MoveFailed
-from adapters.kafka.delay.schedule import next_hop
-from adapters.kafka.delay.trouble import TOGETHER, Place, Subject, Trouble
-from adapters.kafka.delay.waiting import from_delayed, onward
+from adapters.kafka.delay.pending import RECORDS_MAX, Pending, PendingDelays
+from adapters.kafka.delay.retries import Place, Retries
+from adapters.kafka.delay.schedule import LEVELS, first_hop, from_delayed, next_hop, onward
 from adapters.kafka.mapping import from_record
 from adapters.kafka.names import Own
-from adapters.kafka.options import METADATA_AGE, Options
-from adapters.kafka.record import Commit, Outgoing, Part, Record
-from bridge.errors import BridgeError
+from adapters.kafka.options import Options
+from adapters.kafka.outcomes import RecordRefused
+from adapters.kafka.record import Outgoing, Part, Record
+from bridge.errors import BodyTooLarge, BridgeError, Rejected
 
 _log = logging.getLogger("bridge.kafka")
 
-_BYTES: Final = 4 * 1024 * 1024
-"""Of the records in one transaction."""
+IN_FLIGHT_MAX: Final = 256
+"""Records that are sent and not yet committed, for all topics."""
+_CROWD: Final = RECORDS_MAX // 2
+"""Open records of a partition, above which those that cannot be written go to a delay topic again."""
+_AWAY: Final = 10_000
+"""Milliseconds that they stay there at least."""
 _EXPIRE: Final = "oms_h_expireTime"
-_KNOWN_MAX: Final = 10_000
-_NOT_ASKED: Final = (0.0, frozenset[int]())
-_DOUBTFUL: Final = (-1.0, frozenset[int]())
-"""What was known of a topic was perhaps wrong."""
-
-Partitions = Callable[[str, bool], frozenset[int]]
-"""The partitions of a topic; with true, as they are at this moment. Raises `BridgeError` where there are none."""
 
 
-class Batch(NamedTuple):
-    """What one transaction moves."""
+class Move(NamedTuple):
+    """A record of a delay topic, and the record to be written instead of it."""
 
-    held: list[Held]
-    records: list[Outgoing]
-    """Fewer than those held where some are dropped."""
+    pending: Pending
+    outgoing: Outgoing
+    leaving: bool = False
+    """It cannot be written where it is to go, and makes room for others."""
+    alone: bool = False
+    """No other record for its topic is sent meanwhile, so an error is about this one."""
 
     @property
-    def topics(self) -> frozenset[str]:
-        """Where the records go."""
-        return frozenset(record.topic for record in self.records)
+    def part(self) -> Part:
+        """The partition of the delay topic."""
+        return self.pending.partition.part
 
-    def commits(self) -> dict[Part, Commit]:
-        """Count the records as settled, and return what that makes to commit."""
-        shelves = {held.shelf.part: held.shelf for held in self.held}
-        for held in self.held:
-            held.shelf.progress.settle(held.record.offset)
-        return {part: commit for part, shelf in shelves.items() if (commit := shelf.progress.commit()) is not None}
+    @property
+    def place(self) -> Place:
+        """The place that the record leaves."""
+        return Place(self.part, self.pending.record.offset)
 
 
 class Dispatch:
-    """Times are milliseconds since 1970. `partitions` may wait."""
+    """Times are milliseconds since 1970.
 
-    def __init__(self, options: Options, holding: Holding, partitions: Partitions) -> None:
-        self._options = options
-        self._own = Own(options.prefix)
-        self._holding = holding
-        self._trouble = Trouble()
+    A move is under way from `moves` until `stored` and `finished`, or until `failed`. Each topic has a queue, so that
+    the records for it keep their order.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        pending: PendingDelays,
+        partitions: Callable[[str], int | None],
+        purged: Callable[[str, Record], bool],
+    ) -> None:
+        """`partitions` returns the number of partitions of a topic; None: call `moves` again when it is known.
+
+        `purged` returns whether an operator has purged a record for a topic.
+        """
+        self._early = options.forwarded_early
+        own = Own(options.prefix)
+        self._topics = {level: own.delay(level.name) for level in LEVELS}
+        self._delay_topics = frozenset(self._topics.values())
+        self._pending = pending
         self._partitions = partitions
-        self._known: dict[str, tuple[float, frozenset[int]]] = {}
-        self._failure: tuple[MoveFailed, Batch] | None = None
+        self._purged = purged
+        self._queues: dict[str, deque[Move]] = {}
+        self._in_flight: Counter[str] = Counter()
+        self._retries = Retries()
+        self.moved = 0
+        self.dropped = 0
 
     @property
-    def put_off(self) -> int:
-        """Destinations and records that cannot be written now."""
-        return len(self._trouble)
+    def refused(self) -> int:
+        """Topics and single records that cannot be written now."""
+        return self._retries.refused
 
-    def batches(self, now: int) -> Iterator[Batch]:
-        """Yield what is to be moved now: first what nothing is known against, then topic by topic what needs care."""
-        together = Batch([], [])
-        careful: dict[str, Batch] = {}
-        for held in self._holding.take(now, TOGETHER, _BYTES):
-            record = self._next(held, now)
-            if record is None:
-                together.held.append(held)
-                continue
-            if self._is_put_off(held, record, now):
-                if not held.shelf.lags(held.record.offset):
-                    continue
-                record = self._carry(held)
-            limit = self._trouble.limit(record.topic)
-            batch = together if limit is None else careful.setdefault(record.topic, Batch([], []))
-            if limit is not None and len(batch.held) >= limit:
-                self._holding.put_back(held)
-                continue
-            batch.held.append(held)
-            batch.records.append(record)
-        yield from (batch for batch in (together, *careful.values()) if batch.held)
+    def moves(self, now: int) -> tuple[list[Move], set[Part]]:
+        """Return what to write now, and the partitions of which records were dropped."""
+        dropped: set[Part] = set()
+        for pending in self._pending.take(now):
+            outgoing = self._next(pending, now)
+            if outgoing is None:
+                self._drop(pending, dropped)
+            else:
+                self._enqueue(Move(pending, outgoing))
+        found: list[Move] = []
+        filled: set[str] = set()
+        while topics := [topic for topic in self._queues if topic not in filled]:
+            filled.update(topics)
+            for topic in topics:
+                self._fill(topic, now, found, dropped)
+        return found, dropped
 
-    def succeeded(self, batch: Batch, now: int) -> None:
-        """Note that a batch was moved."""
-        for topic in batch.topics:
-            if self._trouble.succeeded(topic, now):
-                _log.info("Delayed messages are moved to %s again.", topic)
-        for held in batch.held:
-            self._trouble.settled(_place(held))
-
-    def failed(self, failure: MoveFailed, batch: Batch) -> None:
-        """Note that a batch was not moved; see `blame`."""
-        self._failure = failure, batch
-
-    def blame(self, now: int) -> None:
-        """Put off what the last failure was the fault of. Only once the brokers answer: else it was nobody's."""
-        if self._failure is None:
-            return
-        (failure, batch), self._failure = self._failure, None
-        _log.debug("Delayed messages were not moved to %s: %s", ", ".join(batch.topics), failure)
-        if failure.of_us:
-            return
-        for topic in batch.topics:
-            self._known[topic] = _DOUBTFUL
-        subjects: Collection[Subject] = failure.topics & batch.topics
-        if not subjects and len(batch.topics) == 1 and not failure.of_record:
-            subjects = batch.topics
-        if not subjects and len(batch.records) == 1:
-            subjects = [_place(held) for held in batch.held]
-        for subject in subjects:
-            self._begin_trouble(subject, batch.records[0].topic, str(failure), now)
-        self._trouble.suspect(batch.topics, len(batch.records) // 4 if failure.of_record else TOGETHER)
-
-    def _next(self, held: Held, now: int) -> Outgoing | None:
-        """Return what to write; None: nothing."""
-        record, waiting = held.record, held.waiting
-        if waiting is None or _expired(record, now):
-            return None
-        options = self._options
-        level = next_hop(waiting.due, now, options.hold, strict=options.strict_delay)
-        if level is None:
-            return from_delayed(record, waiting.final, now)
-        return onward(record, Part(self._own.delay(level.name), record.partition), now)
-
-    def _is_put_off(self, held: Held, record: Outgoing, now: int) -> bool:
-        """Whether a record has to wait because of trouble, of its destination or its own."""
-        place = _place(held)
-        until = max(self._trouble.until(record.topic), self._trouble.until(place))
-        if until <= now:
-            fault = self._fault(record.topic, record.partition)
-            if fault is None:
-                return False
-            until = self._begin_trouble(record.topic if fault.everywhere else place, record.topic, fault.reason, now)
-        held.shelf.put_off(until)
+    def stored(self, move: Move, now: int) -> bool:
+        """Note that a record was written. Returns whether to commit, else the move is over: the partition has gone."""
+        if self._retries.succeeded(move.outgoing.topic, now):
+            _log.info("Delayed messages are forwarded to %s again.", move.outgoing.topic)
+        self.moved += 1
+        move.pending.partition.leaving -= move.leaving
+        if self._is_lost(move):
+            self.finished(move)
+            self._pending.close(move.pending)
+            return False
+        self._settle(move.pending)
         return True
 
-    def _begin_trouble(self, subject: Subject, topic: str, reason: str, now: int) -> int:
-        if self._trouble.put_off(subject, now):
-            what = "Messages" if isinstance(subject, str) else "A message"
-            _log.warning("%s for %s cannot be forwarded for now; this is tried again. %s", what, topic, reason)
-        return self._trouble.until(subject)
+    def finished(self, move: Move) -> None:
+        """Note that a move is over: it is committed, or that failed and will be part of the next commit."""
+        topic = move.outgoing.topic
+        self._in_flight[topic] -= 1
+        if not self._in_flight[topic]:
+            del self._in_flight[topic]
 
-    def _fault(self, topic: str, partition: int) -> "_Fault | None":
-        until, partitions = self._known.get(topic, _NOT_ASKED)
-        if until < monotonic() or partition not in partitions:
-            try:
-                partitions = self._partitions(topic, until < 0)
-            except BridgeError as error:
-                return _Fault(str(error), everywhere=True)
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            self._known[topic] = (monotonic() + METADATA_AGE / 1000, partitions)
-        return None if partition in partitions else _Fault(f"It has no partition {partition}.", everywhere=False)
+    def failed(self, move: Move, error: BridgeError, now: int) -> None:
+        """Note that a record was not written, or perhaps not."""
+        self.finished(move)
+        topic = move.outgoing.topic
+        if isinstance(error, (BodyTooLarge, RecordRefused)):
+            if move.alone:
+                self._refuse_record(move, str(error), now)
+                return
+            # librdkafka fails a whole batch for one record: try them one by one
+            self._retries.wait(topic, now)
+        else:
+            self.unusable(topic, error, now)
+        self._put_off(move, self._retries.until(topic), now)
 
-    @staticmethod
-    def _carry(held: Held) -> Outgoing:
-        """Write a record anew to the end of where it lies, as it is, so that its place becomes free."""
-        part, record = held.shelf.part, held.record
-        return onward(record, part, record.timestamp)
+    def unusable(self, topic: str, error: BridgeError, now: int) -> None:
+        """Note that nothing can be written to a topic now."""
+        if not isinstance(error, Rejected):
+            self._retries.wait(topic, now)
+        elif self._retries.until(topic) <= now and self._retries.refuse(topic, now):
+            _log.warning("Messages for %s cannot be forwarded now; the bridge retries. %s", topic, error)
 
+    def clock_set_back(self, now: int) -> None:
+        """Forget until when to wait: that may be far ahead now."""
+        self._retries = Retries()
+        self._pending.clock_set_back(now)
 
-class _Fault(NamedTuple):
-    reason: str
-    everywhere: bool
-    """In all partitions of the topic."""
+    def _next(self, pending: Pending, now: int) -> Outgoing | None:
+        """Return what to write; None: nothing."""
+        record, waiting = pending.record, pending.waiting
+        if waiting is None or _expired(record, now):
+            return None
+        goal = max(waiting.due - self._early, waiting.again)
+        level = next_hop(goal, now)
+        if level is None:
+            return from_delayed(record, waiting.final, now)
+        return onward(record, Part(self._topics[level], record.partition), now, waiting.again)
 
+    def _drop(self, pending: Pending, dropped: set[Part]) -> None:
+        self.dropped += 1
+        self._settle(pending)
+        dropped.add(pending.partition.part)
 
-def _place(held: Held) -> Place:
-    return Place(held.shelf.part, held.record.offset)
+    def _drop_purged(self, queue: deque[Move], dropped: set[Part]) -> None:
+        """Drop what was purged at the head of a queue."""
+        while queue and (waiting := queue[0].pending.waiting) is not None:
+            pending = queue[0].pending
+            if not self._purged(waiting.final.topic, pending.record):
+                return
+            move = queue.popleft()
+            pending.partition.leaving -= move.leaving
+            if self._is_lost(move):
+                self._pending.close(pending)
+            else:
+                self._drop(pending, dropped)
+
+    def _fill(self, topic: str, now: int, found: list[Move], dropped: set[Part]) -> None:
+        """Add to `found` what may be sent to a topic now, and to `dropped` the partitions of what was purged."""
+        queue, before = self._queues[topic], len(found)
+        self._drop_purged(queue, dropped)
+        if (until := self._retries.until(topic)) > now:
+            del self._queues[topic]
+            for move in queue:
+                self._put_off(move, until, now)
+            return
+        partitions = self._partitions(topic) if queue else None
+        while partitions is not None and queue and self._has_capacity(topic):
+            move = queue.popleft()
+            if self._is_lost(move):
+                self._pending.close(move.pending)
+            elif move.outgoing.partition >= partitions:
+                self._refuse_record(move, f"It has no partition {move.outgoing.partition}.", now)
+            else:
+                self._in_flight[topic] += 1
+                found.append(move._replace(alone=self._retries.limit(topic) == 1))
+            self._drop_purged(queue, dropped)
+        if not queue:
+            del self._queues[topic]
+        elif len(found) > before:  # the others are served first the next time
+            self._queues[topic] = self._queues.pop(topic)
+
+    def _has_capacity(self, topic: str) -> bool:
+        return self._in_flight[topic] < self._retries.limit(topic) and self._in_flight.total() < IN_FLIGHT_MAX
+
+    def _refuse_record(self, move: Move, reason: str, now: int) -> None:
+        if self._retries.refuse(move.place, now):
+            topic = move.outgoing.topic
+            _log.warning("A message for %s cannot be forwarded now; the bridge retries. %s", topic, reason)
+        self._put_off(move, self._retries.until(move.place), now)
+
+    def _put_off(self, move: Move, until: int, now: int) -> None:
+        """Keep a record in memory, or write it to a delay topic again if it is in the way of others."""
+        pending, topic = move.pending, move.outgoing.topic
+        if self._is_lost(move):
+            self._pending.close(pending)
+            return
+        partition, record = pending.partition, pending.record
+        partition.leaving -= move.leaving
+        in_the_way = partition.open - partition.leaving > _CROWD or partition.lags(record.offset)
+        if not in_the_way or topic in self._delay_topics:
+            self._pending.put_back(pending, until)
+            return
+        again = max(until, now + _AWAY)
+        part = Part(self._topics[first_hop(again, now)], record.partition)
+        partition.leaving += 1
+        self._enqueue(Move(pending, onward(record, part, now, again), leaving=True))
+
+    def _enqueue(self, move: Move) -> None:
+        self._queues.setdefault(move.outgoing.topic, deque()).append(move)
+
+    def _settle(self, pending: Pending) -> None:
+        pending.partition.progress.settle(pending.record.offset)
+        self._retries.settled(Place(pending.partition.part, pending.record.offset))
+        self._pending.close(pending)
+
+    def _is_lost(self, move: Move) -> bool:
+        return self._pending.partitions.get(move.part) is not move.pending.partition
 
 
 def _expired(record: Record, now: int) -> bool:
-    """Whether a message may no longer be handed out; only those that may expire are read for it."""
+    """Whether a message may no longer be delivered; only messages with an expireTime are parsed."""
     if not any(name == _EXPIRE for name, _ in record.headers):
         return False
     expires = from_record(record, record.topic).expires

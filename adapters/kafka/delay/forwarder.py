@@ -1,151 +1,244 @@
-"""Moves delayed records on when their time has come: one thread, one member of the forwarders' group.
+"""Forwards delayed records when it is time: a member of the forwarders' group, on the event loop.
 
-All that it knows is in Kafka: in the delay topics what waits, in the group's offsets and their marks what is done. So
-it may be killed at any moment, and whoever gets its partitions goes on where the last transaction ended.
+All its knowledge is in Kafka: in the delay topics the records that wait, in the group's commits those that are done. A
+record is written first, and then the place that it leaves is committed. If the bridge is killed in between, the record
+is written once more: at most `IN_FLIGHT_MAX` records, of one destination at most `retries.IN_FLIGHT_MAX`.
 """
 
+import asyncio
 import logging
-import threading
-from collections.abc import Mapping
-from contextlib import closing
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from time import monotonic
+from typing import Final
 
-from kafka import errors as kafka
-
-from adapters.clock import wall
-from adapters.kafka.delay.dispatch import Batch, Dispatch, Partitions
-from adapters.kafka.delay.holding import Holding
-from adapters.kafka.delay.intake import Intake
-from adapters.kafka.delay.moving import MoveFailed, Mover
-from adapters.kafka.delay.reading import Reading
-from adapters.kafka.delay.schedule import LEVELS
+from adapters.base import Stored
+from adapters.kafka.admin import Admin
+from adapters.kafka.consume.committer import Committer
+from adapters.kafka.consume.consumer import RejoiningConsumer
+from adapters.kafka.delay.dispatch import Dispatch, Move
+from adapters.kafka.delay.pending import PendingDelays
+from adapters.kafka.delay.purges import Purges
+from adapters.kafka.delay.schedule import LEVELS, waiting_of
 from adapters.kafka.names import Own
-from adapters.kafka.options import Options
-from adapters.kafka.record import Commit, Part
+from adapters.kafka.options import METADATA_AGE, Options
+from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.record import Commit, Commits, Part, Record
+from adapters.wall_clock import wall
+from bridge.errors import BackendUnavailable, BridgeError, CannotStart, OutcomeUnknown
 
 _log = logging.getLogger("bridge.kafka")
 
 _PAUSE: Final = 1.0
-"""Seconds after a failure that is not one of a destination."""
+"""Seconds between two attempts to join the group for the first time."""
+_WALL_CHECK: Final = 10.0
+"""Seconds after which the wall clock is read again: it may have been set."""
+_SET_BACK: Final = 1_000
+"""Milliseconds by which the wall clock must have gone back to have been set, and not slowed down."""
+_STOP: Final = 3.0
+"""Seconds that records in flight get when the bridge stops."""
 
 
 class Forwarder:
-    """`start`, `stop` and `join` are for other threads; so are `lows` and `figures`, to be read."""
+    """One member of the group; a `Member` of its consumer."""
 
-    def __init__(self, options: Options, settings: Mapping[str, Any], instance: str, partitions: Partitions) -> None:
-        """`settings` are those of every kafka-python client; `partitions` is called on the forwarder's thread.
-
-        `instance` makes the transactional id: no other bridge may have it, the next run of this one should.
-        """
-        self._options = options
-        self._settings = settings
-        self._own = Own(options.prefix)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kafka-forwarder", daemon=True)
-        self._mover = Mover(settings, f"{self._own.forwarders}.{instance}", self._stopping)
-        self._holding = Holding(0 if options.strict_delay else options.hold)
-        self._dispatch = Dispatch(options, self._holding, partitions)
-        self._troubled = False
-        self._moved = 0
-        self._dropped = 0
-        self.lows: dict[Part, int] = {}
-        """Below are only records that are done with."""
+    def __init__(
+        self,
+        options: Options,
+        admin: Admin,
+        publisher: Publisher,
+        partitions: Callable[[str], Awaitable[int]],
+        purges: Purges,
+    ) -> None:
+        """`partitions` returns the number of partitions of a topic, which it creates if the options allow that."""
+        own = Own(options.prefix)
+        self._levels = {own.delay(level.name): level for level in LEVELS}
+        self._publisher = publisher
+        self._find_partitions = partitions
+        self._purges = purges
+        self._partitions: dict[str, tuple[int, float]] = {}
+        """Of topics that are written to, and until when to rely on the number, in seconds of the monotonic clock."""
+        self._finding: dict[str, asyncio.Task[None]] = {}
+        self._pending = PendingDelays(options.forwarded_early)
+        self._dispatch = Dispatch(options, self._pending, self._known_partitions, purges.dropped)
+        self._consumer = RejoiningConsumer(options, admin, own.forwarders, list(self._levels), self)
+        self._commits = Committer(self._pending.partitions, self._consumer.commit)
+        self._under_way: set[asyncio.Future[Stored]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._joining = self._loop.create_task(self._join())
+        self._timer: asyncio.TimerHandle | None = None
+        self._scheduled = False
+        self._closed = False
+        self._now = wall()
 
     @property
-    def figures(self) -> Mapping[str, int]:
-        """Records held in memory, records moved and dropped so far, and what cannot be written now."""
-        return {
-            "delayed_held": len(self._holding),
-            "delayed_moved": self._moved,
-            "delayed_expired": self._dropped,
-            "delayed_put_off": self._dispatch.put_off,
-        }
+    def done(self) -> dict[Part, int]:
+        """Offsets below which all records are stored elsewhere or dropped, of the partitions that this bridge holds."""
+        lows = {part: partition.progress.low for part, partition in self._pending.partitions.items()}
+        return {part: low for part, low in lows.items() if low is not None}
 
-    def start(self) -> None:
-        """Begin to join the group."""
-        self._thread.start()
+    def gauges(self) -> Mapping[str, int]:
+        """Return numbers of records in memory, and of topics and records that are refused."""
+        return {"delayed_held": len(self._pending), "delayed_put_off": self._dispatch.refused}
 
-    def stop(self) -> None:
-        """Begin to stop: what is being moved is moved to its end, if that comes soon."""
-        self._stopping.set()
+    def totals(self) -> Mapping[str, int]:
+        """Return numbers of records moved and dropped so far."""
+        return {"delayed_moved": self._dispatch.moved, "delayed_expired": self._dispatch.dropped}
 
-    def join(self, seconds: float) -> bool:
-        """Wait until it has stopped; whether it has."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+    async def close(self) -> None:
+        """Wait for records in flight, commit and leave the group."""
+        self._closed = True
+        tasks = (self._joining, *self._finding.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=_STOP)
+            await asyncio.sleep(0)  # for `_sent`, which notes what is to be committed
+        error: BridgeError | None = None
+        try:
+            await self._consumer.close(self._commits.stop())
+        except BridgeError as failure:
+            _log.warning("delayed messages may be delivered twice: %s", failure)
+            error = failure
+        self._commits.finish(error)
 
-    def _run(self) -> None:
-        levels = {self._own.delay(level.name): level for level in LEVELS}
-        while not self._stopping.is_set():
+    async def _join(self) -> None:
+        logged = False
+        while True:
             try:
-                with (
-                    closing(self._mover),
-                    closing(Intake(self._settings, self._options, self._own.forwarders, levels)) as intake,
-                ):
-                    reading = Reading(intake, self._holding, levels, self.lows)
-                    try:
-                        self._go_on(reading)
-                    finally:
-                        reading.end()
-            except kafka.KafkaError as error:
-                self._tell(error)
-            except Exception:  # noqa: BLE001 - a defect costs a pause, and not what waits
-                _log.exception("The forwarder of delayed messages starts over.")
-            self._stopping.wait(_PAUSE)
-
-    def _go_on(self, reading: Reading) -> None:
-        while not self._stopping.is_set():
-            try:
-                reading.take_in()
-                self._move(reading)
-                reading.feed()
-            except (kafka.RetriableError, kafka.KafkaConnectionError) as error:  # the membership mends itself
-                self._tell(error)
-                reading.begin_anew()
-                self._stopping.wait(_PAUSE)
-
-    def _move(self, reading: Reading) -> None:
-        """Move what is awake. Raises `KafkaError` where the brokers do not answer."""
-        if not self._is_ready():
-            return
-        member = reading.member()
-        if member is None:
-            return
-        for batch in self._dispatch.batches(wall()):
-            commits = batch.commits()
-            try:
-                self._mover.move(batch.records, commits, member)
-            except MoveFailed as failure:
-                self._dispatch.failed(failure, batch)
-                reading.begin_anew()
-                if failure.fatal:
-                    raise failure.reason from failure
+                await self._consumer.join()
+            except (BridgeError, CannotStart) as error:
+                if not logged:
+                    _log.warning("Delayed messages are not forwarded now; the bridge retries. %s", error)
+                logged = True
+                await asyncio.sleep(_PAUSE)
+            else:
+                if logged:
+                    _log.info("Delayed messages are forwarded again.")
                 return
-            self._note(batch, commits)
 
-    def _is_ready(self) -> bool:
-        if not self._mover.usable:
-            try:
-                self._mover.start()
-            except kafka.KafkaError as error:
-                self._tell(error)
-                self._stopping.wait(_PAUSE)
-                return False
-            self._dispatch.blame(wall())
-        return True
+    # Called by the consumer:
 
-    def _note(self, batch: Batch, commits: Mapping[Part, Commit]) -> None:
-        self._dispatch.succeeded(batch, wall())
-        self._moved += len(batch.records)
-        self._dropped += len(batch.held) - len(batch.records)
-        self.lows.update({part: commit.offset for part, commit in commits.items()})
-        if self._troubled:
-            self._troubled = False
-            _log.info("Delayed messages are forwarded again.")
+    def assigned(self, part: Part, committed: Commit | None) -> None:
+        """Hold a partition."""
+        self._pending.hold(part, self._levels[part.topic], committed)
 
-    def _tell(self, error: BaseException) -> None:
-        if not self._troubled and not self._stopping.is_set():
-            self._troubled = True
-            _log.warning(
-                "Delayed messages are not forwarded for now; this is tried again. %s %s", type(error).__name__, error
-            )
+    def arrived(self, records: Sequence[Record]) -> None:
+        """Keep records until they wake."""
+        now = wall()
+        for record in records:
+            if Part(record.topic, record.partition) not in self._pending.partitions:
+                continue
+            waiting = waiting_of(record)
+            if waiting is None:
+                _log.warning("A record of %s that no bridge wrote is skipped (offset %d).", record.topic, record.offset)
+            self._pending.add(record, waiting, now)
+        self._schedule()
+
+    def revoked(self, parts: Collection[Part]) -> Commits:
+        """Release partitions; returns their last commits. Records in flight are forwarded by the next bridge, too."""
+        held = [self._pending.partitions[part] for part in parts if part in self._pending.partitions]
+        self.lost(parts)
+        return {each.part: commit for each in held if (commit := each.progress.commit()) is not None}
+
+    def lost(self, parts: Collection[Part]) -> None:
+        """Release partitions that another bridge has already."""
+        for part in parts:
+            self._pending.drop(part)
+        self._commits.forget(parts, OutcomeUnknown("The partition moved to another bridge during the commit."))
+
+    def failed(self, error: BridgeError) -> None:
+        """Log that nothing can be fetched now."""
+        _log.warning("%s", error)
+
+    def ended(self, error: BridgeError) -> None:
+        """Drop all partitions: another consumer joins later, and logs it."""
+        del error
+        self.lost(list(self._pending.partitions))
+
+    # On the event loop:
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._loop.call_soon(self._advance)
+
+    def _advance(self) -> None:
+        """Send all records that can be sent now, and read more of the partitions that have room."""
+        self._scheduled = False
+        if self._closed:
+            return
+        before, self._now = self._now, wall()
+        if self._now < before - _SET_BACK:
+            self._dispatch.clock_set_back(self._now)
+        moves, dropped = self._dispatch.moves(self._now)
+        for move in moves:
+            sent = self._publisher.send(move.outgoing)
+            self._under_way.add(sent)
+            sent.add_done_callback(partial(self._sent, move))
+        if dropped:
+            self._commits.changed(dropped)
+        self._pause_and_resume()
+        self._set_timer()
+
+    def _sent(self, move: Move, sent: asyncio.Future[Stored]) -> None:
+        self._under_way.discard(sent)
+        error = sent.exception()
+        if error is None:
+            if self._dispatch.stored(move, wall()):
+                self._commits.settled({move.part}).add_done_callback(partial(self._written, move))
+        else:
+            if not isinstance(error, BridgeError):
+                error = BackendUnavailable(repr(error))
+            self._partitions.pop(move.outgoing.topic, None)
+            self._dispatch.failed(move, error, wall())
+        self._schedule()
+
+    def _written(self, move: Move, commit: asyncio.Future[None]) -> None:
+        commit.exception()  # if it failed, a later commit has the offset
+        self._dispatch.finished(move)
+        self._schedule()
+
+    def _known_partitions(self, topic: str) -> int | None:
+        count, until = self._partitions.get(topic, (0, 0.0))
+        if until > monotonic() and self._knows_purges(topic):
+            return count
+        if topic not in self._finding:
+            self._finding[topic] = self._loop.create_task(self._find(topic))
+        return None
+
+    def _knows_purges(self, topic: str) -> bool:
+        return topic in self._levels or self._purges.fresh
+
+    async def _find(self, topic: str) -> None:
+        try:
+            if self._knows_purges(topic):
+                self._partitions[topic] = await self._find_partitions(topic), monotonic() + METADATA_AGE / 1000
+            else:  # first, and alone: a topic that was deleted is not created anew for messages that are dropped
+                await self._purges.refresh()
+        except BridgeError as error:
+            self._dispatch.unusable(topic, error, wall())
+        finally:
+            del self._finding[topic]
+            self._schedule()
+
+    def _pause_and_resume(self) -> None:
+        changed: dict[bool, list[Part]] = {True: [], False: []}
+        for partition in self._pending.partitions.values():
+            if partition.paused is self._pending.wanted(partition, self._now):
+                partition.paused = not partition.paused
+                changed[partition.paused].append(partition.part)
+        if changed[True]:
+            self._consumer.pause(changed[True])
+        if changed[False]:
+            self._consumer.resume(changed[False])
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        event = self._pending.next_event(self._now)
+        ahead = _WALL_CHECK if event is None else (event - self._now) / 1000
+        self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._advance)

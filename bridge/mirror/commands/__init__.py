@@ -4,6 +4,8 @@
 import click
 
 from bridge.mirror.commands.compact import compact
+from bridge.mirror.commands.export import export
+from bridge.mirror.commands.fetch_jars import fetch_jars
 from bridge.mirror.commands.prune import prune
 from bridge.mirror.commands.query import query
 from bridge.mirror.commands.report import report
@@ -16,7 +18,7 @@ __all__ = ["mirror"]
 
 @click.group()
 def mirror() -> None:
-    """Mirror what goes through a bridge into Parquet, and work with it. Needs the extra `mirror`, and Java 17.
+    """Write every message of a backend into a table, and use it. Needs the extra `mirror`, and Java 17.
 
     \b
     oms-bridge mirror run --backend kafka://localhost:9092 --out /srv/mirror
@@ -24,5 +26,5 @@ def mirror() -> None:
     """
 
 
-for _command in (run, once, compact, prune, verify, restore, query, report):
+for _command in (run, once, compact, prune, verify, restore, query, export, report, fetch_jars):
     mirror.add_command(_command)

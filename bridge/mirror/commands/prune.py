@@ -9,69 +9,59 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bridge.cli.options import TEXT
-from bridge.cli.output import printable
 from bridge.mirror.amounts import DURATION
+from bridge.mirror.commands.shared_options import out_option
 from bridge.mirror.commands.stated import stated
 
 if TYPE_CHECKING:
-    from bridge.mirror.upkeep.prune import Going
+    from bridge.mirror.upkeep import Pruned
 
 
 @click.command()
-@click.option("--out", required=True, metavar="PATH", help="The mirror: any path that Spark knows.")
-@click.option("--keep", type=DURATION, required=True, help="Drop hours that ended longer ago: 30d, 12h.")
-@click.option("--destination", "destinations", type=TEXT, multiple=True, help="Only this one; may be repeated.")
+@out_option
+@click.option("--keep", type=DURATION, required=True, help="Delete hours that ended longer ago than this: 30d, 12h.")
+@click.option("--destination", "destinations", type=TEXT, multiple=True, help="Only this destination; may be repeated.")
 @click.option(
     "--area",
     "areas",
     type=click.Choice(["data", "dead-letters", "quarantine"]),
     multiple=True,
-    help="Only this one; may be repeated.",
+    help="Only this area; may be repeated.",
 )
 @click.option("--today", is_flag=True, help="Also hours of the current day (UTC).")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and drop nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per folder.")
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per hour.")
 def prune(out: str, keep: timedelta, as_json: bool, dry_run: bool, **given: Any) -> None:  # noqa: ANN401 - click's
-    """Drop whole hours that are old enough, by the time their messages were stored.
+    """Delete the messages of whole hours, by the time at which they were stored, and remove files no longer needed.
 
-    What was dropped is not mirrored again, and `verify` does not miss it. It may run beside `mirror run`.
+    Deleted messages are not mirrored again, and `verify` does not report them as missing. Files that left the tables
+    more than seven days ago are removed from the disk; until then `query --as-of` reads them. It may run while
+    `mirror run` does.
 
     \b
     oms-bridge mirror prune --out /srv/mirror --keep 30d --dry-run
     oms-bridge mirror prune --out /srv/mirror --keep 90d --area dead-letters --area quarantine
     """
     with stated(as_json=as_json):
-        from bridge.mirror.layout import AREAS
-        from bridge.mirror.session import session
-        from bridge.mirror.sink.files import Files
-        from bridge.mirror.upkeep.prune import Rule, preview
-        from bridge.mirror.upkeep.prune import prune as steps
+        from bridge.mirror.schema import AREAS
+        from bridge.mirror.upkeep import Rule, due, vacuum
+        from bridge.mirror.upkeep import prune as hours
 
-        rule = Rule(
-            keep,
-            destinations=tuple(given["destinations"]),
-            areas=tuple(given["areas"]) or AREAS,
-            today=bool(given["today"]),
-        )
-        now = datetime.now(UTC)
-        with session("oms-bridge mirror prune") as spark:
-            files = Files(spark, out)
-            _show(
-                iter([preview(files, rule, now)]) if dry_run else steps(files, rule, now),
-                as_json=as_json,
-                dry_run=dry_run,
-            )
+        areas = tuple(given["areas"]) or AREAS
+        rule = Rule(keep, areas, tuple(given["destinations"]), today=bool(given["today"]))
+        _show((due if dry_run else hours)(out, rule, datetime.now(UTC)), as_json=as_json, dry_run=dry_run)
+        if not dry_run:
+            removed = vacuum(out)
+            if not as_json:
+                click.echo(f"{removed:,} files that left the tables more than seven days ago were removed.")
 
 
-def _show(steps: "Iterator[Going]", *, as_json: bool, dry_run: bool) -> None:
-    folders = rows = size = 0
-    for going in steps:
-        for folder, files in going.items():
-            held, taken = sum(file.rows for file in files), sum(file.bytes for file in files)
-            facts = {"folder": folder.path, "files": len(files), "rows": held, "bytes": taken}
-            text = printable(f"{folder.path}  {held:,} rows, {taken:,} bytes")
-            click.echo(json.dumps(facts) if as_json else text)
-            folders, rows, size = folders + 1, rows + held, size + taken
+def _show(hours: "Iterator[Pruned]", *, as_json: bool, dry_run: bool) -> None:
+    number = rows = 0
+    for pruned in hours:
+        facts = {"folder": pruned.hour.path, "rows": pruned.rows}
+        click.echo(json.dumps(facts) if as_json else f"{pruned.hour.path}  {pruned.rows:,} rows")
+        number, rows = number + 1, rows + pruned.rows
     if not as_json:
-        verb = "would go" if dry_run else "went"
-        click.echo(f"{folders:,} folders with {rows:,} rows, {size / (1 << 20):,.1f} MB {verb}.")
+        verb = "would be deleted" if dry_run else "deleted"
+        click.echo(f"{rows:,} rows in {number:,} hours {verb}.")

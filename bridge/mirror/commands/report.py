@@ -6,18 +6,21 @@ from pathlib import Path
 
 import click
 
+from bridge.mirror.commands.shared_options import out_option
 from bridge.mirror.commands.stated import stated
 
 
 @click.command()
-@click.option("--out", required=True, metavar="PATH", help="The mirror: any path that Spark knows.")
+@out_option
 @click.option("--html", type=click.Path(path_type=Path), default="mirror-report.html", show_default=True)
-@click.option("--backend", envvar="OMS_BACKEND", metavar="URL", help="Also ask how far the mirror is behind it.")
+@click.option(
+    "--backend", envvar="OMS_BACKEND", metavar="URL", help="Also show how far the mirror is behind this backend."
+)
 @click.option("--bridge", default="http://127.0.0.1:8080", show_default=True, help="The bridge of a memory:// backend.")
 def report(out: str, html: Path, backend: str | None, bridge: str) -> None:
     """Write one HTML page about the mirror: traffic, sizes, latency, expired and dead letters, gaps, quarantine.
 
-    The page is a single file without scripts that asks for nothing else. It names destinations, groups and errors,
+    The page is a single file without scripts, and loads nothing else. It names destinations, groups and errors,
     and shows no bodies.
 
     \b
@@ -32,11 +35,7 @@ def _report(out: str, html: Path, backend: str | None, bridge: str) -> None:
     from bridge.mirror.options import Options
     from bridge.mirror.report.figures import count
     from bridge.mirror.report.page import page
-    from bridge.mirror.session import session
-    from bridge.mirror.sink.files import Files
     from bridge.mirror.sources import open_source
 
-    with session("oms-bridge mirror report") as spark:
-        bounds = None if backend is None else open_source(Options(backend, out, bridge)).bounds()
-        figures = count(spark, Files(spark, out), bounds, time.time_ns() // 1_000_000)
-    html.write_text(page(figures), "utf-8")
+    bounds = None if backend is None else open_source(Options(backend, out, bridge)).bounds()
+    html.write_text(page(count(out, bounds, time.time_ns() // 1_000_000)), "utf-8")

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bridge.cli.options import TEXT, talks_to_bridge
-from bridge.cli.output import FAILED, NOTHING, printable
-from bridge.cli.run import talk
-from bridge.errors import CannotStart
+from bridge.cli.options import TEXT, client_options, run_with_client
+from bridge.cli.run_command import FAILED, NO_MESSAGE, printable
+from bridge.mirror.commands.shared_options import out_option
 from bridge.mirror.commands.stated import stated
 
 if TYPE_CHECKING:
     from bridge.client import Client
-    from bridge.mirror.restore.revived import Row
     from bridge.mirror.restore.run import Done
     from bridge.mirror.restore.selection import Amount
     from bridge.mirror.restore.state import State
+    from bridge.mirror.restore.to_message import Row
 
 _SHOWN: Final = 5
 """Messages that a dry run shows."""
@@ -31,27 +30,35 @@ _WHEN: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%M", "%Y-
 
 
 @click.command()
-@click.option("--out", required=True, metavar="PATH", help="The mirror: any path that Spark knows.")
-@talks_to_bridge
+@out_option
+@client_options
 @click.option("--area", type=click.Choice(["data", "dead-letters"]), default="data", show_default=True)
-@click.option("--destination", "destinations", type=TEXT, multiple=True, help="Only this one; may be repeated.")
-@click.option("--message-id", "message_ids", type=TEXT, multiple=True, help="Only this one; may be repeated.")
-@click.option("--from", "start", type=_WHEN, metavar="TIME", help="Stored then (UTC) or later: 2026-11-21T07:30.")
-@click.option("--to", "end", type=_WHEN, metavar="TIME", help="Stored before then (UTC).")
-@click.option("--to-destination", type=TEXT, help="Send there instead of to where they came from.")
-@click.option("--expired", is_flag=True, help="Also what has expired by now, without its expireTime.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many messages a second.")
-@click.option("--state", type=click.Path(path_type=Path), help="Keep in this file how far it came, and go on there.")
-@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
-def restore(out: str, url: str, ca: str | None, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - click's
-    """Send messages of the mirror through a bridge, in the order of their logs, so that the order of each key is kept.
+@click.option("--destination", "destinations", type=TEXT, multiple=True, help="Only this destination; may be repeated.")
+@click.option("--message-id", "message_ids", type=TEXT, multiple=True, help="Only this message; may be repeated.")
+@click.option(
+    "--from",
+    "start",
+    type=_WHEN,
+    metavar="TIME",
+    help="Only messages stored at this time (UTC) or later: 2026-11-21T07:30.",
+)
+@click.option("--to", "end", type=_WHEN, metavar="TIME", help="Only messages stored before this time (UTC).")
+@click.option("--to-destination", type=TEXT, help="Send to this destination instead of the original ones.")
+@click.option("--expired", is_flag=True, help="Also send expired messages, without their expireTime.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Maximum number of messages a second.")
+@click.option(
+    "--state", type=click.Path(path_type=Path), help="Record the progress in this file, and continue from it."
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be sent, and send nothing.")
+def restore(out: str, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - click's
+    """Send messages of the mirror through a bridge, in the order of their logs, which keeps the order of each key.
 
-    A message keeps its messageId, key, properties, body and all that its producer said; the bridge gives it a new
-    partition and storeTimestamp. The property oms-restored-from says where it comes from. What has expired is left out.
-    At least once: after a run that broke off, up to one batch (500 messages) is sent again, without --state all.
-    Under --state a later run sends what was mirrored since.
+    A message keeps its messageId, key, properties, body and the fields that its producer set; the bridge gives it a new
+    partition and storeTimestamp. The property oms-restored-from says where it comes from. Expired messages are skipped.
+    Delivery is at least once: after an interrupted run, up to one batch (500 messages) is sent again; without --state,
+    all are. With --state a later run sends the messages mirrored since.
 
-    Exit status: 0 all is sent, 1 not all, 3 there was nothing to send.
+    Exit status: 0 all are sent, 1 not all, 3 there was nothing to send.
 
     \b
     oms-bridge mirror restore --out /srv/mirror --destination orders --from 2026-11-21T07 --dry-run
@@ -59,37 +66,31 @@ def restore(out: str, url: str, ca: str | None, as_json: bool, **given: Any) -> 
     oms-bridge mirror restore --out /srv/mirror --area dead-letters --destination orders.dlq --to-destination orders
     """
     with stated(as_json=as_json):
-        sys.exit(_restore(out, url, ca, as_json=as_json, given=given))
+        sys.exit(_restore(out, as_json=as_json, given=given))
 
 
-def _restore(out: str, url: str, ca: str | None, *, as_json: bool, given: dict[str, Any]) -> int:
-    from bridge.mirror.read import shown
-    from bridge.mirror.restore.selection import Selection, amounts, first, in_order, select
+def _restore(out: str, *, as_json: bool, given: dict[str, Any]) -> int:
+    from bridge.mirror.query import connected
+    from bridge.mirror.restore.selection import Selection, amounts, in_order, select
     from bridge.mirror.restore.state import State
-    from bridge.mirror.session import session
-    from bridge.mirror.sink.files import Files
+    from bridge.mirror.table import shown
 
     selection = Selection(
         given["area"], given["destinations"], given["message_ids"], _ms(given["start"]), _ms(given["end"])
     )
     of = {"out": shown(out), **selection._asdict(), "to_destination": given["to_destination"]}
     state = State(given["state"], of)
-    with session("oms-bridge mirror restore") as spark:
-        files = Files(spark, out)
-        if not files.exists("data") and not files.exists("manifests"):
-            raise CannotStart(f"There is no mirror at {shown(files.out)}: it has neither manifests nor data.")
-        rows = select(spark, files, selection, state.next)
-        amount = amounts(rows)
+    with connected(out) as connection:
+        select(connection, selection, state.next)
+        amount = amounts(connection)
         if given["dry_run"]:
-            _show_plan(amount, first(rows, _SHOWN), as_json=as_json)
+            _show_plan(amount, list(in_order(connection, _SHOWN)), as_json=as_json)
         elif amount:
-            return _send(url, ca, in_order(rows, amount), amount, state, as_json=as_json, given=given)
-    return 0 if amount else NOTHING
+            return _send(in_order(connection), amount, state, as_json=as_json, given=given)
+    return 0 if amount else NO_MESSAGE
 
 
-def _send(  # noqa: PLR0913 - what a restore needs
-    url: str,
-    ca: str | None,
+def _send(
     rows: "Iterator[Row]",
     amount: "Sequence[Amount]",
     state: "State",
@@ -113,7 +114,7 @@ def _send(  # noqa: PLR0913 - what a restore needs
             await restore(client, rows, state, wishes, done, lambda count: progress.advance(task, count))
 
         try:
-            talk(url, ca, restoring, as_json=as_json)
+            run_with_client(given, restoring, as_json=as_json)
         finally:
             _show_done(done, as_json=as_json)
     return FAILED if done.refused else 0
@@ -123,7 +124,7 @@ def _show_plan(amount: "Sequence[Amount]", rows: "Sequence[Row]", *, as_json: bo
     from bridge.wire.jsonform import encode
 
     if as_json:
-        shown = [{"log": row.log, "offset": row.offset, **encode(row.message)} for row in rows]
+        shown = [{"log": row.log, "offset": row.offset, **json.loads(encode(row.message))} for row in rows]
         click.echo(json.dumps({"amount": [a._asdict() for a in amount], "first": shown}))
         return
     for a in amount:
@@ -146,7 +147,7 @@ def _show_done(done: "Done", *, as_json: bool) -> None:
         click.echo(
             f"Error: {printable(message.message_id or '')} of {printable(message.destination)}: {error}", err=True
         )
-    click.echo(f"{done.stored} sent, {done.expired} left out as expired, {len(done.refused)} refused")
+    click.echo(f"{done.stored} sent, {done.expired} expired and skipped, {len(done.refused)} refused")
 
 
 def _ms(moment: datetime | None) -> int | None:

@@ -2,17 +2,18 @@
 # ruff: noqa: PLC0415, D301 - the imports: see bridge/cli/__init__.py; the \b keeps click from wrapping an example
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from bridge.cli.options import reads_settings
+from bridge.cli.options import settings_options
 from bridge.mirror.commands.stated import stated
 
 if TYPE_CHECKING:
-    from bridge.mirror.job import Shown
+    from bridge.mirror.job import Monitoring
     from bridge.mirror.options import Options
 
 Command = Callable[..., None]
@@ -21,26 +22,35 @@ Command = Callable[..., None]
 def _mirrors(command: Command) -> Command:
     """Options of everything that runs the job."""
     options = (
-        reads_settings,
-        click.option("--out", required=True, metavar="PATH", help="Where to: any path that Spark can write."),
+        settings_options,
+        click.option("--out", required=True, metavar="PATH", help="Path or URL of the mirror: /srv/mirror, s3a://…"),
         click.option("--bridge", default="http://127.0.0.1:8080", show_default=True, help="The bridge of memory://."),
-        click.option("--checkpoint", metavar="PATH", help="Spark's own notes; PATH/checkpoint unless set."),
+        click.option("--checkpoint", metavar="PATH", help="Folder of Spark's checkpoint; default: PATH/checkpoint."),
         click.option(
             "--on-data-loss",
             type=click.Choice(["fail", "record"]),
             default="fail",
             show_default=True,
-            help="Offsets are gone before they were read: stop and say so, or record the gap and go on.",
+            help="If offsets were dropped before they were read: end with an error, or record the gap and continue.",
         ),
         click.option(
-            "--rows", type=click.IntRange(1), default=200_000, show_default=True, help="At most so many a batch."
+            "--rows",
+            type=click.IntRange(1),
+            default=200_000,
+            show_default=True,
+            help="Maximum number of rows in a batch.",
         ),
-        click.option("--resume", is_flag=True, help="The checkpoint is lost: begin a new one where the manifests end."),
-        click.option("--status", type=click.Path(dir_okay=False, path_type=Path), help="Keep a JSON status file."),
+        click.option(
+            "--resume", is_flag=True, help="If the checkpoint is lost: begin a new one where the last commit ends."
+        ),
+        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+        click.option(
+            "--status", type=click.Path(dir_okay=False, path_type=Path), help="Write the status to this file, as JSON."
+        ),
         click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /status, /livez and /readyz."),
-        click.option("--lines", "show", flag_value="lines", help="A line a batch, also on a terminal."),
+        click.option("--lines", "show", flag_value="lines", help="Log one line per batch, also on a terminal."),
         click.option("--quiet", "show", flag_value="quiet", help="Warnings only."),
-        click.option("--log-level", metavar="LEVEL", help="debug, info (unless set), warning or error."),
+        click.option("--log-level", metavar="LEVEL", help="debug, info (default), warning or error."),
     )
     for option in reversed(options):
         command = option(command)
@@ -55,41 +65,58 @@ def _mirrors(command: Command) -> Command:
 def run(every: float, **given: object) -> None:
     """Mirror until SIGTERM or Ctrl-C: every message of every destination is one row, once.
 
-    The backend is that of `serve`, from the same settings. One job mirrors a whole deployment: it reads the brokers,
-    and of memory:// the bridge.
+    The backend is that of `serve`, from the same settings. One job mirrors a whole deployment: it reads the broker, or
+    with memory:// the bridge.
+
+    Exit status: 0 after SIGTERM or Ctrl-C, which end the batch under way first; 1 after an error.
 
     \b
     oms-bridge mirror run --backend kafka://localhost:9092 --out /srv/mirror
-    OMS_BACKEND=amqps://mirror:…@broker/orders oms-bridge mirror run --out s3a://lake/mirror --metrics 0.0.0.0:9091
+    OMS_BACKEND=amqps://mirror:…@broker/orders oms-bridge mirror run --out /srv/mirror --metrics 0.0.0.0:9091
     """
-    _run(given, every, once=False)
+    _run(given, every, None)
 
 
 @click.command()
 @_mirrors
-def once(**given: object) -> None:
-    """Mirror what is there now, and end.
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up if the backend cannot be reached for this long.",
+)
+def once(timeout: float, **given: object) -> None:
+    """Mirror until caught up, and end.
+
+    Exit status: 0 caught up, 1 an error, or the backend could not be reached, 130 or 143 stopped by Ctrl-C or SIGTERM.
 
     \b
     oms-bridge mirror once --out ./mirror
     """
-    _run(given, 0.0, once=True)
+    _run(given, 0.0, timeout)
 
 
-def _run(given: dict[str, object], every: float, *, once: bool) -> None:
+def _run(given: dict[str, object], every: float, timeout: float | None) -> None:
     with stated():
-        options, shown = _read(given, every)
+        options, monitoring = _read(given, every)
         from bridge.mirror.job import run as work
 
-        watch = work(options, shown, once=once)
-    if once and shown.show != "quiet":
-        click.echo(watch.summary())
+        reporter, stopped_by = work(options, monitoring, timeout=timeout)
+    if timeout is None:
+        return
+    if monitoring.show != "quiet":
+        click.echo(reporter.summary())
+    if stopped_by is not None:
+        click.echo("Stopped before everything was mirrored.", err=True)
+        sys.exit(128 + stopped_by)
 
 
-def _read(given: dict[str, object], every: float) -> "tuple[Options, Shown]":
+def _read(given: dict[str, object], every: float) -> "tuple[Options, Monitoring]":
     from bridge import logs
     from bridge.errors import CannotStart
-    from bridge.mirror.job import Shown
+    from bridge.mirror.job import Monitoring
     from bridge.mirror.options import Options
     from bridge.settings import Address, SettingsError, load
 
@@ -99,10 +126,12 @@ def _read(given: dict[str, object], every: float) -> "tuple[Options, Shown]":
         "log": None if chosen["log_level"] is None else {"level": chosen["log_level"]},
     }
     config, status, metrics, show = (given.pop(name) for name in ("config", "status", "metrics", "show"))
+    if wrong := [pair for pair in given["conf"] if "=" not in pair]:  # type: ignore[attr-defined] # click's
+        raise CannotStart(f"--conf {wrong[0]}: write KEY=VALUE.")
     try:
         settings = load(config, {k: v for k, v in overrides.items() if v is not None}, os.environ)  # type: ignore[arg-type] # click's
         address = None if metrics is None else Address.parse(str(metrics))
     except (SettingsError, ValueError) as error:
         raise CannotStart(str(error)) from None
-    logs.configure(settings.log.level)
-    return Options(backend=settings.backend, every=every, **given), Shown(status, address, show or "auto")  # type: ignore[arg-type] # by name
+    logs.configure(settings.log.level, settings.log.format)
+    return Options(backend=settings.backend, every=every, **given), Monitoring(status, address, show or "auto")  # type: ignore[arg-type] # by name

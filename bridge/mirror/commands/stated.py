@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from bridge.cli.output import Failure
+from bridge.cli.run_command import CommandFailed
 from bridge.errors import BridgeError, CannotStart
 
-_EXTRA: Final = frozenset({"pyspark", "pyarrow", "pandas", "numpy", "duckdb", "rich"})
+_EXTRA: Final = frozenset({"pyspark", "pyarrow", "pandas", "numpy", "duckdb", "deltalake", "rich", "pygal"})
 
 
 @contextmanager
@@ -18,9 +18,9 @@ def stated(*, as_json: bool = False) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
-        told = f"The mirror needs {error.name}, which is not installed: pip install 'openmessaging-bridge[mirror]'."
-        raise Failure(CannotStart(told), as_json=as_json) from None
+        needs = f"The mirror needs {error.name}, which is not installed: pip install 'openmessaging-bridge[mirror]'."
+        raise CommandFailed(CannotStart(needs), as_json=as_json) from None
     except (CannotStart, BridgeError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise Failure(error, as_json=as_json) from None
+        raise CommandFailed(error, as_json=as_json) from None

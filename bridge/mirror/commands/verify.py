@@ -5,23 +5,29 @@ import sys
 
 import click
 
+from bridge.mirror.commands.shared_options import out_option
 from bridge.mirror.commands.stated import stated
 
 
 @click.command()
-@click.option("--out", required=True, metavar="PATH", help="The mirror: any path that Spark knows.")
-@click.option("--backend", envvar="OMS_BACKEND", metavar="URL", help="Also ask what it keeps: what is behind, or lost.")
+@out_option
+@click.option(
+    "--backend",
+    envvar="OMS_BACKEND",
+    metavar="URL",
+    help="Also compare with this backend: offsets that are behind or lost.",
+)
 @click.option("--bridge", default="http://127.0.0.1:8080", show_default=True, help="The bridge of a memory:// backend.")
-@click.option("--ledger", metavar="FILE", help="NDJSON of confirmed messages: messageId and, where known, destination.")
+@click.option("--ledger", metavar="FILE", help="NDJSON of confirmed messages: messageId and, if known, destination.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every finding.")
 def verify(out: str, backend: str | None, bridge: str, ledger: str | None, as_json: bool) -> None:
-    """Reconcile the mirror's files with its manifests, its offsets with themselves, and all with what others know.
+    """Check that the mirror holds every message once: files, recorded offsets, backend and ledger.
 
-    Each row of each log once, no file missing, changed or unknown, no offset skipped unless it is a gap that was
-    recorded. The ledger holds one line per confirmed publish, as `produce --json` prints it: a message that was
-    pruned, that is delayed and not due yet, or that had expired when it was published is missing in the mirror.
+    Each row of each log must be there once, within the offsets that the commits record, and no file of the tables may
+    be missing or changed. The ledger holds one line per confirmed publish, as `produce --json` prints it. A message of
+    the ledger that was pruned, is not due yet, or had expired when it was published counts as missing.
 
-    Exit status: 0 all is well, 1 something is wrong, or could not be checked, 3 nothing but that the mirror is behind.
+    Exit status: 0 no errors, 1 errors found, or the check failed, 3 no errors, but the mirror is behind.
 
     \b
     oms-bridge mirror verify --out /srv/mirror
@@ -33,17 +39,14 @@ def verify(out: str, backend: str | None, bridge: str, ledger: str | None, as_js
 
 def _verify(out: str, backend: str | None, bridge: str, ledger: str | None, *, as_json: bool) -> int:
     from bridge.mirror.options import Options
-    from bridge.mirror.session import session
-    from bridge.mirror.sink.files import Files
     from bridge.mirror.sources import open_source
     from bridge.mirror.verify import show
-    from bridge.mirror.verify.facts import gather
-    from bridge.mirror.verify.judge import judge, status
+    from bridge.mirror.verify.findings import evaluate, status
+    from bridge.mirror.verify.observations import gather
 
     bounds = None if backend is None else open_source(Options(backend, out, bridge)).bounds
-    with session("oms-bridge mirror verify") as spark:
-        facts = gather(spark, Files(spark, out), bounds, ledger, None if as_json else show.SHOWN)
-    findings = judge(facts)
+    observations = gather(out, bounds, ledger, None if as_json else show.SHOWN)
+    findings = evaluate(observations)
     shown = show.as_json if as_json else show.as_text
-    click.echo(shown(facts, findings, asked_ledger=ledger is not None))
+    click.echo(shown(observations, findings, with_ledger=ledger is not None))
     return status(findings)

@@ -1,30 +1,77 @@
-"""What the page shows, counted with Spark; bodies are never read."""
+"""What the page shows, counted with DuckDB; bodies are never read. All times are ms since 1970."""
+# ruff: noqa: S608 - no statement holds text of others
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
-
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from typing import Any, Final, NamedTuple
 
 from bridge.errors import CannotStart
-from bridge.mirror import read
-from bridge.mirror.manifest import Gap, Ranges
-from bridge.mirror.report.scale import Times, times
-from bridge.mirror.sink.catalogue import Catalogue, load
-from bridge.mirror.sink.files import Files
+from bridge.mirror.offsets import Gap, Ranges
+from bridge.mirror.query import DEAD_LETTER, connected
+from bridge.mirror.table import NAMES, Table, shown
 
 SERIES: Final = 6
-"""Destinations with a colour of their own."""
+"""Destinations with their own colour."""
 LISTED: Final = 100
 """Destinations in the table, and kinds of dead letters and of errors."""
 OTHERS: Final = "all others"
 PERCENTILES: Final = (0.5, 0.95, 0.99)
-_ACCURACY: Final = 1000
-"""A percentile's rank is at most a thousandth of all away."""
+BARS: Final = 96
+"""Bars of a plot; more are thinner than a line."""
+_HOUR: Final = 3_600_000
+_DAY: Final = 24 * _HOUR
+# a clock may say anything: 100 years, too
+_WIDTHS: Final = (
+    60_000,
+    300_000,
+    900_000,
+    _HOUR,
+    3 * _HOUR,
+    6 * _HOUR,
+    *(days * _DAY for days in (1, 7, 30, 365, 36_500)),
+)
+
+_DATA: Final = f"""
+CREATE TEMP TABLE data AS SELECT
+    destination, body_size, epoch_ms(coalesce(store_timestamp, mirrored_timestamp)) AS stored, expire_time,
+    -- an expireTime before the birth is none: see Message.expires
+    expire_time > coalesce(epoch_ms(born_timestamp), 0) AS expires,
+    -- a message with a delay waits on purpose
+    CASE WHEN coalesce(delay_time, 0) = 0 THEN stored - epoch_ms(born_timestamp) END AS to_stored,
+    epoch_ms(mirrored_timestamp) - epoch_ms(store_timestamp) AS to_mirrored
+FROM messages WHERE NOT {DEAD_LETTER}"""
+_TOTALS: Final = """
+SELECT any_value(name), sum(rows)::BIGINT, sum(bytes)::BIGINT, min(first), max(last), sum(expiring)::BIGINT,
+    sum(expired)::BIGINT
+FROM (
+    SELECT destination, count(*) AS rows, sum(body_size) AS bytes, min(stored) AS first, max(stored) AS last,
+        count(*) FILTER (expires) AS expiring, count(*) FILTER (expires AND expire_time <= $now) AS expired,
+        row_number() OVER (ORDER BY rows DESC, destination) AS rank,
+        CASE WHEN rank > $listed THEN $others ELSE destination END AS name
+    FROM data GROUP BY destination)
+GROUP BY least(rank, $listed + 1) ORDER BY min(rank)"""
+_TRAFFIC: Final = """
+SELECT CASE WHEN list_contains($named, destination) THEN destination ELSE $others END AS series,
+    (stored - $start) // $width AS bar, count(*), sum(body_size)::BIGINT
+FROM data GROUP BY ALL ORDER BY ALL"""
+_SIZES: Final = """
+SELECT CASE WHEN body_size > 0 THEN floor(log2(body_size))::INTEGER + 1 ELSE 0 END AS bits, count(*)
+FROM data GROUP BY ALL"""
+_QUANTILES: Final = f"{list(PERCENTILES)}::FLOAT[]"
+_LATENCY: Final = f"""
+SELECT (stored - $start) // $width AS bar,
+    approx_quantile(to_stored, {_QUANTILES}), approx_quantile(to_mirrored, {_QUANTILES})
+FROM data GROUP BY ALL"""
+_DEAD: Final = f"""
+SELECT coalesce(properties['oms-dead-letter-source'], destination), coalesce(properties['oms-dead-letter-group'], ''),
+    coalesce(properties['oms-dead-letter-reason'], ''), count(*)
+FROM dead_letters GROUP BY ALL ORDER BY 4 DESC, 1, 2, 3 LIMIT {LISTED}"""
+_BAD: Final = f"SELECT destination, error, count(*) FROM quarantine GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT {LISTED}"
+
+ByBar = Mapping[int, Any]
 
 
 class Total(NamedTuple):
-    """One destination. Times in ms since 1970."""
+    """One destination."""
 
     destination: str
     rows: int
@@ -34,33 +81,15 @@ class Total(NamedTuple):
     expiring: int
     """Rows with an expireTime."""
     expired: int
-    """Those of them whose expireTime had passed when the report was made."""
+    """Of those, rows whose expireTime had passed when the report was made."""
 
 
-class Latency(NamedTuple):
-    """p50, p95 and p99 in ms, by piece of time."""
+class Bars(NamedTuple):
+    """The time axis: equal parts."""
 
-    stored: Mapping[int, Sequence[float]]
-    """From born to stored."""
-    mirrored: Mapping[int, Sequence[float]]
-    """From stored to mirrored."""
-
-
-class Dead(NamedTuple):
-    """Dead letters of one kind."""
-
-    source: str
-    group: str
-    reason: str
-    rows: int
-
-
-class Bad(NamedTuple):
-    """What could not be read, of one kind."""
-
-    destination: str
-    error: str
-    rows: int
+    start: int
+    width: int
+    number: int
 
 
 class Figures(NamedTuple):
@@ -68,134 +97,83 @@ class Figures(NamedTuple):
 
     out: str
     made: int
-    catalogue: Catalogue
+    committed: int
+    files: int
+    file_bytes: int
+    gaps: Sequence[Gap]
     behind: Mapping[str, int] | None
     """Offsets by log that are not mirrored yet; None: the backend was not asked."""
     totals: Sequence[Total]
-    """Largest first: at most `LISTED`, then one called `OTHERS`."""
-    times: Times | None
-    """None: there are no rows."""
-    rows: Mapping[str, Mapping[int, int]]
-    """By destination, largest first: at most `SERIES`, then `OTHERS`; by piece of time."""
-    bytes: Mapping[str, Mapping[int, int]]
+    """Largest first: at most `LISTED`, then `OTHERS`."""
+    bars: Bars
+    rows: Mapping[str, ByBar]
+    """By destination, largest first: at most `SERIES`, then `OTHERS`."""
+    bytes: Mapping[str, ByBar]
     sizes: Mapping[int, int]
-    """Rows by the number of bits in the body's size: 0 none, 1 one byte, 2 two and three."""
-    latency: Latency
-    dead: Sequence[Dead]
-    bad: Sequence[Bad]
+    """Rows by the number of bits in the size of the body: 0 empty, 1 one byte, 2 two or three bytes."""
+    to_stored: ByBar
+    """`PERCENTILES` from born to stored, in ms."""
+    to_mirrored: ByBar
+    dead: Sequence[tuple[str, str, str, int]]
+    """Source, group, reason and number of dead letters, the most frequent first."""
+    bad: Sequence[tuple[str, str, int]]
+    """Destination, error and number of records that could not be read."""
 
-    @property
-    def gaps(self) -> Sequence[Gap]:
-        """What was lost before it could be mirrored."""
-        return self.catalogue.gaps
 
+def count(out: str, bounds: Ranges | None, now: int) -> Figures:
+    """Count. `bounds` are those of the backend, None if it was not asked. Raises `CannotStart` without a mirror."""
+    record = Table.require(out).record()
+    if record is None:
+        raise CannotStart(f"The mirror in {shown(out)} holds no batch yet.")
+    files = [file for name in NAMES if (table := Table.open(out, name)) is not None for file in table.files()]
+    with connected(out) as database:
 
-def count(spark: SparkSession, files: Files, bounds: Ranges | None, now: int) -> Figures:
-    """Count. `now` in ms since 1970. Raises `CannotStart` where there is no mirror."""
-    catalogue = load(files)
-    if not catalogue.committed:
-        raise CannotStart(f"There is no mirror at {read.shown(files.out)}: it has no manifests.")
-    data = read.rows(spark, files, "data").withColumn("at", F.unix_millis(read.stored())).drop("body")
-    totals = _totals(data, now)
-    spans = times(min(t.first for t in totals), max(t.last for t in totals)) if totals else None
-    rows, sizes = _traffic(data, [t.destination for t in totals[:SERIES]], spans)
-    behind = None if bounds is None else _behind(bounds, catalogue.next)
-    return Figures(
-        out=files.out,
-        made=now,
-        catalogue=catalogue,
-        behind=behind,
-        totals=_shortened(totals),
-        times=spans,
-        rows=rows,
-        bytes=sizes,
-        sizes=_sizes(data),
-        latency=Latency({}, {}) if spans is None else _latency(data, spans),
-        dead=_dead(read.rows(spark, files, "dead-letters")),
-        bad=_bad(read.rows(spark, files, "quarantine")),
-    )
+        def ask(sql: str, **values: object) -> list[Any]:
+            return database.execute(sql, values).fetchall()
+
+        ask(_DATA)
+        totals = [Total(*row) for row in ask(_TOTALS, now=now, listed=LISTED, others=OTHERS)]
+        bars = _bars(totals)
+        axis = {"start": bars.start, "width": bars.width}
+        named = [total.destination for total in totals[:SERIES]]
+        rows: dict[str, dict[int, int]] = {name: {} for name in named}
+        sizes: dict[str, dict[int, int]] = {name: {} for name in named}
+        for series, bar, number, size in ask(_TRAFFIC, named=named, others=OTHERS, **axis):
+            rows.setdefault(series, {})[bar] = number
+            sizes.setdefault(series, {})[bar] = size
+        latency = ask(_LATENCY, **axis)
+        return Figures(
+            shown(out),
+            now,
+            record.written,
+            len(files),
+            sum(file.bytes for file in files),
+            record.gaps,
+            None if bounds is None else _behind(bounds, record.next),
+            totals,
+            bars,
+            rows,
+            sizes,
+            dict(ask(_SIZES)),
+            {bar: stored for bar, stored, _ in latency if stored is not None},
+            {bar: mirrored for bar, _, mirrored in latency if mirrored is not None},
+            ask(_DEAD),
+            ask(_BAD),
+        )
 
 
 def _behind(bounds: Ranges, reached: Mapping[str, int]) -> dict[str, int]:
     behind = {log: end - max(first, reached.get(log, 0)) for log, (first, end) in bounds.items()}
-    return {log: number for log, number in behind.items() if number > 0}
+    return {log: offsets for log, offsets in behind.items() if offsets > 0}
 
 
-def _totals(data: DataFrame, now: int) -> list[Total]:
-    born = F.coalesce(F.unix_millis("born_timestamp"), F.lit(0))
-    expires = F.when(F.col("expire_time") > born, F.col("expire_time"))  # else it never does: see Message.expires
-    found = data.groupBy("destination").agg(
-        F.count("*").alias("rows"),
-        F.sum("body_size").alias("bytes"),
-        F.min("at"),
-        F.max("at"),
-        F.count(expires),
-        F.count_if(expires <= now),
-    )
-    return [Total(*row) for row in found.orderBy(F.desc("rows"), "destination").collect()]
-
-
-def _shortened(totals: Sequence[Total]) -> list[Total]:
-    rest = totals[LISTED:]
-    if not rest:
-        return list(totals)
-    name = f"{OTHERS} ({len(rest)})"
-    sums = [sum(column) for column in zip(*((t.rows, t.bytes, t.expiring, t.expired) for t in rest), strict=True)]
-    first, last = min(t.first for t in rest), max(t.last for t in rest)
-    return [*totals[:LISTED], Total(name, sums[0], sums[1], first, last, sums[2], sums[3])]
-
-
-def _piece(spans: Times) -> Column:
-    return F.floor((F.col("at") - spans.start) / spans.width).cast("int")
-
-
-def _traffic(
-    data: DataFrame, named: Sequence[str], spans: Times | None
-) -> tuple[dict[str, dict[int, int]], dict[str, dict[int, int]]]:
-    if spans is None:
-        return {}, {}
-    series = F.when(F.col("destination").isin(*named), F.col("destination"))
-    found = data.groupBy(series.alias("series"), _piece(spans).alias("piece"))
-    rows: dict[str, dict[int, int]] = {name: {} for name in named}
-    sizes: dict[str, dict[int, int]] = {name: {} for name in named}
-    for name, piece, number, size in found.agg(F.count("*"), F.sum("body_size")).collect():
-        rows.setdefault(name or OTHERS, {})[piece] = number
-        sizes.setdefault(name or OTHERS, {})[piece] = size
-    return rows, sizes
-
-
-def _sizes(data: DataFrame) -> dict[int, int]:
-    bits = F.when(F.col("body_size") > 0, F.floor(F.log2("body_size")) + 1).otherwise(0).cast("int")
-    return dict(data.groupBy(bits.alias("bits")).count().collect())
-
-
-def _latency(data: DataFrame, spans: Times) -> Latency:
-    """A message with a delay waits on purpose; it is left out of the first one."""
-    since_born = F.when(F.coalesce("delay_time", F.lit(0)) == 0, F.col("at") - F.unix_millis("born_timestamp"))
-    since_stored = F.unix_millis("mirrored_timestamp") - F.unix_millis("store_timestamp")
-    asked = list(PERCENTILES)
-    found = data.groupBy(_piece(spans).alias("piece")).agg(
-        F.percentile_approx(since_born, asked, _ACCURACY), F.percentile_approx(since_stored, asked, _ACCURACY)
-    )
-    rows = found.collect()
-    return Latency(
-        {piece: stored for piece, stored, _ in rows if stored},
-        {piece: mirrored for piece, _, mirrored in rows if mirrored},
-    )
-
-
-def _dead(dead: DataFrame) -> list[Dead]:
-    said = [_property(dead, name) for name in ("source", "group", "reason")]
-    source = F.coalesce(said[0], F.col("destination"))
-    found = dead.groupBy(source.alias("source"), said[1].alias("group"), said[2].alias("reason")).count()
-    listed = found.orderBy(F.desc("count"), "source", "group").limit(LISTED).collect()
-    return [Dead(name, group or "", reason or "", number) for name, group, reason, number in listed]
-
-
-def _property(dead: DataFrame, name: str) -> Column:
-    return dead["properties"][f"oms-dead-letter-{name}"]
-
-
-def _bad(bad: DataFrame) -> list[Bad]:
-    found = bad.groupBy("destination", "error").count().orderBy(F.desc("count"), "destination", "error")
-    return [Bad(*row) for row in found.limit(LISTED).collect()]
+def _bars(totals: Sequence[Total]) -> Bars:
+    """Return the finest parts of which no more than `BARS` hold all messages."""
+    first = min((total.first for total in totals), default=0)
+    last = max((total.last for total in totals), default=0)
+    for width in _WIDTHS:
+        start = first - first % width
+        number = (last - start) // width + 1
+        if number <= BARS:
+            break
+    return Bars(start, width, number)

@@ -1,160 +1,232 @@
-"""The page: one file that asks for nothing else. Pure."""
+"""The page: one file that fetches nothing and runs nothing. Plots are SVG by Pygal."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+from xml.etree.ElementTree import Comment, Element
 
-from bridge.mirror.read import shown
-from bridge.mirror.report.figures import OTHERS, PERCENTILES, Figures, Total
-from bridge.mirror.report.markup import Markup, tag
-from bridge.mirror.report.plots import BYTES, ROWS, Series, bars, lines
-from bridge.mirror.report.scale import count, duration, moment, size
-from bridge.mirror.report.style import STYLE
+import pygal
+from pygal.style import Style
+from rich.filesize import decimal
 
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-"""Whatever might slip through, nothing runs and nothing is fetched."""
-_SHADES: Final = ("low", "mid", "high")
+from bridge.cli.run_command import printable
+from bridge.mirror.report.figures import OTHERS, PERCENTILES, ByBar, Figures
+
+_HEAD: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="content-security-policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>Mirror report</title><style>"""
+_STYLE: Final = Path(__file__).with_name("page.css")
+_COLOURS: Final = tuple(f"var(--s{number})" for number in range(6))
+_SHADES: Final = ("var(--low)", "var(--mid)", "var(--high)")
+_DAYS: Final = tuple(86_400 * 10**power for power in range(8))  # a clock may say anything
+_LABELS: Final = 7
+"""Labels below a plot."""
+_TIMES: Final = (1, 10, 100, *(seconds * 1000 for seconds in (1, 10, 60, 600, 3600, 36_000, *_DAYS)))
+"""Round times in ms, for the axis of durations."""
+_EXPIRED: Final = "Expired: the expireTime had passed when this page was written. A consumer may have read them before."
+
+Format = Callable[[float], str]
+Series = Mapping[str, Sequence[float | None]]
+"""By name, one value for each label; None: there is none."""
+
+
+class Markup(str):
+    """Text that is markup: `tag` escapes everything else."""
+
+    __slots__ = ()
+
+
+def tag(name: str, *inside: str, **attributes: str) -> Markup:
+    """Return an element. `class_` is class. Text that could control a terminal or a browser is escaped."""
+    given = "".join(f' {key.rstrip("_")}="{escape(printable(value))}"' for key, value in attributes.items())
+    text = "".join(part if isinstance(part, Markup) else escape(printable(part)) for part in inside)
+    return Markup(f"<{name}{given}>{text}</{name}>")
 
 
 def page(figures: Figures) -> str:
     """Return the page as HTML."""
-    head = tag(
-        "head",
-        Markup('<meta charset="utf-8">'),
-        Markup(f'<meta http-equiv="content-security-policy" content="{_POLICY}">'),
-        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        tag("title", "Mirror report"),
-        tag("style", Markup(STYLE)),
-    )
     body = tag(
         "body",
         tag("h1", "Mirror report"),
-        tag("p", f"{shown(figures.out)} · last commit {moment(figures.catalogue.committed)}", class_="where"),
-        tag("p", f"Made {moment(figures.made)}. All times are UTC."),
+        tag("p", f"{figures.out} · last commit {_moment(figures.committed)}"),
+        tag("p", f"Written {_moment(figures.made)}. All times are UTC."),
         _tiles(figures),
-        tag("div", *_plots(figures), class_="plots"),
-        *_totals(figures),
-        *_dead(figures),
-        *_gaps(figures),
-        *_behind(figures),
-        *_bad(figures),
+        tag("div", *(_plots(figures) if figures.totals else ()), class_="plots"),
+        *_tables(figures),
     )
-    return "<!doctype html>\n" + tag("html", head, body, lang="en")
+    return f"{_HEAD}{_STYLE.read_text('utf-8')}</style></head>{body}</html>\n"
 
 
 def _tiles(figures: Figures) -> Markup:
-    catalogue = figures.catalogue
-    dead, bad = sum(d.rows for d in figures.dead), sum(b.rows for b in figures.bad)
-    tiles = [
-        ("messages", count(sum(t.rows for t in figures.totals)), False),
-        ("of bodies", size(sum(t.bytes for t in figures.totals)), False),
-        ("as Parquet", size(sum(f.bytes for f in catalogue.files.values())), False),
-        ("files", count(len(catalogue.files)), False),
-        ("dead letters", count(dead), dead > 0),
-        ("in quarantine", count(bad), bad > 0),
-        ("gaps", count(len(figures.gaps)), len(figures.gaps) > 0),
-    ]
+    wrong = {
+        "dead letters": sum(number for *_, number in figures.dead),
+        "in quarantine": sum(number for *_, number in figures.bad),
+        "gaps": len(figures.gaps),
+    }
+    tiles = {
+        "messages": _count(sum(total.rows for total in figures.totals)),
+        "of bodies": decimal(sum(total.bytes for total in figures.totals)),
+        "as Parquet": decimal(figures.file_bytes),
+        "files": _count(figures.files),
+        **{name: _count(number) for name, number in wrong.items()},
+    }
     if figures.behind is not None:
-        tiles.append(("offsets behind", count(sum(figures.behind.values())), False))
+        tiles["offsets behind"] = _count(sum(figures.behind.values()))
     shown = (
-        tag("div", tag("b", value, class_="bad" if bad else None), tag("span", name), class_="tile")
-        for name, value, bad in tiles
+        tag("div", tag("b", value, class_="bad" if wrong.get(name) else ""), tag("span", name), class_="tile")
+        for name, value in tiles.items()
     )
     return tag("div", *shown, class_="tiles")
 
 
 def _plots(figures: Figures) -> Iterable[Markup]:
-    if figures.times is None:
-        return
-    labels = [figures.times.label(piece) for piece in range(figures.times.number)]
-    width = duration(figures.times.width)
-    yield bars(f"Messages per {width} by destination", labels, _series(figures.rows, len(labels)), ROWS)
-    yield bars(f"Bytes of bodies per {width} by destination", labels, _series(figures.bytes, len(labels)), BYTES)
+    start, width, number = figures.bars
+    each = _duration(width)
+    times = [_moment(start + bar * width)[slice(10) if each.endswith("day") else slice(5, 16)] for bar in range(number)]
+    series = {name: [values.get(bar, 0) for bar in range(number)] for name, values in figures.rows.items()}
+    yield plot(f"Messages per {each} by destination", times, series, _count)
+    series = {name: [values.get(bar, 0) for bar in range(number)] for name, values in figures.bytes.items()}
+    yield plot(f"Bytes of bodies per {each} by destination", times, series, _size)
     largest = max(figures.sizes)
-    sizes = [figures.sizes.get(bits, 0) for bits in range(largest + 1)]
-    # a body of `bits` bits has at least 2 ** (bits - 1) bytes
-    names = ["empty", *(f"≥ {size(1 << bits)}" for bits in range(largest))]
-    yield bars("Messages by size of body", names, [Series("messages", "s0", sizes)], ROWS)
-    yield lines("Latency from born to stored", labels, _percentiles(figures.latency.stored, len(labels)))
-    title = "Latency from stored to mirrored"
-    yield lines(title, labels, _percentiles(figures.latency.mirrored, len(labels)))
+    names = ["empty", *(f"≥ {_size(1 << bits)}" for bits in range(largest))]
+    series = {"messages": [figures.sizes.get(bits, 0) for bits in range(largest + 1)]}
+    yield plot("Messages by size of body", names, series, _count)
+    yield plot("Latency from born to stored", times, _percentiles(figures.to_stored, number), _duration)
+    yield plot("Latency from stored to mirrored", times, _percentiles(figures.to_mirrored, number), _duration)
 
 
-def _series(by_name: Mapping[str, Mapping[int, int]], number: int) -> list[Series]:
-    styles = {name: "rest" if name == OTHERS else f"s{place}" for place, name in enumerate(by_name)}
-    return [Series(n, styles[n], [values.get(p, 0) for p in range(number)]) for n, values in by_name.items()]
+def _percentiles(by_bar: ByBar, number: int) -> Series:
+    """Return milliseconds; less than 1 is drawn as 1, because the scale is logarithmic."""
+    return {
+        f"p{part * 100:g}": [max(1, by_bar[bar][place]) if bar in by_bar else None for bar in range(number)]
+        for place, part in enumerate(PERCENTILES)
+    }
 
 
-def _percentiles(by_piece: Mapping[int, Sequence[float]], number: int) -> list[Series]:
-    return [
-        Series(f"p{part * 100:g}", style, [by_piece[p][place] if p in by_piece else None for p in range(number)])
-        for place, (part, style) in enumerate(zip(PERCENTILES, _SHADES, strict=True))
-    ]
+def plot(title: str, labels: Sequence[str], series: Series, form: Format) -> Markup:
+    """Return stacked bars, or for durations lines on a logarithmic scale, with the values as tooltips."""
+    lines = form is _duration
+    colours = _SHADES if lines else _COLOURS
+    palette = ["var(--rest)" if name == OTHERS else colours[place] for place, name in enumerate(series)]
+    style = Style(
+        background="transparent", plot_background="transparent", foreground="var(--soft)", opacity="1",
+        foreground_strong="var(--ink)", foreground_subtle="var(--line)", colors=palette, font_family="inherit",
+        label_font_size=11, major_label_font_size=11, transition="0s",
+    )  # fmt: skip
+    every = max(1, math.ceil(len(labels) / _LABELS))
+    config: dict[str, Any] = {
+        "style": style, "js": (), "width": 720, "height": 230, "margin": 6, "spacing": 6, "show_legend": False,
+        "x_labels": labels, "x_labels_major_every": every, "show_minor_x_labels": False, "truncate_label": -1,
+        "value_formatter": lambda value: "" if value is None else form(value), "disable_xml_declaration": True,
+        "dots_size": 2, "min_scale": 3, "max_scale": 6,
+    }  # fmt: skip
+    chart = pygal.StackedBar(**config)
+    if lines:  # of logarithms: with Pygal's own logarithmic scale a line that is interrupted loses points
+        ticks = _ticks([value for values in series.values() for value in values if value])
+        marks = [{"value": math.log10(tick), "label": form(tick)} for tick in ticks]
+        chart = pygal.Line(**config, y_labels=marks, range=(marks[0]["value"], marks[-1]["value"]))
+    for name, values in series.items():
+        points = [_point(name, *point, form) for point in zip(labels, values, strict=True)]
+        chart.add(name, points, allow_interruptions=True)
+    chart.add_xml_filter(_without_script)
+    drawn = chart.render()
+    keys = (
+        tag("span", tag("i", style=f"background: {colour}"), name) for name, colour in zip(series, palette, strict=True)
+    )
+    legend = tag("div", *(keys if len(series) > 1 else ()), class_="legend")
+    return tag("figure", tag("figcaption", title), legend, tag("div", Markup(drawn), class_="plot"))
 
 
-def _totals(figures: Figures) -> Iterable[Markup]:
-    yield tag("h2", "Destinations")
-    if any(total.expiring for total in figures.totals):
-        yield tag(
-            "p",
-            "Expired: the expireTime had passed when this page was made. Whether a consumer was faster,"
-            " a mirror cannot know.",
-        )
-    names = ["destination", "messages", "bytes", "mean size", "first stored", "last stored", "expiring", "expired"]
-    yield _table(names, [_total(total) for total in figures.totals], numbers=range(1, 8))
+def _without_script(svg: Element) -> Element:
+    """Remove Pygal's script and what only it reads; the description of a value becomes its tooltip."""
+    for parent in svg.iter():
+        for child in list(parent):
+            if child.tag == "desc" and child.get("class") == "value":
+                child.tag = "title"
+            elif child.tag in {"desc", "script", Comment}:
+                parent.remove(child)
+    return svg
 
 
-def _total(total: Total) -> list[str]:
-    mean = size(total.bytes / total.rows)
-    first, last = moment(total.first), moment(total.last)
-    return [
-        *(total.destination, count(total.rows), size(total.bytes), mean, first, last),
-        *(count(total.expiring), count(total.expired)),
-    ]
+def _ticks(values: Sequence[float]) -> Sequence[float]:
+    """Return round times around these, in ms."""
+    first = bisect_right(_TIMES, min(values, default=1)) - 1
+    last = bisect_left(_TIMES, max(values, default=1))
+    return _TIMES[min(first, len(_TIMES) - 2) : max(last, first + 1) + 1]
 
 
-def _dead(figures: Figures) -> Iterable[Markup]:
-    yield tag("h2", "Dead letters")
-    rows = [[d.source, d.group, d.reason, count(d.rows)] for d in figures.dead]
-    yield _table(["destination", "group", "reason", "messages"], rows, numbers=[3])
+def _point(name: str, label: str, value: float | None, form: Format) -> dict[str, object] | None:
+    if not value:
+        return None
+    text = printable(f"{label}\n{name}: {form(value)}")
+    return {"value": math.log10(value) if form is _duration else value, "formatter": lambda _: text}
 
 
-def _gaps(figures: Figures) -> Iterable[Markup]:
-    yield tag("h2", "Gaps")
-    yield tag("p", "Offsets that the backend had dropped before the mirror came to them.")
+def _tables(figures: Figures) -> Iterable[Markup]:
     rows = [
-        [
+        (
+            *(total.destination, _count(total.rows), decimal(total.bytes), decimal(total.bytes // total.rows)),
+            *(_moment(total.first), _moment(total.last), _count(total.expiring), _count(total.expired)),
+        )
+        for total in figures.totals
+    ]
+    names = "destination|messages|bytes|mean size|first stored|last stored|expiring|expired"
+    yield from _table("Destinations", _EXPIRED if any(total.expiring for total in figures.totals) else "", names, rows)
+    yield from _table("Dead letters", "", "destination|group|reason|messages", figures.dead)
+    about = "Offsets that the backend dropped before the mirror read them."
+    gaps = [
+        (
             gap.log,
-            str(gap.start),
-            "not known" if gap.end is None else str(gap.end - 1),
-            "" if gap.end is None else count(gap.end - gap.start),
-        ]
+            gap.start,
+            "unknown" if gap.end is None else gap.end - 1,
+            "" if gap.end is None else gap.end - gap.start,
+        )
         for gap in figures.gaps
     ]
-    yield _table(["log", "first", "last", "offsets"], rows, numbers=[1, 2, 3])
+    yield from _table("Gaps", about, "log|first|last|offsets", gaps)
+    if figures.behind is not None:
+        yield from _table("Not mirrored yet", "", "log|offsets", sorted(figures.behind.items()))
+    yield from _table("Quarantine", "Records that could not be read.", "destination|error|records", figures.bad)
 
 
-def _behind(figures: Figures) -> Iterable[Markup]:
-    if figures.behind is None:
-        return
-    yield tag("h2", "Not mirrored yet")
-    rows = [[log, count(number)] for log, number in sorted(figures.behind.items())]
-    yield _table(["log", "offsets"], rows, numbers=[1])
-
-
-def _bad(figures: Figures) -> Iterable[Markup]:
-    yield tag("h2", "Quarantine")
-    yield tag("p", "Records that could not be read; their bytes are kept.")
-    yield _table(
-        ["destination", "error", "records"], [[b.destination, b.error, count(b.rows)] for b in figures.bad], [2]
-    )
-
-
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Iterable[int]) -> Markup:
+def _table(title: str, about: str, names: str, rows: Sequence[Sequence[object]]) -> Iterable[Markup]:
+    """Yield a heading, and a table in which every column but those of text is aligned as numbers."""
+    yield tag("h2", title)
     if not rows:
-        return tag("p", "None.", class_="none")
-    styles = ["number" if place in set(numbers) else None for place in range(len(names))]
-    head = tag("tr", *(tag("th", name, class_=style) for name, style in zip(names, styles, strict=True)))
-    body = (
-        tag("tr", *(tag("td", cell, class_=style) for cell, style in zip(row, styles, strict=True))) for row in rows
+        yield tag("p", "None.")
+        return
+    yield tag("p", about)
+    head = names.split("|")
+    text = {"destination", "group", "reason", "log", "error"}
+    styles = ["" if name in text else "number" for name in head]
+    cells = [[_count(cell) if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    drawn = (
+        tag("tr", *(tag(kind, cell, class_=style) for cell, style in zip(row, styles, strict=True)))
+        for kind, row in [("th", head), *(("td", row) for row in cells)]
     )
-    return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="wide")
+    yield tag("div", tag("table", *drawn), class_="wide")
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _size(number: float) -> str:
+    return decimal(int(number))
+
+
+def _duration(milliseconds: float) -> str:
+    """Milliseconds below a second, then seconds, minutes and hours, then days."""
+    for unit, length in (("day", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if milliseconds >= length:
+            return f"{milliseconds / length:.3g} {unit}"
+    return f"{milliseconds:.3g} ms"
+
+
+def _moment(milliseconds: int) -> str:
+    """Return a time in UTC, to the second."""
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"

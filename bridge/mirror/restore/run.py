@@ -9,9 +9,9 @@ from typing import NamedTuple
 from bridge.client import Client
 from bridge.errors import BridgeError
 from bridge.message import Message
-from bridge.mirror.restore.revived import Row, revived
 from bridge.mirror.restore.sender import BATCH_BYTES, Sender
 from bridge.mirror.restore.state import State
+from bridge.mirror.restore.to_message import Row, to_message
 
 
 class Wishes(NamedTuple):
@@ -35,14 +35,14 @@ class Done:
     refused: list[tuple[Message, BridgeError]] = field(default_factory=list)
 
 
-async def restore(  # noqa: PLR0913, PLR0917 - what comes, what is wanted, and who is told
+async def restore(  # noqa: PLR0913, PLR0917 - the input, the options and the callbacks
     client: Client, rows: Iterator[Row], state: State, wishes: Wishes, done: Done, moved: Callable[[int], None]
 ) -> None:
-    """Send everything; `moved` is told of rows that are done, `done` holds what was done also when this raises."""
+    """Send everything; `moved` is called for rows that are done, `done` holds what was done also when this raises."""
     sender = Sender(client, wishes.rate, lambda message, error: done.refused.append((message, error)))
     while chunk := await asyncio.to_thread(_take, rows, sender.batch):
         now = time.time_ns() // 1_000_000
-        there = [revived(row, destination=wishes.destination, expired=wishes.expired, now=now) for row in chunk]
+        there = [to_message(row, destination=wishes.destination, expired=wishes.expired, now=now) for row in chunk]
         messages = [message for message in there if message is not None]
         try:
             await sender.send(messages)

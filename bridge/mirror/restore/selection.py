@@ -4,20 +4,17 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+import duckdb
 
-from bridge.mirror import read
-from bridge.mirror.restore.revived import Row, to_row
+from bridge.mirror.query import DEAD_LETTER, quoted
+from bridge.mirror.restore.to_message import Row, to_row
 from bridge.mirror.schema import MESSAGE, Area
-from bridge.mirror.sink.files import Files
+from bridge.mirror.table import MESSAGES
 
-_PART_BYTES: Final = 32 << 20
-_PART_ROWS: Final = 100_000
-"""What one part holds at most, about: a part is brought to this process as a whole."""
-
-
-_ORDER: Final = ("began", "log", "offset")
+_STORED: Final = "coalesce(store_timestamp, mirrored_timestamp)"
+_AT_ONCE: Final = 1000
+_CHOSEN: Final = "chosen"
+_DONE: Final = "done"
 
 
 class Selection(NamedTuple):
@@ -40,65 +37,49 @@ class Amount(NamedTuple):
     last: int
 
 
-def select(spark: SparkSession, files: Files, selection: Selection, reached: Mapping[str, int]) -> DataFrame:
-    """Return what is asked for and not done yet: `reached` is the next offset by log."""
-    found = read.rows(spark, files, selection.area)
-    if selection.destinations:
-        found = found.where(F.col("destination").isin(*selection.destinations))
-    if selection.message_ids:
-        found = found.where(F.col("message_id").isin(*selection.message_ids))
-    if selection.start is not None:  # by the folder too, so that no other is opened
-        found = found.where((F.col("date") >= _date(selection.start)) & (read.stored() >= _moment(selection.start)))
-    if selection.end is not None:
-        found = found.where((F.col("date") <= _date(selection.end)) & (read.stored() < _moment(selection.end)))
+def select(connection: duckdb.DuckDBPyConnection, selection: Selection, reached: Mapping[str, int]) -> None:
+    """Make a view of what is asked for and not done yet: `reached` is the next offset by log."""
+    connection.execute(f'CREATE TABLE {_DONE} (log VARCHAR, "next" BIGINT)')
     if reached:
-        done = F.broadcast(spark.createDataFrame(list(reached.items()), "of string, next bigint"))
-        behind = (F.col("log") == F.col("of")) & (F.col("offset") < F.col("next"))
-        found = found.join(done, behind, "left_anti")
-    return found
+        connection.executemany(f"INSERT INTO {_DONE} VALUES (?, ?)", list(reached.items()))  # noqa: S608 - ours
+    conditions = " AND ".join(_conditions(selection))
+    missing = f'NOT EXISTS (FROM {_DONE} WHERE {_DONE}.log = m.log AND m."offset" < {_DONE}."next")'
+    chosen = f"SELECT * FROM {MESSAGES} AS m WHERE {conditions} AND {missing}"  # noqa: S608 - quoted
+    connection.execute(f"CREATE VIEW {_CHOSEN} AS {chosen}")
 
 
-def amounts(rows: DataFrame) -> list[Amount]:
+def amounts(connection: duckdb.DuckDBPyConnection) -> list[Amount]:
     """Count, by destination."""
-    stored = F.unix_millis(read.stored())
-    counted = rows.groupBy("destination").agg(
-        F.count("*"), F.coalesce(F.sum("body_size"), F.lit(0)), F.min(stored), F.max(stored)
+    counted = (
+        f"SELECT destination, count(*), coalesce(sum(body_size), 0)::BIGINT, min(epoch_ms({_STORED})), "  # noqa: S608
+        f"max(epoch_ms({_STORED})) FROM {_CHOSEN} GROUP BY destination ORDER BY destination"
     )
-    return [Amount(*row) for row in counted.orderBy("destination").collect()]
+    return [Amount(*row) for row in connection.execute(counted).fetchall()]
 
 
-def in_order(rows: DataFrame, amount: list[Amount]) -> Iterator[Row]:
+def in_order(connection: duckdb.DuckDBPyConnection, most: int | None = None) -> Iterator[Row]:
     """Yield the rows, log by log, each in the order of its offsets: so the order of a key is kept.
 
-    The log that begins first comes first: where a log had several lives, the earlier is restored before the later.
+    The log that begins first comes first: if a log was created several times, the earlier comes before the later.
     """
-    parts = 1 + sum(a.bytes for a in amount) // _PART_BYTES + sum(a.rows for a in amount) // _PART_ROWS
-    ordered = _with_order(rows).repartitionByRange(parts, *_ORDER).sortWithinPartitions(*_ORDER)
-    return (to_row(row.asDict()) for row in ordered.select(*_columns()).toLocalIterator())
-
-
-def first(rows: DataFrame, count: int) -> list[Row]:
-    """Return the first rows of that order."""
-    ordered = _with_order(rows).orderBy(*_ORDER).limit(count)
-    return [to_row(row.asDict()) for row in ordered.select(*_columns()).collect()]
-
-
-def _with_order(rows: DataFrame) -> DataFrame:
-    return rows.join(F.broadcast(rows.groupBy("log").agg(F.min(read.stored()).alias("began"))), "log")
-
-
-def _columns() -> list[Column | str]:
     times = {column.name for column in MESSAGE if column.kind == "timestamp"}
-    named = (column.name for column in MESSAGE)
-    # as numbers: PySpark would make local times of them
-    return [
-        F.unix_millis(name).alias(name) if name in times else name for name in (*named, "destination", "log", "offset")
-    ]
+    columns = [*(column.name for column in MESSAGE), "destination", "log", "offset"]
+    shown = ", ".join(f'epoch_ms("{name}") AS "{name}"' if name in times else f'm."{name}"' for name in columns)
+    began = f"SELECT log AS of, min({_STORED}) AS began FROM {_CHOSEN} GROUP BY log"  # noqa: S608 - ours
+    limit = "" if most is None else f"LIMIT {most}"
+    rows = f'SELECT {shown} FROM {_CHOSEN} AS m JOIN ({began}) ON log = of ORDER BY began, m.log, m."offset" {limit}'  # noqa: S608
+    result = connection.execute(rows)
+    while found := result.fetchmany(_AT_ONCE):
+        for values in found:
+            yield to_row(dict(zip(columns, values, strict=True)))
 
 
-def _moment(milliseconds: int) -> Column:
-    return F.timestamp_millis(F.lit(milliseconds))
-
-
-def _date(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d}"
+def _conditions(selection: Selection) -> Iterator[str]:
+    yield DEAD_LETTER if selection.area == "dead-letters" else f"NOT {DEAD_LETTER}"
+    for column, names in (("destination", selection.destinations), ("message_id", selection.message_ids)):
+        if names:
+            yield f"{column} IN ({', '.join(map(quoted, names))})"
+    for operator, moment in ((">=", selection.start), ("<", selection.end)):
+        if moment is not None:  # the day too, so that files of other days are not opened
+            yield f"{_STORED} {operator} make_timestamptz({moment * 1000})"
+            yield f"date {operator.rstrip('=')}= '{datetime.fromtimestamp(moment / 1000, UTC):%Y-%m-%d}'"

@@ -6,24 +6,24 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from bridge.client import Client, Receipt
-from bridge.client.retry import is_passing, pause
+from bridge.client import Client, ProduceResult
+from bridge.client.connection import is_transient, retry_delay
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, QuotaExceeded
 from bridge.message import Message
 
 BATCH_MESSAGES: Final = 500
 BATCH_BYTES: Final = 1 << 20
-"""A batch ends at either, well inside the limits of a bridge that nobody configured."""
+"""A batch ends at either, well inside the limits of a bridge with default settings."""
 PATIENCE: Final = 60.0
-"""Seconds of trouble without a single message stored after which it gives up."""
+"""Seconds of last_error without a single message stored after which it gives up."""
 _PARTS: Final = 4
 """Under a rate, batches a second: more would be smoother and slower."""
 
-Result = Receipt | BridgeError
+Result = ProduceResult | BridgeError
 
 
 class Sender:
-    """Sends through one client; `refused` is told each message that the bridge will never take."""
+    """Sends through one client; `refused` is called for each message that the bridge will never take."""
 
     def __init__(self, client: Client, rate: float | None, refused: Callable[[Message, BridgeError], None]) -> None:
         self._client = client
@@ -46,7 +46,7 @@ class Sender:
         await self._send(batch)
 
     async def _send(self, batch: Sequence[Message]) -> None:
-        todo, failures, trouble_since = batch, 0, time.monotonic()
+        todo, failures, failing_since = batch, 0, time.monotonic()
         while todo:
             try:
                 results: Sequence[Result] = await self._client.produce_batch(todo)
@@ -63,13 +63,13 @@ class Sender:
             rest = again(todo, results)
             self._note(todo, results, rest)
             if len(rest) < len(todo):
-                failures, trouble_since = 0, time.monotonic()
+                failures, failing_since = 0, time.monotonic()
             if rest:
-                trouble = next(result for result in results if isinstance(result, BridgeError) and _passes(result))
-                if time.monotonic() - trouble_since > PATIENCE:
-                    raise trouble
+                last_error = next(result for result in results if isinstance(result, BridgeError) and _passes(result))
+                if time.monotonic() - failing_since > PATIENCE:
+                    raise last_error
                 failures += 1
-                await asyncio.sleep(pause(failures, random.random(), trouble.retry_after))  # noqa: S311 - no secret
+                await asyncio.sleep(retry_delay(failures, random.random(), last_error.retry_after))  # noqa: S311 - no secret
             todo = [todo[place] for place in rest]
 
     def _note(self, batch: Sequence[Message], results: Sequence[Result], rest: Sequence[int]) -> None:
@@ -95,4 +95,4 @@ def again(batch: Sequence[Message], results: Sequence[Result]) -> list[int]:
 
 
 def _passes(error: BridgeError) -> bool:
-    return is_passing(error) or isinstance(error, QuotaExceeded)
+    return is_transient(error) or isinstance(error, QuotaExceeded)

@@ -1,4 +1,4 @@
-"""How far a restore has come, in a file of its own."""
+"""How far a restore has come, in its own file."""
 
 import json
 import os

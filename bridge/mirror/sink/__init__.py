@@ -1,1 +1,1 @@
-"""Where rows go: staged, committed by a manifest, renamed into place."""
+"""Where rows go: a batch is one commit of a Delta table, with the offsets that it covers."""

@@ -1,107 +1,62 @@
-"""Whether a job may begin: what manifests and checkpoint say of each other. `judge` is pure."""
+"""Whether a job may begin: whether its checkpoint fits the table of messages. Pure."""
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from bridge.errors import CannotStart
-from bridge.mirror import layout
-from bridge.mirror.sink.catalogue import load
-from bridge.mirror.sink.checkpoint import Checkpoint
-from bridge.mirror.sink.files import Files
-from bridge.mirror.sink.fold import NO_BATCH, Catalogue
-
-_OURS: Final = {*layout.AREAS, layout.MANIFESTS, layout.STAGING, layout.CHECKPOINT, layout.UPKEEP}
-_SHOWN: Final = 3
+from bridge.mirror.offsets import Record
 
 
 class Found(NamedTuple):
-    """What was found on the disk."""
+    """What was found."""
 
     out: str
-    names: frozenset[str]
-    """What lies right under `out`."""
     checkpoint: str
     query: str | None
-    """The checkpoint's."""
+    """Id of the checkpoint's query; None: there is no checkpoint."""
     planned: bool
-    """Whether it has planned a batch: from then on its query goes on where it says."""
+    """Whether it has planned a batch: from then on its query goes on where the checkpoint says."""
     committed: int
     """Its last batch that is done; -1: none."""
+    files: bool
+    """Whether the table holds files."""
+    record: Record | None
+    """The newest of the table."""
 
 
-def check(files: Files, checkpoint: Files, catalogue: Catalogue, *, resume: bool = False) -> None:
+def check(found: Found, *, resume: bool) -> None:
     """Raise `CannotStart` unless the job may begin. `resume`: whether a new query may go on after an earlier one."""
-    spark = Checkpoint(checkpoint)
-    names = frozenset(files.folders(""))
-    found = Found(files.out, names, spark.place, spark.query(), spark.planned(), spark.committed())
-    if judge(found, catalogue, resume=resume):
-        _refuse_strays(files)
-
-
-def start(catalogue: Catalogue) -> Mapping[str, int]:
-    """Return where a query begins that has no checkpoint yet: by log, after what is covered."""
-    return catalogue.next
-
-
-def judge(found: Found, catalogue: Catalogue, *, resume: bool) -> bool:
-    """Return whether a new query will go on after an earlier one. Raises `CannotStart`."""
-    if found.query is not None and (missing := catalogue.missing(found.query, _last(found, catalogue))):
-        raise CannotStart(_lost_manifests(found, found.query, missing))
-    if catalogue.batches:
-        return _after(found, catalogue, resume=resume)
-    if strangers := sorted(name for name in found.names - _OURS if not name.startswith(".")):
+    if found.record is None:
+        _check_new(found)
+    elif found.query == found.record.query:
+        if found.committed > found.record.batch:
+            raise CannotStart(
+                f"The checkpoint {found.checkpoint} has committed batch {found.committed}, and the table in "
+                f"{found.out} ends with batch {found.record.batch}: the table is an old copy. Move the checkpoint away "
+                "and run with --resume: the mirror continues after the table's last batch."
+            )
+    elif found.planned:
         raise CannotStart(
-            f"{found.out} is no mirror: it holds {', '.join(strangers[:_SHOWN])} and no manifests; name an empty "
-            "folder, or that of a mirror."
+            f"The checkpoint {found.checkpoint} belongs to query {found.query}, and the last batch in {found.out} to "
+            f"query {found.record.query}: use the folder of that query with --out, or move the checkpoint away and run "
+            "with --resume."
         )
-    if found.names.intersection(layout.AREAS):
+    elif not resume:
         raise CannotStart(
-            f"{found.out} holds data and no manifests: put the folder {layout.MANIFESTS} back from a backup. Without "
-            "it nobody knows what is mirrored, and a job that began anew would mirror it twice."
-        )
-    return False
-
-
-def _last(found: Found, catalogue: Catalogue) -> int:
-    return max(found.committed, catalogue.batches.get(found.query or "", -1))
-
-
-def _lost_manifests(found: Found, query: str, missing: list[int]) -> str:
-    names = ", ".join(layout.manifest(layout.batch_key(query, batch)) for batch in missing[:_SHOWN])
-    more = " and more" if len(missing) > _SHOWN else ""
-    return (
-        f"Manifests of {found.out} are gone: {names}{more}. These batches were done, so their files (named "
-        f"{query[:8]}-{missing[0]:012d}-… and so on) are there and nobody knows what they cover. Put the manifests "
-        "back from a backup. Without one move those files and the checkpoint away and run with --resume: what was "
-        "covered last is then mirrored again, if the backend still holds it."
-    )
-
-
-def _after(found: Found, catalogue: Catalogue, *, resume: bool) -> bool:
-    if found.query in catalogue.batches:
-        return False
-    if resume:
-        return not found.planned
-    what = "is not there" if found.query is None else f"belongs to another query, {found.query}"
-    raise CannotStart(
-        f"{found.out} holds the work of an earlier query, and the checkpoint {found.checkpoint} {what}. If it was "
-        "deleted, run with --resume: the mirror goes on after what its manifests cover. If another job writes to this "
-        "folder, name another one with --out."
-    )
-
-
-def _refuse_strays(files: Files) -> None:
-    """A file that no manifest knows may hold what the new query will mirror again."""
-    listed = [path for area in layout.AREAS for path, _ in files.list(area) if path.endswith(".parquet")]
-    known = load(files).files  # after the list: what has come or gone since then is no stray
-    strays = [path for path in listed if path not in known and files.exists(path)]
-    if strays:
-        raise CannotStart(
-            f"{files.out} holds {len(strays)} files that no manifest knows, among them {', '.join(strays[:_SHOWN])}: a "
-            "manifest was lost. Put it back from a backup or move the files away; else their rows might come twice."
+            f"{found.out} holds the batches of query {found.record.query}, and its checkpoint {found.checkpoint} is "
+            "missing. If it was deleted, run with --resume: the mirror continues after its last batch. If another job "
+            "writes to this folder, use another one with --out."
         )
 
 
-def others(files: Files, known: Mapping[str, int], query: str) -> set[str]:
-    """Return queries that have begun to write to this mirror since its catalogue was read."""
-    return set(files.folders(layout.MANIFESTS)) - {query, "snapshots", *known, *NO_BATCH}
+def _check_new(found: Found) -> None:
+    if found.files:
+        raise CannotStart(
+            f"{found.out} holds messages, and no commit that its log still has tells their offsets: another program "
+            "wrote them, or the log was cut off. Use another folder with --out."
+        )
+    if found.committed >= 0:
+        raise CannotStart(
+            f"The checkpoint {found.checkpoint} has committed batch {found.committed}, and {found.out} holds no batch: "
+            "the checkpoint belongs to another table, or the table was deleted. Move the checkpoint away to mirror "
+            "everything from the beginning."
+        )

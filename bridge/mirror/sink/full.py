@@ -1,4 +1,4 @@
-"""A full disk, by whatever name it is told."""
+"""A full disk, by all its error messages."""
 
 import errno
 from typing import Final
@@ -16,12 +16,12 @@ _NUMBERS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def explain(error: BaseException, out: str) -> CannotStart | None:
-    """Return what to tell the operator if the cause is a disk without room; else None."""
+    """Return the operator's sentence if the cause is a disk without space; else None."""
     said = str(error)
     if not (getattr(error, "errno", None) in _NUMBERS or any(word in said for word in _WORDS)):
         return None
     line = next((line.strip() for line in said.splitlines() if any(word in line for word in _WORDS)), said)
     return CannotStart(
-        f"There is no room left to write to {out}, or in Spark's own folders ({line[:200]}): make room and start "
-        "again. The mirror goes on where it was, nothing is lost or half visible."
+        f"The disk of {out}, or of Spark's folders, is full ({line[:200]}): free space and start again. The mirror "
+        "continues where it was; no message is lost."
     )

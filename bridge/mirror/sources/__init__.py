@@ -1,20 +1,9 @@
 """Where rows come from: one source for each backend."""
 # ruff: noqa: PLC0415 - each source brings the client library of its backend, an extra
 
-from pathlib import Path
-
 from bridge.errors import CannotStart
 from bridge.mirror.options import Options
 from bridge.mirror.sources.base import Source
-
-
-def jars_for(options: Options) -> list[Path]:
-    """Return what Spark needs beside itself to read the backend. Raises `CannotStart` where it cannot be had."""
-    if options.backend.startswith("kafka:"):
-        from bridge.mirror.jars import kafka_jars
-
-        return kafka_jars()
-    return []
 
 
 def open_source(options: Options) -> Source:
@@ -38,4 +27,4 @@ def open_source(options: Options) -> Source:
         raise CannotStart(f"backend: {error}") from None
     except ImportError as error:
         raise CannotStart(f"backend: {scheme}:// needs a library that is not installed: {error.name}.") from None
-    raise CannotStart(f"backend: there is no mirror of {scheme}://; memory, kafka, amqp and amqps can be mirrored.")
+    raise CannotStart(f"backend: {scheme}:// cannot be mirrored; memory, kafka, amqp and amqps can.")

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bridge.mirror.manifest import Gap, Ranges
+from bridge.mirror.offsets import Gap, Ranges
 
 
 class Source(Protocol):
@@ -42,22 +42,24 @@ class Source(Protocol):
         """Return the first offset kept and the next one of every log, now. Raises `BackendUnavailable`."""
         ...
 
-    def instead(self, spark: SparkSession, before: str | None, after: str, error: BaseException) -> DataFrame | None:
+    def fallback_read(
+        self, spark: SparkSession, before: str | None, after: str, error: BaseException
+    ) -> DataFrame | None:
         """Return what lies between two offsets, read by other means where reading it ended so; None: there are none."""
         ...
 
     def outage(self, error: BaseException) -> bool:
-        """Whether that which ended a query passes by itself: the same query is then to be started again."""
+        """Whether the error that ended a query is an outage: the same query is started again later."""
         ...
 
     def explain(self, error: BaseException) -> str | None:
-        """Return what an operator is told about that which ended a query; None: it is not known, or an outage."""
+        """Return the operator's sentence about what ended a query; None: it is not known, or an outage."""
         ...
 
 
 @runtime_checkable
 class Selective(Protocol):
-    """Optional power of a source: it knows of destinations that cannot be mirrored."""
+    """Optional power of a source: it finds destinations that cannot be mirrored."""
 
     def unmirrored(self) -> Mapping[str, str]:
         """Return why not, by destination. It may take seconds. Raises `BackendUnavailable`."""

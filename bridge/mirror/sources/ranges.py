@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from bridge.mirror.manifest import Gap, Ranges
+from bridge.mirror.offsets import Gap, Ranges
 
 LEAST: Final = 2_000
 """Offsets below which a range is not split: opening it in one more task costs more than reading it."""
@@ -67,7 +67,7 @@ def gaps(before: Offset, after: Offset) -> list[Gap]:
 def plan(before: Offset, bounds: Ranges, start: Mapping[str, int], limit: int | None) -> dict[str, Place]:
     """Return the next offset, from the first offset kept and the next one of every log that there is.
 
-    At most `limit` offsets further, shared out so that the shortest backlogs come first and no log waits for ever.
+    At most `limit` offsets further, shared out so that the shortest backlogs come first and no log waits forever.
     It never goes back: a log that ends before its place stays where it is. A log that is new while others are known
     was made meanwhile, so its beginning is 0; else it begins as `start` says, or with the oldest there is.
     """
@@ -99,7 +99,7 @@ def _ended(place: Place) -> bool:
 
 
 def _kept_as_is(before: Offset, after: dict[str, Place]) -> dict[str, Place]:
-    """Let what was told of a gap stand until there is something else to tell: without news the text is the same."""
+    """Keep what was reported of a gap until there is something else to report: without news the text is the same."""
     news = any(log not in before or place.next != before[log].next or _ended(place) for log, place in after.items())
     return after if news else dict(before)
 
@@ -144,7 +144,7 @@ def split(ranges: Ranges, tasks: int, least: int = LEAST) -> list[tuple[Piece, .
     return [*pieces, tuple(mine)] if mine else pieces
 
 
-def told(losses: Iterable[Gap]) -> str:
+def describe(losses: Iterable[Gap]) -> str:
     """Name what is gone, for people: the first ten."""
     names = [
         f"{gap.log} from {gap.start} on" if gap.end is None else f"{gap.log} from {gap.start} to {gap.end - 1}"

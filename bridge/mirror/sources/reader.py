@@ -2,7 +2,7 @@
 
 Spark makes one reader in a process of its own to plan with, and one in each task to read with, and it kills the query
 for any exception. So while a backend cannot be reached there is nothing new; a task waits in `read_log` for as long as
-it thinks fit, and then raises `BackendUnavailable`, which `outage` knows again on the other side.
+it thinks fit, and then raises `BackendUnavailable`, which `outage` recognizes on the other side.
 """
 
 # ruff: noqa: N802 - the names are Spark's
@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from bridge.errors import BackendUnavailable
-from bridge.mirror.manifest import Gap, Ranges
+from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.options import Options
 from bridge.mirror.rows import Rows
 from bridge.mirror.sources import ranges
@@ -30,7 +30,7 @@ _PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 _OPTION: Final = "secret"
 """It holds the backend's URL; Spark shows the value of no option whose name says that it is one."""
-_TROUBLE: Final = "trouble"
+TROUBLE: Final = "trouble"
 """In what is reported as the latest offset; no log is called so."""
 _BUSY: Final = "Python worker failed to connect back"
 """What Spark says when a new planner is not there within 10 s: seen on two cores with a load of 20."""
@@ -42,7 +42,7 @@ class DataLost(Exception):
 
 
 class Ask(NamedTuple):
-    """What a reader is told."""
+    """Options of a reader."""
 
     options: Options
     start: Mapping[str, int]
@@ -58,7 +58,7 @@ class Ask(NamedTuple):
     def from_options(cls, given: Mapping[str, str]) -> "Ask":
         """Read what `to_options` wrote."""
         options, start, tasks = json.loads(given[_OPTION])
-        return cls(Options(**options), start, tasks)
+        return cls(Options(**options | {"conf": tuple(options["conf"])}), start, tasks)
 
 
 class Pieces(InputPartition):
@@ -100,18 +100,18 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @abstractmethod
     def stop(self) -> None:
-        """Let go of every connection. Called at the end of a task; of a planner only now and then."""
+        """Close every connection. Called at the end of a task; of a planner only now and then."""
 
     def lost(self, log: str, destination: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield what stands for messages that were gone when their turn came, planned as they were.
 
-        One row in quarantine, because the batch's gaps are told by then. Raises `DataLost` where the options say so.
+        One row in quarantine, because the batch's gaps are listed by then. Raises `DataLost` where the options say so.
         """
-        told = ranges.told([Gap(log, start, end)])
+        description = ranges.describe([Gap(log, start, end)])
         if self._ask.options.on_data_loss == "fail":
-            raise DataLost(told)
+            raise DataLost(description)
         rows = Rows(self.backend)
-        rows.add_bad(f"gone before it was read: {told}", b"", destination, log, start)
+        rows.add_bad(f"dropped before it was read: {description}", b"", destination, log, start)
         yield rows.take()
 
     # What Spark asks of the planner
@@ -141,13 +141,13 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = ranges.plan(before, bounds, self._ask.start, most)
         losses = ranges.gaps(before, after)
         if losses and self._ask.options.on_data_loss == "fail":
-            raise DataLost(ranges.told(losses))
+            raise DataLost(ranges.describe(losses))
         return ranges.to_json(after)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return what the backend had when it was last asked, in the form of an offset, for `report`."""
+        """Return what the backend had when it was last asked, in the form of an offset."""
         seen = ranges.to_json({log: Place(*pair) for log, pair in self.seen.items()})
-        return {**seen, _TROUBLE: self._trouble} if self._trouble else seen
+        return {**seen, TROUBLE: self._trouble} if self._trouble else seen
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Share what lies between two offsets out among tasks, without what is known to be gone."""
@@ -160,7 +160,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read what one task was given. Raises `DataLost` and `BackendUnavailable`."""
-        assert isinstance(partition, Pieces)  # noqa: S101 - nobody else makes them
+        assert isinstance(partition, Pieces)  # noqa: S101 - only this module makes them
         try:
             for log, start, end in partition.pieces:
                 yield from self.read_log(log, start, end)
@@ -184,24 +184,17 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return bounds
 
 
-def report(text: str) -> tuple[Ranges, str | None]:
-    """Return the bounds when the backend was last asked, and why it cannot be, from a progress's `latestOffset`."""
-    fields = json.loads(text)
-    trouble = fields.pop(_TROUBLE, None)
-    return {log: (place.begin, place.next) for log, place in ranges.from_json(fields).items()}, trouble
-
-
 def outage(error: BaseException) -> bool:
     """Whether a query ended because the backend, or a planner, could not be reached: it may go on after a pause."""
     return _found(error, "BackendUnavailable") is not None or _BUSY in str(error)
 
 
 def explain(error: BaseException) -> str | None:
-    """Say in one sentence what an operator must mend or decide; None where there is nothing, as for an outage."""
+    """Say in one sentence what an operator must repair or decide; None where there is nothing, as for an outage."""
     if lost := _found(error, "DataLost"):
         return (
-            f"Messages were gone before they were mirrored: {lost}. With --on-data-loss record the mirror names the gap"
-            " and goes on."
+            f"Messages were dropped before they were mirrored: {lost}. With --on-data-loss record the mirror records"
+            " the gap and continues."
         )
     return _found(error, "CannotStart")
 

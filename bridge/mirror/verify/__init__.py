@@ -1,1 +1,4 @@
-"""`mirror verify`: whether the mirror holds what it should. `facts.py` looks, `judge.py` judges, `show.py` says so."""
+"""`mirror verify`: whether the mirror holds what it should.
+
+`observations.py` reads the mirror and asks the backend, `findings.py` evaluates that, `show.py` prints it.
+"""

@@ -5,40 +5,40 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from bridge.cli.output import printable
-from bridge.mirror.verify.judge import Facts, Finding, status
+from bridge.cli.run_command import printable
+from bridge.mirror.verify.findings import Finding, Observations, status
 
 SHOWN: Final = 20
 """Lines of one kind that a person is shown."""
 _WORDS: Final = {
-    0: "all is well",
-    1: "something is wrong",
-    3: "nothing is wrong, but the mirror is behind",
+    0: "no errors",
+    1: "errors found",
+    3: "no errors, but the mirror is behind",
 }
 
 
-def as_text(facts: Facts, findings: Sequence[Finding], *, asked_ledger: bool) -> str:
+def as_text(observations: Observations, findings: Sequence[Finding], *, with_ledger: bool) -> str:
     """Return a line for each finding, the first ones of each kind, and the verdict."""
-    ledger = facts.ledger
+    ledger = observations.ledger
     lines = [*_shown(findings, {"ledger-missing": ledger.missing, "ledger-doubled": ledger.doubled})]
     widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1, 2)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)) for line in lines]
-    sums = [f"{sum(facts.read.values())} rows in {len(facts.read)} files of {len(facts.covered)} logs"]
-    if asked_ledger:
-        sums.append(f"ledger: {ledger.confirmed} confirmed, {ledger.missing} missing, {ledger.doubled} too often")
+    sums = [f"{observations.rows} rows in {len(observations.files)} files of {len(observations.covered)} logs"]
+    if with_ledger:
+        sums.append(f"ledger: {ledger.confirmed} confirmed, {ledger.missing} missing, {ledger.doubled} duplicated")
     return "\n".join([*(line.rstrip() for line in text), *sums, _WORDS[status(findings)]])
 
 
-def as_json(facts: Facts, findings: Sequence[Finding], *, asked_ledger: bool) -> str:
+def as_json(observations: Observations, findings: Sequence[Finding], *, with_ledger: bool) -> str:
     """Return one object with every finding."""
-    ledger = {name: value for name, value in facts.ledger._asdict().items() if name != "named"}
+    ledger = {name: value for name, value in observations.ledger._asdict().items() if name != "named"}
     return json.dumps(
         {
             "status": status(findings),
-            "rows": sum(facts.read.values()),
-            "files": len(facts.read),
-            "logs": len(facts.covered),
-            "ledger": ledger if asked_ledger else None,
+            "rows": observations.rows,
+            "files": len(observations.files),
+            "logs": len(observations.covered),
+            "ledger": ledger if with_ledger else None,
             "findings": [{"weight": f.weight, **f._asdict()} for f in findings],
         }
     )

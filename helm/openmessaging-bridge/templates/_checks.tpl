@@ -1,5 +1,5 @@
 {{/*
-What is wrong with the values that a schema cannot say.
+Checks that a schema cannot express.
 */}}
 {{- define "openmessaging-bridge.check" -}}
 {{- include "oms-bridge.check" .Values -}}
@@ -9,10 +9,10 @@ What is wrong with the values that a schema cannot say.
 {{- fail "memory:// keeps messages in one pod: set gateway.replicas to 1, without autoscaling" -}}
 {{- end -}}
 {{- if and $memory .Values.mirror.enabled -}}
-{{- fail "mirror.enabled needs a broker; memory:// is mirrored beside its bridge, see docs/mirror.md" -}}
+{{- fail "mirror.enabled needs a broker; docs/mirror.md says how to mirror a bridge with memory://" -}}
 {{- end -}}
 {{- if and .Values.networkPolicy.enabled (not $memory) (not .Values.networkPolicy.brokers) -}}
-{{- fail "networkPolicy.brokers: name the brokers, or nothing could be reached; or set networkPolicy.enabled to false" -}}
+{{- fail "networkPolicy.brokers is empty, so no broker could be reached; name the brokers, or set networkPolicy.enabled to false" -}}
 {{- end -}}
 {{- with .Values.gateway.autoscaling -}}
 {{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) -}}

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
-{{/* Of 36 characters at most: a CronJob's name may have 52, and the longest that comes after it is -mirror-compact. */}}
+{{/* At most 36 characters: a CronJob's name may have 52, and the longest suffix is -mirror-compact. */}}
 {{- define "openmessaging-bridge.fullname" -}}
 {{- $name := include "openmessaging-bridge.name" . }}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}

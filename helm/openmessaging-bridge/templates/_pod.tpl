@@ -1,5 +1,5 @@
 {{/*
-What the pods of gateway and mirror have in common. Takes: root; room, the values of one of them.
+The common part of the pods of gateway and mirror. Takes: root; part, the values of one of them.
 */}}
 {{- define "openmessaging-bridge.pod" -}}
 automountServiceAccountToken: false
@@ -17,21 +17,21 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- range $name := list "nodeSelector" "tolerations" "affinity" "priorityClassName" }}
-{{- with get $.room $name }}
+{{- with get $.part $name }}
 {{ $name }}:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* Labels and annotations of pods. Takes: root; component; room; annotations, of the chart's own. */}}
+{{/* Labels and annotations of pods. Takes: root; component; part; annotations, of the chart's own. */}}
 {{- define "openmessaging-bridge.pod-metadata" -}}
 labels:
   {{- include "openmessaging-bridge.labels" . | nindent 2 }}
-  {{- with .room.podLabels }}
+  {{- with .part.podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with mergeOverwrite (deepCopy .room.podAnnotations) (.annotations | default dict) }}
+{{- with mergeOverwrite (deepCopy .part.podAnnotations) (.annotations | default dict) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -1,203 +1,282 @@
-"""What becomes of records that are awake, also where some cannot be written."""
+"""What becomes of delayed records that are awake, also where some cannot be written."""
 
 import logging
 
 import pytest
-from kafka import errors as kafka
 
-from adapters.kafka.delay.dispatch import Dispatch
-from adapters.kafka.delay.holding import Holding, Shelf
-from adapters.kafka.delay.moving import MoveFailed
-from adapters.kafka.delay.schedule import LEVELS
-from adapters.kafka.delay.trouble import FIRST_PAUSE
-from adapters.kafka.delay.waiting import to_delayed, waiting_of
+from adapters.kafka.consume.settled_ranges import SPAN_MAX
+from adapters.kafka.delay import dispatch, pending
+from adapters.kafka.delay.dispatch import Dispatch, Move
+from adapters.kafka.delay.pending import PendingDelays
+from adapters.kafka.delay.retries import FIRST_PAUSE, IN_FLIGHT_MAX, SHORT_PAUSE
+from adapters.kafka.delay.schedule import LEVELS, first_place, to_delayed, waiting_of
 from adapters.kafka.options import Options
-from adapters.kafka.progress import SPAN_MAX
+from adapters.kafka.outcomes import RecordRefused
 from adapters.kafka.record import Commit, Outgoing, Part, Record
-from bridge.errors import DestinationUnknown
+from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, DestinationUnknown, Refused
 
 NOW = 1_700_000_000_000
 EIGHT = next(level for level in LEVELS if level.name == "8s")
 HERE = Part("oms.delay.8s", 1)
+DENIED = Refused("orders: no permission.")
 
 
 class Bench:
-    """A dispatch with one partition of a level, and topics that are what the test says."""
+    """A dispatch with one partition of a level, and topics that have as many partitions as the test says."""
 
-    def __init__(self, *, strict_delay: bool = False) -> None:
+    def __init__(self, topics: dict[str, int], *, strict_delay: bool = False) -> None:
         options = Options(servers=("nowhere",), hold=1_000, strict_delay=strict_delay)
-        self.topics: dict[str, int] = {}
-        self.asked: list[tuple[str, bool]] = []
-        self.holding = Holding(0)
-        self.shelf = Shelf(HERE, EIGHT, Commit(0, ""))
-        self.holding.put(self.shelf)
-        self.dispatch = Dispatch(options, self.holding, self._partitions)
+        self.topics = {f"oms.delay.{level.name}": 4 for level in LEVELS} | topics
+        self.pending = PendingDelays(options.forwarded_early)
+        self.here = self.pending.hold(HERE, EIGHT, Commit(0, ""))
+        self.purged: set[tuple[str, int]] = set()
+        """Topic, and offset where a record was stored first."""
+        self.dispatch = Dispatch(options, self.pending, self.topics.get, self._is_purged)
         self._offset = 0
 
-    def read_anew(self, committed: Commit) -> None:
-        self.shelf, self._offset = Shelf(HERE, EIGHT, committed), committed.offset
-        self.holding.put(self.shelf)
-
-    def lay(self, topic: str, due: int, partition: int = 0, expire: int | None = None) -> None:
+    def lay(self, topic: str, due: int = NOW, partition: int = 0, expire: int | None = None) -> None:
         headers = [] if expire is None else [("oms_h_expireTime", b"%d" % expire)]
         self.lay_raw(to_delayed(Outgoing(topic, partition, NOW, b"k", b"", headers), due, HERE))
 
-    def lay_raw(self, outgoing: Outgoing) -> None:
-        record = Record(*HERE, self._offset, NOW - 8_000, outgoing.key, outgoing.value, outgoing.headers)
+    def lay_raw(self, outgoing: Outgoing, offset: int | None = None, appended: int = NOW - 8_000) -> None:
+        self._offset = self._offset if offset is None else offset
+        record = Record(*HERE, self._offset, appended, outgoing.key, outgoing.value, outgoing.headers)
         self._offset += 1
-        self.holding.add(record, waiting_of(record))
+        self.pending.add(record, waiting_of(record), NOW)
 
-    def batches(self, now: int = NOW) -> list[tuple[list[str], int]]:
-        """Return where each batch goes, and how many it settles."""
-        return [([record.topic for record in each.records], len(each.held)) for each in self.dispatch.batches(now)]
+    def _is_purged(self, topic: str, record: Record) -> bool:
+        return (topic, first_place(record)[1]) in self.purged
 
-    def fail(self, reason: BaseException, now: int = NOW) -> None:
-        [batch, *_] = self.dispatch.batches(now)
-        self.dispatch.failed(MoveFailed(reason), batch)
-        self.dispatch.blame(now)
+    def moves(self, now: int = NOW) -> list[Move]:
+        return self.dispatch.moves(now)[0]
 
-    def _partitions(self, topic: str, anew: bool) -> frozenset[int]:
-        self.asked.append((topic, anew))
-        if topic not in self.topics and not topic.startswith("oms.delay"):
-            raise DestinationUnknown(f"{topic}: there is no such topic.")
-        return frozenset(range(self.topics.get(topic, 4)))
+    def topics_at(self, now: int = NOW) -> list[str]:
+        return [move.outgoing.topic for move in self.moves(now)]
+
+    def forward(self, now: int = NOW) -> list[int]:
+        """Let everything that can be sent be stored and committed; returns the offsets that it leaves."""
+        offsets = []
+        while moves := self.moves(now):
+            for move in moves:
+                assert self.dispatch.stored(move, now)
+                self.dispatch.finished(move)
+                offsets.append(move.place.offset)
+        return offsets
+
+    @property
+    def commit(self) -> Commit | None:
+        return self.here.progress.commit()
 
 
 def test_to_the_next_level_or_to_the_destination() -> None:
-    bench = Bench()
-    bench.topics = {"orders": 3}
-    for due in NOW + 70_000, NOW + 9_000, NOW + 1_001, NOW + 1_000, NOW - 5:
+    bench = Bench({"orders": 3})
+    for due in NOW + 70_000, NOW + 9_500, NOW + 1_001, NOW + 1_000, NOW - 5:
         bench.lay("orders", due, partition=2)
-    [batch] = bench.dispatch.batches(NOW)
-    gone = [(record.topic, record.partition) for record in batch.records]
-    assert gone == [
-        *(("orders", 2), ("orders", 2)),
-        *(("oms.delay.due", 1), ("oms.delay.8s", 1), ("oms.delay.64s", 1)),
-    ]
-    assert {record.timestamp for record in batch.records} == {NOW}
-    assert batch.commits() == {HERE: Commit(5, "")}
+    moves = bench.moves()
+    assert {(move.outgoing.topic, move.outgoing.partition, move.place.offset) for move in moves} == {
+        *(("orders", 2, 4), ("orders", 2, 3)),
+        *(("oms.delay.due", 1, 2), ("oms.delay.8s", 1, 1), ("oms.delay.64s", 1, 0)),
+    }
+    assert {move.outgoing.timestamp for move in moves} == {NOW}
+    assert [move.place.offset for move in moves if move.outgoing.topic == "orders"] == [4, 3], "the first due first"
+    for move in moves:
+        assert bench.dispatch.stored(move, NOW)
+    assert bench.commit == Commit(5, "")
+    assert (bench.dispatch.moved, len(bench.pending)) == (5, 0)
 
 
 def test_strict_goes_no_earlier_than_due() -> None:
-    bench = Bench(strict_delay=True)
-    bench.topics = {"orders": 1}
+    bench = Bench({"orders": 1}, strict_delay=True)
     bench.lay("orders", NOW + 1)
     bench.lay("orders", NOW)
-    assert bench.batches() == [(["orders", "oms.delay.due"], 2)]
+    assert sorted(bench.topics_at()) == ["oms.delay.due", "orders"]
 
 
 def test_expired_and_foreign_ones_are_settled_and_not_written() -> None:
-    bench = Bench()
-    bench.topics = {"orders": 1}
-    bench.lay("orders", NOW, expire=NOW)
-    bench.lay("orders", NOW, expire=NOW + 1)
+    bench = Bench({"orders": 1})
+    bench.lay("orders", expire=NOW)
+    bench.lay("orders", expire=NOW + 1)
     bench.lay_raw(Outgoing("whatever", 0, NOW, None, b"of somebody else", []))
-    assert bench.batches() == [(["orders"], 3)]
+    moves, dropped = bench.dispatch.moves(NOW)
+    assert [move.place.offset for move in moves] == [1]
+    assert (dropped, bench.dispatch.dropped, len(bench.pending)) == ({HERE}, 2, 1)
+    bench.dispatch.stored(moves[0], NOW)
+    assert bench.commit == Commit(3, "")
 
 
-def test_a_topic_that_is_not_there_waits_and_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()
-    bench.topics = {"orders": 1}
-    for topic in "gone", "orders", "gone":
-        bench.lay(topic, NOW)
-    with caplog.at_level(logging.WARNING, "bridge.kafka"):
-        assert bench.batches() == [(["orders"], 1)]
-    assert [record.getMessage() for record in caplog.records] == [
-        "Messages for gone cannot be forwarded for now; this is tried again. gone: there is no such topic."
-    ]
-    assert bench.shelf.read_again == NOW + FIRST_PAUSE
-    assert bench.asked == [("gone", False), ("orders", False)]
+def test_a_topic_whose_partitions_are_not_known_yet_waits_and_holds_up_no_other() -> None:
+    bench = Bench({"orders": 1})
+    for topic in "new", "orders", "new":
+        bench.lay(topic)
+    assert bench.topics_at() == ["orders"]
+    bench.topics["new"] = 1
+    assert bench.topics_at() == ["new", "new"]
 
 
-def test_a_partition_that_is_not_there_concerns_its_record_only() -> None:
-    bench = Bench()
-    bench.topics = {"orders": 1}
-    bench.lay("orders", NOW, partition=1)
-    bench.lay("orders", NOW, partition=0)
-    assert bench.batches() == [(["orders"], 1)]
-    assert bench.dispatch.put_off == 1
+def test_so_many_of_a_topic_and_of_all_are_in_flight_until_they_are_committed() -> None:
+    """So many a kill may double."""
+    bench = Bench({f"t{number}": 1 for number in range(9)})
+    for _ in range(IN_FLIGHT_MAX + 1):
+        for number in range(9):
+            bench.lay(f"t{number}")
+    first, *others = moves = bench.moves()
+    assert len(moves) == dispatch.IN_FLIGHT_MAX
+    assert {move.outgoing.topic for move in moves} == {f"t{number}" for number in range(4)}
+    bench.dispatch.stored(first, NOW)
+    assert not bench.moves(), "it is not committed yet"
+    bench.dispatch.finished(first)
+    assert bench.topics_at() == ["t4"], "in turn"
+    for move in others:
+        bench.dispatch.stored(move, NOW)
+        bench.dispatch.finished(move)
+    assert len(bench.forward()) == 9 * (IN_FLIGHT_MAX + 1) - dispatch.IN_FLIGHT_MAX - 1
 
 
-def test_a_topic_without_permission_is_named_by_the_brokers() -> None:
-    bench = Bench()
-    bench.topics = {"orders": 1, "secret": 1}
-    for _ in range(3):
-        bench.lay("secret", NOW)
-        bench.lay("orders", NOW)
-    bench.fail(kafka.TopicAuthorizationFailedError({"secret"}))
-    for _ in range(2):
-        bench.lay("secret", NOW)
-        bench.lay("orders", NOW)
-    assert bench.batches() == [(["orders"] * 2, 2)]
-    assert ("orders", True) in bench.asked, "what was known is asked again"
-
-
-def test_after_an_unclear_failure_each_topic_is_tried_by_itself_and_the_one_that_fails_waits() -> None:
-    bench = Bench()
-    bench.topics = {"orders": 1, "sick": 1}
-    for topic in "sick", "orders":
-        bench.lay(topic, NOW)
-    bench.fail(kafka.KafkaTimeoutError())
-    for topic in "sick", "orders":
-        bench.lay(topic, NOW)
-    first, _ = bench.dispatch.batches(NOW)
-    assert first.topics == {"sick"}
-    bench.dispatch.failed(MoveFailed(kafka.KafkaTimeoutError()), first)
-    bench.dispatch.blame(NOW)
-    for topic in "sick", "orders":
-        bench.lay(topic, NOW)
-    [other] = bench.dispatch.batches(NOW)
-    assert other.topics == {"orders"}
-    bench.dispatch.succeeded(other, NOW)
-    for topic in "sick", "orders":
-        bench.lay(topic, NOW + FIRST_PAUSE)
-    assert bench.batches(NOW + FIRST_PAUSE) == [(["orders"], 1), (["sick"], 1)]
-
-
-def test_a_record_that_is_refused_is_found_among_many() -> None:
-    bench = Bench()
-    bench.topics = {"orders": 1}
-    committed, sizes, moved = Commit(0, ""), list[int](), list[int]()
-    for _ in range(30):
-        bench.read_anew(committed)  # as after each failure
-        for _ in range(committed.offset, 16):
-            bench.lay("orders", NOW)
-        for batch in bench.dispatch.batches(NOW):
-            offsets = [held.record.offset for held in batch.held]
-            sizes.append(len(offsets))
-            if 13 in offsets:
-                bench.dispatch.failed(MoveFailed(kafka.MessageSizeTooLargeError()), batch)
-                bench.dispatch.blame(NOW)
+@pytest.mark.parametrize(("error", "pause"), [(DENIED, FIRST_PAUSE), (BackendUnavailable(""), SHORT_PAUSE)])
+def test_a_topic_that_fails_is_tried_later_with_one_record_and_holds_up_no_other(
+    error: BackendUnavailable | Refused, pause: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench({"orders": 1, "payments": 1})
+    for topic in ["orders", "payments"] * 3:
+        bench.lay(topic)
+    with caplog.at_level(logging.INFO, "bridge.kafka"):
+        for move in bench.moves():
+            if move.outgoing.topic == "orders":
+                bench.dispatch.failed(move, error, NOW)
             else:
-                bench.dispatch.succeeded(batch, NOW)
-                committed = batch.commits()[HERE]
-                moved += offsets
-        if bench.dispatch.put_off:
-            break
-    assert moved == list(range(13))
-    assert (sizes[0], sizes[-1]) == (16, 1)
-    bench.read_anew(committed)
-    for _ in range(committed.offset, 16):
-        bench.lay("orders", NOW)
-    assert [len(batch.held) for batch in bench.dispatch.batches(NOW)] == [1], "with care, but past the one"
+                bench.dispatch.stored(move, NOW)
+        assert bench.dispatch.refused == (pause == FIRST_PAUSE)
+        bench.lay("orders")
+        bench.lay("payments")
+        assert bench.topics_at() == ["payments"]
+        assert bench.topics_at(NOW + pause - 1) == []
+        [first] = bench.moves(NOW + pause)
+        assert (first.outgoing.topic, first.place.offset) == ("orders", 0)
+        bench.dispatch.stored(first, NOW + pause)
+        bench.dispatch.finished(first)
+        assert bench.forward(NOW + pause) == [2, 4, 6], "in their order"
+    said = [record.getMessage() for record in caplog.records]
+    assert said == (
+        [
+            "Messages for orders cannot be forwarded now; the bridge retries. orders: no permission.",
+            "Delayed messages are forwarded to orders again.",
+        ]
+        if error is DENIED
+        else []
+    )
+    assert bench.dispatch.refused == 0
 
 
-@pytest.mark.parametrize("reason", [kafka.CommitFailedError(), kafka.ProducerFencedError()])
-def test_nobody_is_blamed_for_what_is_between_bridges(reason: BaseException) -> None:
-    bench = Bench()
-    bench.topics = {"orders": 1}
+def test_a_topic_that_cannot_be_found_is_refused() -> None:
+    bench = Bench({})
+    bench.lay("gone")
+    assert bench.moves() == []
+    bench.dispatch.unusable("gone", DestinationUnknown("gone: there is no such topic."), NOW)
+    bench.topics["gone"] = 1
+    assert bench.moves() == []
+    assert bench.dispatch.refused == 1
+    assert bench.forward(NOW + FIRST_PAUSE) == [0]
+
+
+@pytest.mark.parametrize("kind", [BodyTooLarge, RecordRefused])
+def test_a_record_that_is_refused_holds_up_no_other(kind: type[BridgeError], caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench({"orders": 1})
+    bench.lay("orders")
+    bench.lay("orders", partition=1)
+    bench.lay("orders")
+    with caplog.at_level(logging.WARNING, "bridge.kafka"):
+        for move in bench.moves():  # of a batch every record is refused
+            bench.dispatch.failed(move, kind("orders: too large."), NOW)
+        [large] = bench.moves(now := NOW + SHORT_PAUSE)
+        bench.dispatch.failed(large, kind("orders: too large."), now)
+    assert bench.dispatch.refused == 2
+    assert bench.forward(now) == [2]
+    assert [record.getMessage() for record in caplog.records] == [
+        "A message for orders cannot be forwarded now; the bridge retries. It has no partition 1.",
+        "A message for orders cannot be forwarded now; the bridge retries. orders: too large.",
+    ]
+    bench.lay("orders")
+    assert bench.forward(now) == [3]
+    bench.topics["orders"] = 2
+    assert sorted(bench.forward(now + FIRST_PAUSE)) == [0, 1]
+    assert (bench.dispatch.refused, bench.commit) == (0, Commit(4, ""))
+
+
+def test_a_crowd_that_cannot_be_written_goes_to_a_delay_topic_again_and_out_of_the_way() -> None:
+    bench = Bench({"orders": 1})
+    crowd = pending.RECORDS_MAX // 2 + 10
+    for _ in range(crowd):
+        bench.lay("orders")
+    for move in bench.moves():
+        bench.dispatch.failed(move, DENIED, NOW)
+    away = bench.moves()
+    assert {(move.outgoing.topic, move.outgoing.partition) for move in away} == {("oms.delay.8s", 1)}
+    assert {dict(move.outgoing.headers)["oms_d_again"] for move in away} == {b"%d" % (NOW + 10_000)}
+    for move in away:
+        bench.dispatch.stored(move, NOW)
+        bench.dispatch.finished(move)
+    assert len(bench.forward()) + len(away) == 10, "only those too many"
+
+
+def test_one_that_is_far_behind_goes_to_a_delay_topic_again() -> None:
+    bench = Bench({"orders": 1})
+    bench.lay("orders")
+    bench.lay_raw(to_delayed(Outgoing("orders", 0, NOW, b"k", b"", []), NOW + 60_000, HERE), SPAN_MAX)
+    first = next(move for move in bench.moves() if move.outgoing.topic == "orders")
+    bench.dispatch.failed(first, DENIED, NOW)
+    assert bench.topics_at() == ["oms.delay.8s"]
+
+
+def test_a_delay_topic_that_fails_keeps_the_record_in_memory() -> None:
+    bench = Bench({"orders": 1})
+    for _ in range(pending.RECORDS_MAX):
+        bench.lay("orders", NOW + 60_000)
+    for move in bench.moves():
+        bench.dispatch.failed(move, BackendUnavailable(""), NOW)
+    assert bench.moves() == []
+    assert len(bench.pending) == pending.RECORDS_MAX
+
+
+def test_what_is_under_way_when_its_partition_goes_is_forgotten() -> None:
+    bench = Bench({"orders": 1})
+    for _ in range(IN_FLIGHT_MAX + 3):
+        bench.lay("orders")
+    one, other, *rest = bench.moves()
+    bench.pending.drop(HERE)
+    assert not bench.dispatch.stored(one, NOW)
+    bench.dispatch.failed(other, DENIED, NOW)
+    for move in rest:
+        bench.dispatch.failed(move, BackendUnavailable(""), NOW)
+    assert bench.moves(NOW + 60_000) == []
+    again = bench.pending.hold(HERE, EIGHT, None)
+    assert bench.pending.wanted(again, NOW)
+    assert bench.commit == Commit(0, "")
+
+
+def test_after_the_clock_was_set_back_nothing_waits_for_the_time_of_before() -> None:
+    bench = Bench({"orders": 1})
     bench.lay("orders", NOW)
-    bench.fail(reason)
-    assert bench.dispatch.put_off == 0
-    bench.lay("orders", NOW)
-    assert bench.batches() == [(["orders"], 1)]
+    [move] = bench.moves()
+    bench.dispatch.failed(move, DENIED, NOW)
+    early = NOW - 3_600_000
+    bench.dispatch.clock_set_back(early)
+    assert bench.topics_at(early + 8_000) == ["oms.delay.512s"]
 
 
-def test_an_open_record_far_behind_goes_to_the_end_of_where_it_lies() -> None:
-    bench = Bench()
-    bench.lay("gone", NOW)
-    bench.shelf.reached = SPAN_MAX
-    [batch] = bench.dispatch.batches(NOW)
-    [record] = batch.records
-    assert (record.topic, record.partition, record.timestamp) == (*HERE, NOW - 8_000)
-    assert batch.commits() == {HERE: Commit(1, "")}
+def test_what_was_purged_is_dropped_also_where_the_topic_is_gone() -> None:
+    bench = Bench({"orders": 1, "other": 1})
+    for topic in ("gone", "orders", "orders", "other"):
+        bench.lay(topic)
+    bench.purged = {("gone", 0), ("orders", 2), ("other", 1)}
+    assert [move.place.offset for move in bench.moves()] == [1, 3]
+    assert bench.dispatch.dropped == 2
+    assert len(bench.pending) == 2, "those that are sent are open until they are stored"
+
+
+def test_what_was_purged_while_it_waits_for_its_topic_is_dropped() -> None:
+    bench = Bench({})
+    bench.lay("orders")
+    assert bench.moves() == []
+    bench.purged = {("orders", 0)}
+    assert bench.moves() == []
+    assert (bench.dispatch.dropped, len(bench.pending)) == (1, 0)

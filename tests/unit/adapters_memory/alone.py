@@ -1,4 +1,4 @@
-"""What tests give to `subscribe`: a backend in one process has nobody to give partitions to."""
+"""The `revoked` function of tests: a backend in one process revokes no partitions."""
 
 from collections.abc import Collection, Sequence
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from adapters.base import Delivery, Outcome
 from adapters.memory import JournalCorrupt, connect
-from adapters.memory.wal import first_bad_frame
+from adapters.memory.journal_directory import first_bad_frame
 from bridge.message import Message
 from tests.unit.adapters_memory.alone import alone
 
@@ -100,7 +100,7 @@ async def test_garbage_after_the_last_commit_is_cut_off_silently(killed: Path, t
     assert await read(killed) == expected
 
 
-async def test_a_torn_commit_that_nobody_was_told_of_is_cut_off_silently(killed: Path, tmp_path: Path) -> None:
+async def test_a_torn_commit_that_was_not_confirmed_is_cut_off_silently(killed: Path, tmp_path: Path) -> None:
     expected = await read(shutil.copytree(killed, tmp_path / "sound"))
     more = shutil.copytree(killed, tmp_path / "more")
     adapter = connect(url(more))
@@ -133,13 +133,13 @@ async def test_a_torn_commit_that_was_confirmed_is_reported(killed: Path) -> Non
     assert left
 
 
-async def test_a_wal_that_is_gone_is_reported(killed: Path) -> None:
+async def test_a_missing_wal_is_reported(killed: Path) -> None:
     (killed / "journal.db-wal").unlink()
     sentence = await refused(killed)
     assert f"{killed / 'journal.db-wal'} is damaged, or cut off, at byte offset 0" in sentence
 
 
-async def test_a_database_that_is_gone_or_empty_is_reported(closed: Path) -> None:
+async def test_a_missing_or_empty_database_is_reported(closed: Path) -> None:
     database = closed / "journal.db"
     kept = database.read_bytes()
     database.unlink()
@@ -150,7 +150,7 @@ async def test_a_database_that_is_gone_or_empty_is_reported(closed: Path) -> Non
     assert await read(closed)
 
 
-async def test_a_database_that_is_none(closed: Path) -> None:
+async def test_a_file_that_is_no_database(closed: Path) -> None:
     (closed / "journal.db").write_bytes(b"not a database" * 1000)
     assert f"{closed / 'journal.db'} is damaged near byte offset 0" in await refused(closed)
 

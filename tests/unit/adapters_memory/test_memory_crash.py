@@ -1,7 +1,6 @@
 """`kill -9` at random moments, again and again in one directory: nothing that was answered is lost."""
 
 import asyncio
-import contextlib
 import random
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from adapters.base import Delivery
 from adapters.memory import connect
-from adapters.memory.durable import DurableAdapter
+from adapters.memory.durable_adapter import DurableAdapter
 from tests.unit.adapters_memory.alone import alone
 
 KILLS = 8
@@ -56,6 +55,8 @@ async def consume(adapter, group):
         back = [d for d in held if d not in done and draw.random() < 0.5]
         if back:
             group.settle(back, Outcome.RELEASED)
+        for d in done:
+            say("settling", d.partition, d.position)
         await group.settle(done, Outcome.SETTLED)
         for d in done:
             say("settled", d.partition, d.position)
@@ -84,6 +85,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self.stored: dict[str, Place] = {}
+        self.settling: set[Place] = set()
+        """A kill may fall between the settlement and its answer."""
         self.settled: set[Place] = set()
         self.attempts: Counter[Place] = Counter()
 
@@ -93,12 +96,14 @@ class Ledger:
                 case ["stored", name, partition, offset]:
                     assert name not in self.stored
                     self.stored[name] = int(partition), int(offset)
+                case ["settling", partition, offset]:
+                    self.settling.add((int(partition), int(offset)))
                 case ["settled", partition, offset]:
                     place = int(partition), int(offset)
                     assert place not in self.settled, "settled stays settled"
                     self.settled.add(place)
                 case ["attempted", partition, offset, attempts]:
-                    # told after a settlement that was queued behind it, so it is on disk
+                    # printed after a settlement that was queued behind it, so it is on disk
                     self.attempts[int(partition), int(offset)] = int(attempts)
                 case words:
                     assert words == ["ready"]
@@ -117,13 +122,14 @@ async def everything(adapter: DurableAdapter, group: str) -> list[Delivery]:
     """Fetch all that a group has left, waiting for what is delayed."""
     subscription = await adapter.subscribe("orders", group, alone)
     found: list[Delivery] = []
-    async with asyncio.timeout(20):
-        while adapter.gauges()["delayed"] or len(found) < adapter.gauges()["messages"]:
-            with contextlib.suppress(asyncio.TimeoutError):
-                found += await asyncio.wait_for(subscription.fetch(1_000_000, 1 << 40), 0.2)
-            if group == "g" and not adapter.gauges()["delayed"]:
-                break
-    return found
+    async with asyncio.timeout(60):
+        while True:
+            delayed = adapter.gauges()["delayed"]
+            try:
+                found += await asyncio.wait_for(subscription.fetch(1_000_000, 1 << 40), 0.5)
+            except TimeoutError:  # a fetch returns at once while there is anything to fetch
+                if not delayed:
+                    return found
 
 
 async def test_kill_loses_nothing(tmp_path: Path) -> None:
@@ -150,6 +156,10 @@ async def test_kill_loses_nothing(tmp_path: Path) -> None:
     for d in audit:
         assert d.message.body.startswith(str(d.message.message_id).encode() + b" ")
     unsettled = {(d.partition, d.position): d.attempts for d in left}
+    assert len(unsettled) == len(left), "nothing is delivered twice"
+    assert set(places.values()) - ledger.settling <= unsettled.keys(), "what was not settled is delivered again"
     assert not ledger.settled & unsettled.keys(), "settled stays settled"
-    for place in ledger.attempts.keys() & unsettled.keys():
+    again = ledger.attempts.keys() & unsettled.keys()
+    assert again, "some messages were delivered before a kill and not settled"
+    for place in again:
         assert unsettled[place] >= ledger.attempts[place], "attempts are counted over every restart"

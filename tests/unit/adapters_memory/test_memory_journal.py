@@ -16,11 +16,11 @@ import pytest
 import pytest_asyncio
 
 from adapters.base import Delivery, Outcome, Stored, Subscription
-from adapters.memory import connect, journal
-from adapters.memory.batch import Batch
-from adapters.memory.durable import DurableAdapter
+from adapters.memory import connect, journal_writer
+from adapters.memory.durable_adapter import DurableAdapter
+from adapters.memory.journal_batch import Batch
 from adapters.memory.recovery import recover
-from bridge.errors import BackendFull, BackendUnavailable, OutcomeUnknown
+from bridge.errors import BackendFull, BackendUnavailable, CannotStart, OutcomeUnknown
 from bridge.message import Message
 from tests.unit.adapters_memory.alone import alone
 
@@ -32,7 +32,7 @@ def now() -> int:
 
 
 class Place:
-    """A journal's directory, and whoever has it open."""
+    """A journal's directory, and the adapter that has it open."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,7 +88,7 @@ def bodies(deliveries: list[Delivery]) -> list[bytes]:
 
 async def until(condition: Any) -> None:  # noqa: ANN401 - a call that returns a truth
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
+        while not condition():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.01)
 
 
@@ -231,7 +231,7 @@ async def test_evicted_messages_leave_the_journal(place: Place) -> None:
     got = await fetch(group)
     await group.settle(got[1:], Outcome.SETTLED)
     await publish(adapter, b"new")
-    assert adapter.gauges()["dropped_when_full"] == 9
+    assert adapter.totals()["dropped_when_full"] == 9
     adapter = await place.restart(max_messages=10)
     assert place.rows("message") == 2
     assert place.rows("settled") == 0
@@ -254,7 +254,7 @@ async def test_delayed_over_a_restart_is_never_early_and_comes_once(place: Place
     born = now()
     for delay in (900, 300, 600):
         await publish(adapter, b"%d" % delay, delay_time=delay, born_timestamp=born)
-    await publish(adapter, b"1", delay_time=1, born_timestamp=born)  # due while nobody is there
+    await publish(adapter, b"1", delay_time=1, born_timestamp=born)  # due while no adapter is open
     adapter = await place.crash()
     group = await adapter.subscribe("orders", "g", alone)
     seen: list[bytes] = []
@@ -280,7 +280,7 @@ async def test_the_directory_is_created_for_its_owner_alone(place: Place) -> Non
 
 async def test_a_directory_that_cannot_be_one(place: Place) -> None:
     place.path.write_text("a file")
-    with pytest.raises(BackendUnavailable, match="cannot be used"):
+    with pytest.raises(CannotStart, match="cannot be used"):
         await place.start()
 
 
@@ -327,7 +327,7 @@ async def test_a_start_that_is_cancelled_unlocks_once_its_thread_is_done(
         connections.append(connection)
         return connection, commits
 
-    monkeypatch.setattr("adapters.memory.durable.recover", slowly)
+    monkeypatch.setattr("adapters.memory.durable_adapter.recover", slowly)
     task = asyncio.ensure_future(place.start())
     await until(reading.is_set)
     task.cancel()
@@ -357,7 +357,7 @@ async def test_close_ends_the_thread(place: Place) -> None:
     await until(lambda: not any(thread.name == "oms-journal" for thread in threading.enumerate()))
 
 
-async def test_close_commits_what_is_on_its_way(place: Place) -> None:
+async def test_close_commits_queued_messages(place: Place) -> None:
     adapter = await place.start(partitions=1)
     group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, b"a", b"b")
@@ -379,15 +379,15 @@ async def test_close_commits_what_is_on_its_way(place: Place) -> None:
 
 async def test_the_queue_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = await place.start()
-    monkeypatch.setattr(journal, "QUEUE_MESSAGES", 3)
+    monkeypatch.setattr(journal_writer, "QUEUE_MESSAGES", 3)
     futures = [adapter.publish(message(b"x")) for _ in range(5)]
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Stored] * 3 + [BackendFull] * 2
-    monkeypatch.setattr(journal, "QUEUE_BYTES", 5000)
+    monkeypatch.setattr(journal_writer, "QUEUE_BYTES", 5000)
     futures = [adapter.publish(message(b"x" * 5000)), adapter.publish(message(b"x"))]
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Stored, BackendFull]
-    monkeypatch.setattr(journal, "QUEUE_BYTES", 9000)
+    monkeypatch.setattr(journal_writer, "QUEUE_BYTES", 9000)
     futures = [adapter.publish(message(b"x" * 4000)) for _ in range(5)]
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Stored] * 2 + [BackendFull] * 3
@@ -397,15 +397,15 @@ async def test_the_queue_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatc
 def test_what_could_not_be_written_waits_for_the_next_batch() -> None:
     older, newer = Batch(), Batch()
     older.attempts, newer.attempts = {(1, 0, 5): 1, (1, 0, 6): 1}, {(1, 0, 5): 2}
-    older.lows, newer.lows = {(1, 0): 5, (1, 1): 5}, {(1, 0): 6}
-    older.tails, newer.tails = {(1, 0): 7, (1, 1): 7}, {(1, 0): 8}
+    older.committed_offsets, newer.committed_offsets = {(1, 0): 5, (1, 1): 5}, {(1, 0): 6}
+    older.last_offsets, newer.last_offsets = {(1, 0): 7, (1, 1): 7}, {(1, 0): 8}
     older.dropped, newer.dropped = [1], [2]
     older.forgotten_offsets, newer.forgotten_offsets = [(1, 0, 1)], [(1, 0, 2)]
     older.forgotten_groups, newer.forgotten_groups = [3], [4]
-    newer.inherit(older)
+    newer.take_over(older)
     assert newer.attempts == {(1, 0, 5): 2, (1, 0, 6): 1}
-    assert newer.lows == {(1, 0): 6, (1, 1): 5}
-    assert newer.tails == {(1, 0): 8, (1, 1): 7}
+    assert newer.committed_offsets == {(1, 0): 6, (1, 1): 5}
+    assert newer.last_offsets == {(1, 0): 8, (1, 1): 7}
     assert newer.dropped == [1, 2]
     assert newer.forgotten_offsets == [(1, 0, 1), (1, 0, 2)]
     assert newer.forgotten_groups == [3, 4]
@@ -435,7 +435,7 @@ async def test_a_full_disk_refuses_what_it_cannot_keep_and_recovers(place: Place
     assert isinstance(outcome[0], BackendFull)
     assert "disk is full" in str(outcome[0])
     assert stored
-    # what makes room is still taken
+    # what makes capacity is still taken
     got = await fetch(group)
     assert [d.position for d in got] == stored
     await group.settle(got[:1], Outcome.SETTLED)
@@ -480,8 +480,10 @@ async def test_a_full_disk_is_relieved_by_eviction(place: Place) -> None:
         pytest.fail("the evicted messages' pages are free")
 
 
-async def test_due_on_a_full_disk_comes_when_there_is_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.memory.durable._RETRY", 50)
+async def test_a_due_message_is_delivered_when_a_full_disk_has_space(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.memory.durable_adapter._RETRY", 50)
     adapter = await place.start(partitions=1)
     group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, b"x" * 9000, delay_time=200)
@@ -497,7 +499,7 @@ async def test_due_on_a_full_disk_comes_when_there_is_room(place: Place, monkeyp
 
 
 class Faulty:
-    """A connection whose COMMITs fail as often as told."""
+    """A connection whose COMMITs fail as often as the test asks."""
 
     def __init__(self, adapter: DurableAdapter) -> None:
         assert adapter._journal is not None
@@ -554,12 +556,12 @@ async def test_a_gap_left_by_a_failed_commit_does_not_stop_the_cursor(place: Pla
         await publish(adapter, b"lost")
     await publish(adapter, b"a", b"b")
     await group.settle(await fetch(group), Outcome.SETTLED)
-    assert group.group.cursors[0].low == 3
+    assert group.group.cursors[0].committed_offset == 3
     await adapter.close()
     assert place.rows("settled") == 0
 
 
-async def test_what_nobody_waits_for_is_written_when_the_disk_is_back(place: Place) -> None:
+async def test_changes_that_no_call_waits_for_are_written_when_the_disk_is_back(place: Place) -> None:
     adapter = await place.start(partitions=1)
     group = await adapter.subscribe("orders", "g", alone)
     await publish(adapter, b"a")
@@ -628,7 +630,7 @@ async def test_closing_on_a_broken_disk_ends(place: Place) -> None:
 async def test_a_message_that_cannot_be_written_does_not_stop_the_others(place: Place) -> None:
     adapter = await place.start()
     with pytest.raises(BackendUnavailable, match="cannot be written"):
-        await adapter.publish(message(b"a", born_host=object()))
+        await adapter.publish(message(b"a", priority=object()))
     assert await publish(adapter, b"b") == [Stored(0, 1)]
 
 

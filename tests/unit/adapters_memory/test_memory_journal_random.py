@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from adapters.base import Delivery, Outcome
 from adapters.memory import adapter as driver
 from adapters.memory import connect
-from adapters.memory.durable import DurableAdapter
+from adapters.memory.durable_adapter import DurableAdapter
 from adapters.memory.subscription import MemorySubscription
 from bridge.errors import BridgeError
 from bridge.message import Message
@@ -48,9 +48,9 @@ class Disk:
 
 def state(adapter: DurableAdapter) -> dict[str, object]:
     """Everything that must be the same after a restart."""
-    log = adapter._log
-    found: dict[str, object] = {"held": sorted((record[0], sequence) for _, sequence, record in log._held)}
-    for destination, partition in log.partitions():
+    store = adapter._store
+    found: dict[str, object] = {"delayed": sorted((record[0], sequence) for _, sequence, record in store._delayed)}
+    for destination, partition in store.partitions():
         kept = [(partition.offsets[i], partition.sequences[i], partition.messages[i]) for i, _ in partition.kept()]
         if kept:
             found[f"{destination.name}/{partition.number}"] = kept
@@ -58,10 +58,10 @@ def state(adapter: DurableAdapter) -> dict[str, object]:
             cursor = group.cursors[partition.number]
             unsettled = [offset for _, offset in partition.kept() if not cursor.has_settled(offset)]
             attempts = [cursor.attempts.get(offset, 0) for offset in unsettled]
-            low = partition.following(cursor.low) if unsettled else None
+            low = partition.next_kept(cursor.committed_offset) if unsettled else None
             found[f"{destination.name}/{partition.number}/{group.name}"] = (low, unsettled, attempts)
             found[f"{destination.name}/{group.name}"] = group.number
-        if spare := [offset for _, offset in partition.kept() if offset in partition.spare]:
+        if spare := [offset for _, offset in partition.kept() if offset in partition.settled_by_all]:
             found[f"{destination.name}/{partition.number}/spare"] = spare
     return found
 
@@ -97,10 +97,10 @@ class Run:
                 await self.consume()
             case 9:
                 self.now += draw.choice((1, 100, 3000))
-                adapter._ring()
+                adapter._append_due()
             case 10:
                 self.now += draw.choice((10, RETENTION // 2, RETENTION))
-                adapter._sweep_old()
+                adapter._expire_old()
             case _:
                 await self.settle_loose()
         await asyncio.sleep(0)
@@ -164,8 +164,8 @@ async def scenario(path: Path, seed: int) -> None:
             run.subscriptions.clear()
             adapter = await run.start()
             assert state(adapter) == expected
-            assert adapter._room.messages == adapter.gauges()["delayed"] + sum(
-                len(partition) for _, partition in adapter._log.partitions()
+            assert adapter._capacity.messages == adapter.gauges()["delayed"] + sum(
+                len(partition) for _, partition in adapter._store.partitions()
             )
         await adapter.close()
     finally:
@@ -177,12 +177,12 @@ async def settle_down(adapter: DurableAdapter, run: Run) -> None:
     """Join every group once more, so that none is there whose joining failed; then wait until all is written."""
     for subscription, _ in run.subscriptions:
         await subscription.close()
-    for destination in list(adapter._log.destinations.values()):
+    for destination in list(adapter._store.destinations.values()):
         for name in list(destination.groups):
             await (await adapter.subscribe(destination.name, name, alone)).close()
     await run.settle_loose()
     await written(adapter)
-    for as_the_next_start_will in (adapter._ring, adapter._sweep_old):
+    for as_the_next_start_will in (adapter._append_due, adapter._expire_old):
         as_the_next_start_will()
         await written(adapter)
 

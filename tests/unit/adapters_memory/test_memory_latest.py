@@ -63,7 +63,7 @@ async def test_a_latest_group_stays_where_it_started_after_a_restart(tmp_path: P
     await again.close()
 
 
-async def test_what_a_latest_group_skipped_makes_room_when_the_others_are_done() -> None:
+async def test_messages_that_a_latest_group_skipped_are_dropped_when_the_others_are_done() -> None:
     adapter = connect("memory://?partitions=1&max_messages=2")
     await adapter.start()
     await store(adapter, b"1", b"2")

@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given
 
-from adapters.memory.partition import BODY, pack, unpack
-from adapters.memory.record import decode, encode
+from adapters.memory.record_codec import BODY, decode, encode, pack, unpack
 from bridge.message import Message
 from tests.unit.strategies import broker_messages, messages
 
@@ -18,7 +17,7 @@ def test_round_trip(message: Message) -> None:
     assert decode(header, record[BODY]) == record
 
 
-def test_absent_fields_take_no_room() -> None:
+def test_absent_fields_take_no_space() -> None:
     assert encode(pack(Message("orders", b"body"))) == b'{"destination":"orders"}'
 
 

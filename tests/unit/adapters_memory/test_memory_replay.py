@@ -26,7 +26,7 @@ def contents(adapter: MemoryAdapter, start: int = 0) -> list[tuple[int, bytes]]:
     return [(offset, message.body) for offset, message in zip(found.offsets, found.messages, strict=True)]
 
 
-async def test_a_log_is_there_with_its_first_message(start: Open) -> None:
+async def test_a_log_exists_from_its_first_message_on(start: Open) -> None:
     adapter = await start()
     assert isinstance(adapter, Replayable)
     await adapter.partitions("orders")
@@ -52,7 +52,7 @@ async def test_messages_come_back_whole_and_in_order(start: Open) -> None:
     assert adapter.replay(only(adapter), 99, 2, LOTS)[:3] == ([], [], 99)
 
 
-async def test_bodies_are_bounded_where_that_leaves_one(start: Open) -> None:
+async def test_bodies_do_not_exceed_max_bytes_unless_there_is_one(start: Open) -> None:
     adapter = await start(partitions=1)
     await publish(adapter, b"x" * 60, b"y" * 60, b"z" * 60)
     assert [len(adapter.replay(only(adapter), 0, 9, size).offsets) for size in (1, 60, 119, 120, 180)] == [
@@ -84,7 +84,7 @@ async def test_a_delayed_message_enters_the_log_when_it_is_due(start: Open) -> N
     assert delivery.position == 1
 
 
-async def test_what_was_dropped_is_told_and_what_is_in_front_moves_the_first_on(start: Open) -> None:
+async def test_dropped_offsets_are_reported_and_those_at_the_front_move_the_first(start: Open) -> None:
     adapter = await start(partitions=1, max_messages=6)
     await publish(adapter, *(b"%d" % n for n in range(6)))
     group = await adapter.subscribe("orders", "g", alone)
@@ -99,7 +99,7 @@ async def test_what_was_dropped_is_told_and_what_is_in_front_moves_the_first_on(
     assert adapter.replay(log, 3, 1, LOTS) == ([4], found.messages[1:2], 5, [(3, 4)])
 
 
-async def test_what_was_dropped_at_the_end_is_told_at_once(start: Open) -> None:
+async def test_offsets_dropped_at_the_end_are_reported_at_once(start: Open) -> None:
     adapter = await start(partitions=2, max_messages=2)
     await publish(adapter, b"a", b"b")
     group = await adapter.subscribe("orders", "g", alone)
@@ -121,14 +121,26 @@ async def test_the_end_of_a_partial_answer_does_not_reach_over_messages(start: O
     assert adapter.replay(only(adapter), 1, 1, LOTS)[2:] == (3, [(1, 2)])
 
 
-@pytest.mark.parametrize("log", ["", "orders", "orders/0", "x/orders/0", "{}/orders/1", "{}/orders/-1", "{}/other/0",
-                                 "{}/orders/", "{}/orders/00", "{}/orders/0/0",
-                                 "{}/orders/²", "{}/orders/99999999999999999999"])  # fmt: skip
-async def test_another_log_is_unknown(start: Open, log: str) -> None:
+async def test_another_log_is_unknown(subtests: pytest.Subtests, start: Open) -> None:
     adapter = await start(partitions=1)
     await publish(adapter, b"a")
-    with pytest.raises(DestinationUnknown, match="There is no log"):
-        adapter.replay(log.format(only(adapter).partition("/")[0]), 0, 1, LOTS)
+    cases: list[str] = [
+        "",
+        "orders",
+        "orders/0",
+        "x/orders/0",
+        "{}/orders/1",
+        "{}/orders/-1",
+        "{}/other/0",
+        "{}/orders/",
+        "{}/orders/00",
+        "{}/orders/0/0",
+        "{}/orders/²",
+        "{}/orders/99999999999999999999",
+    ]
+    for log in cases:
+        with subtests.test(log=log), pytest.raises(DestinationUnknown, match="There is no log"):
+            adapter.replay(log.format(only(adapter).partition("/")[0]), 0, 1, LOTS)
 
 
 async def test_before_the_start_nothing_is_known() -> None:
@@ -140,7 +152,7 @@ async def test_before_the_start_nothing_is_known() -> None:
         adapter.replay("x", 0, 1, 1)
 
 
-async def test_each_life_without_a_journal_is_an_epoch_of_its_own() -> None:
+async def test_each_start_without_a_journal_is_a_new_epoch() -> None:
     names = []
     adapter = connect("memory://")
     assert isinstance(adapter, MemoryAdapter)
@@ -177,7 +189,7 @@ async def test_a_journal_older_than_epochs_gets_one_for_good(place: Place) -> No
     assert only(await place.restart()) == log
 
 
-async def test_an_offset_that_was_nobodys_is_no_loss(place: Place) -> None:
+async def test_an_unused_offset_is_not_reported_as_dropped(place: Place) -> None:
     adapter = await place.start(partitions=1)
     disk = Faulty(adapter)
     disk.failures = 1
@@ -195,7 +207,7 @@ async def test_an_offset_that_was_nobodys_is_no_loss(place: Place) -> None:
         assert each.replay(log, 0, 100, LOTS).dropped == []
 
 
-async def test_what_a_crash_could_take_back_is_not_shown(place: Place) -> None:
+async def test_messages_that_a_crash_could_remove_are_not_replayed(place: Place) -> None:
     adapter = await place.start(partitions=1)
     await publish(adapter, b"a")
     limit_pages(adapter, 1)

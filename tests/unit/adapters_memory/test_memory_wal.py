@@ -1,4 +1,4 @@
-"""The reader of SQLite's write-ahead log agrees with SQLite about where a log ends."""
+"""The reader of SQLite's write-ahead log finds the same end of a log as SQLite."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.memory.wal import first_bad_frame
+from adapters.memory.journal_directory import first_bad_frame
 
 PAGE = 4096
 FRAME = 24 + PAGE

@@ -1,13 +1,13 @@
-"""Over which message a channel was closed, as far as the broker's words tell."""
+"""Over which message a channel was closed, as far as the broker's text says."""
 
 import pytest
 from pika import BasicProperties
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
+from adapters.amqp.messages import Outgoing
 from adapters.base import Stored
-from adapters.rabbitmq.confirms import _culprit
-from adapters.rabbitmq.record import Outgoing
-from adapters.rabbitmq.sent import Sent
+from adapters.rabbitmq.publish.confirms import _culprit
+from adapters.rabbitmq.publish.pending import PendingPublish
 
 LONG = "x" * 250
 GONE = "NOT_FOUND - no exchange '{}' in vhost '/'"
@@ -20,9 +20,9 @@ def closed(code: int, text: str) -> ChannelClosedByBroker:
     return ChannelClosedByBroker(code, text if len(text) <= 255 else f"{text[:252]}...")
 
 
-@pytest.mark.parametrize(
-    ("sent", "reason", "culprit"),
-    [
+async def test_culprits(subtests: pytest.Subtests) -> None:
+    """Bodies are as long as the names of their exchanges; numbers begin with 5."""
+    cases: list[tuple[list[str], BaseException, int | None]] = [
         (["a", "b", "a"], closed(404, GONE.format("b")), 6),
         (["a", "b", "a", "b", "a"], closed(404, GONE.format("b")), 8),  # it may be either: the later one is certain
         (["a", "b", "a"], closed(403, FORBIDDEN.format("b")), 6),
@@ -36,12 +36,13 @@ def closed(code: int, text: str) -> ChannelClosedByBroker:
         (["a"], closed(406, "PRECONDITION_FAILED - invalid expiration"), 5),
         ([], closed(404, GONE.format("a")), None),
         (["a"], ConnectionClosedByBroker(320, GONE.format("a")), None),
-    ],
-)
-async def test_culprits(sent: list[str], reason: BaseException, culprit: int | None) -> None:
-    """Bodies are as long as the names of their exchanges; numbers begin with 5."""
-    unconfirmed = {
-        number: Sent(Outgoing(name, "p0", BasicProperties(), name.encode()), mandatory=True, stored=Stored(None, None))
-        for number, name in enumerate(sent, 5)
-    }
-    assert _culprit(unconfirmed, reason) == culprit
+    ]
+    for sent, reason, culprit in cases:
+        with subtests.test(sent=sent, reason=reason, culprit=culprit):
+            unconfirmed = {
+                number: PendingPublish(
+                    Outgoing(name, "p0", BasicProperties(), name.encode()), mandatory=True, stored=Stored(None, None)
+                )
+                for number, name in enumerate(sent, 5)
+            }
+            assert _culprit(unconfirmed, reason) == culprit

@@ -1,21 +1,24 @@
-"""What the entries of the book come to."""
+"""What the entries of the catalogue come to."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq import entries
-from adapters.rabbitmq.entries import READ, Contents, Group
-from adapters.rabbitmq.topology import Layout
+from adapters.rabbitmq.topology import records
+from adapters.rabbitmq.topology.declarations import Layout
+from adapters.rabbitmq.topology.records import TRANSACTIONS, Contents, Group
+from adapters.rabbitmq.topology.shared_log import READ
 
 FEW = st.sampled_from(("a", "b", ""))
 TEXT = st.text(st.characters(), max_size=4)
 ENTRIES = st.one_of(
-    st.builds(entries.destination, FEW, st.builds(Layout, st.integers(1, 1 << 20), st.integers(0, 1 << 62))),
-    st.builds(entries.begun, FEW, FEW),
-    st.builds(entries.ready, FEW, FEW, st.lists(st.integers(0, 9))),
-    st.builds(entries.drained, FEW, FEW, st.integers(0, 9)),
-    st.builds(entries.note, st.sampled_from((None, "one")), FEW, TEXT | st.none()),
-    st.just(READ),
+    st.builds(records.destination, FEW, st.builds(Layout, st.integers(1, 1 << 20), st.integers(0, 1 << 62))),
+    st.builds(records.begun, FEW, FEW),
+    st.builds(records.ready, FEW, FEW, st.lists(st.integers(0, 9))),
+    st.builds(records.drained, FEW, FEW, st.integers(0, 9)),
+    st.builds(records.deleted, FEW, FEW | st.none()),
+    st.builds(records.purged, FEW, FEW | st.none(), st.integers(1, 9)),
+    st.builds(records.note, st.sampled_from((None, "one")), FEW, TEXT | st.none()),
+    st.sampled_from((READ, TRANSACTIONS)),
 )
 
 
@@ -30,28 +33,30 @@ def test_the_whole_comes_to_the_same(told: list[bytes]) -> None:
     first = contents(told)
     again = contents(first.whole())
     assert again.destinations == first.destinations
-    assert again.notes == first.notes
+    assert (again.notes, again.purges, again.transactions) == (first.notes, first.purges, first.transactions)
     assert again.groups == {pair: group._replace(begun=0) for pair, group in first.groups.items() if group.ready}
 
 
 @given(st.lists(ENTRIES), st.lists(ENTRIES))
 def test_what_was_known_before_another_book(told: list[bytes], others: list[bytes]) -> None:
-    """Of destinations the first entry counts, and that may be somebody else's; of all the rest the last."""
+    """Of destinations the first entry counts, and that may be another bridge's; of all the rest the last."""
     before = contents(told)
-    book = [*others, *before.whole()]
+    catalogue = [*others, *before.whole()]
     after = before.anew()
-    assert all(after.read(entry) for entry in book)
-    read = contents(book)
+    assert all(after.read(entry) for entry in catalogue)
+    read = contents(catalogue)
     assert after.destinations == read.destinations
     assert {pair for pair, group in after.groups.items() if group.ready} == {
         pair for pair, group in read.groups.items() if group.ready
     }
-    assert after.notes == read.notes
+    assert (after.notes, after.purges, after.transactions) == (read.notes, read.purges, read.transactions)
 
 
 @given(
     st.binary()
-    | st.from_regex(rb'\["(destination|begun|ready|drained|note|read)"(, ("a"|1|null|\[1?\])){0,4}\]', fullmatch=True)
+    | st.from_regex(
+        rb'\["(destination|begun|ready|drained|deleted|purged|note|read)"(, ("a"|1|null|\[1?\])){0,4}\]', fullmatch=True
+    )
 )
 def test_whatever_is_written_there_raises_nothing(entry: bytes) -> None:
     found = Contents(None)
@@ -60,24 +65,47 @@ def test_whatever_is_written_there_raises_nothing(entry: bytes) -> None:
 
 
 def test_the_first_of_a_destination_counts() -> None:
-    found = contents([entries.destination("d", Layout(8, 1)), entries.destination("d", Layout(4, 0))])
+    found = contents([records.destination("d", Layout(8, 1)), records.destination("d", Layout(4, 0))])
     assert found.destinations == {"d": Layout(8, 1)}
 
 
 def test_how_far_a_set_up_is() -> None:
-    told = [entries.begun("d", "g"), entries.begun("d", "g")]
+    told = [records.begun("d", "g"), records.begun("d", "g")]
     assert contents(told).groups == {("d", "g"): Group(begun=2)}
-    told.append(entries.ready("d", "g", [1, 2]))
+    told.append(records.ready("d", "g", [1, 2]))
     assert contents(told).groups == {("d", "g"): Group(ready=True, history=(1, 2))}
-    told.append(entries.ready("d", "g", []))
+    told.append(records.ready("d", "g", []))
     assert contents(told).groups == {("d", "g"): Group(ready=True)}
 
 
+def test_the_highest_number_of_purges_counts_also_after_the_destination_is_deleted() -> None:
+    told = [records.purged("a", None, 2), records.purged("a", "g", 1), records.purged("a", None, 1)]
+    assert contents([*told, records.deleted("a", None)]).purges == {("a", None): 2, ("a", "g"): 1}
+
+
 def test_notes_are_of_an_instance() -> None:
-    told = [entries.note("one", "k", "1"), entries.note(None, "k", "2"), entries.note("two", "k", None)]
+    told = [records.note("one", "k", "1"), records.note(None, "k", "2"), records.note("two", "k", None)]
     assert [contents(told, instance).notes for instance in ("one", None, "two")] == [{"k": "1"}, {"k": "2"}, {}]
 
 
 def test_a_history_is_read_partition_by_partition() -> None:
-    told = [entries.ready("a", "b", [0, 2, 5]), entries.drained("a", "b", 2), entries.drained("b", "a", 5)]
+    told = [records.ready("a", "b", [0, 2, 5]), records.drained("a", "b", 2), records.drained("b", "a", 5)]
     assert contents(told).groups["a", "b"] == Group(0, ready=True, history=(0, 5))
+
+
+def test_what_is_deleted_can_be_claimed_anew() -> None:
+    told = [
+        records.destination("a", Layout(2, 0)),
+        records.ready("a", "g", [0]),
+        records.ready("a", "h", []),
+        records.destination("b", Layout(4, 0)),
+        records.ready("b", "g", []),
+        records.deleted("b", "g"),
+    ]
+    before = contents(told)
+    assert (set(before.groups), before.deleted) == ({("a", "g"), ("a", "h")}, [])
+    gone = contents([*told, records.deleted("a", None)])
+    assert (set(gone.destinations), gone.groups, gone.deleted) == ({"b"}, {}, ["a"])
+    anew = contents([*told, records.deleted("a", None), records.destination("a", Layout(3, 5))])
+    assert anew.destinations["a"] == Layout(3, 5)
+    assert anew.groups == {}

@@ -8,16 +8,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
+from adapters.amqp.messages import Arrival
+from adapters.amqp.properties import Properties
 from adapters.base import Delivery
-from adapters.rabbitmq.held import Ack, Held
-from adapters.rabbitmq.properties import Properties
-from adapters.rabbitmq.record import Arrival
+from adapters.rabbitmq.consume.unacked import Ack, Unacked
 
 IDS = st.sampled_from("abcd")
 
 
 class Call:
-    """One acknowledgement that somebody waits for."""
+    """One acknowledgement that a caller waits for."""
 
     def __init__(self, identity: str) -> None:
         self.identity = identity
@@ -56,7 +56,7 @@ class HeldPartition(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = Queue()
-        self.held = Held[Call](0, "d", count(1), None)
+        self.held = Unacked[Call](0, "d", count(1), None)
         self.on_the_way: list[Ack] = []
         self.calls: list[Call] = []
         self.again: list[Call] = []
@@ -118,7 +118,7 @@ class HeldPartition(RuleBasedStateMachine):
         self.on_the_way = []
         self.queue.close()
         for call in self.held.reopened():
-            (self.calls if call in self.calls else self.again).remove(call)  # it is told that nobody knows
+            (self.calls if call in self.calls else self.again).remove(call)  # its outcome is unknown
 
     @invariant()
     def nothing_is_lost(self) -> None:
@@ -179,8 +179,8 @@ HeldPartition.TestCase.settings = settings(max_examples=100, stateful_step_count
 TestHeldPartition = HeldPartition.TestCase
 
 
-def held(counter: str | None = "x-delivery-count") -> Held[object]:
-    return Held(3, "orders", count(1), counter)
+def held(counter: str | None = "x-delivery-count") -> Unacked[object]:
+    return Unacked(3, "orders", count(1), counter)
 
 
 def arrival(tag: int, identity: str, *, again: bool = False, counted: int = 0) -> Arrival:
@@ -241,10 +241,10 @@ def test_a_queue_that_counts_nothing_is_not_believed() -> None:
 
 def test_a_position_is_of_one_holding() -> None:
     positions = count(1)
-    before: Held[Any] = Held(0, "d", positions, None)
+    before: Unacked[Any] = Unacked(0, "d", positions, None)
     before.arrived(arrival(1, "a"))
     position = before.take().position
-    after: Held[Any] = Held(0, "d", positions, None)
+    after: Unacked[Any] = Unacked(0, "d", positions, None)
     after.arrived(arrival(1, "a", again=True))
     after.known({})
     assert after.settle(position, None) is None
@@ -275,7 +275,7 @@ def test_of_two_with_one_id_the_one_that_nobody_settled_comes_again() -> None:
     first, second = here.take(), here.take()
     here.settle(first.position, None)
     assert here.acks(9) == [Ack(1, False)]
-    here.reopened()  # the broker has heard that, though nobody knows
+    here.reopened()  # the broker has received that, unconfirmed
     here.arrived(arrival(1, "a", again=True))
     assert not here.acks(9), "it would be lost: its lease goes on"
     here.settle(second.position, None)
@@ -295,3 +295,60 @@ def test_what_is_no_message_is_acknowledged_when_it_is_time() -> None:
     here.dropped(1)
     assert here.acks(9) == [Ack(1, False)]
     assert not here.unacknowledged
+    here.dropped(4)
+    here.dropped(5)
+    assert here.acks(9) == [Ack(5, True)], "a row of them is one, as of messages"
+
+
+def test_a_delivery_is_of_its_destination_and_partition() -> None:
+    here = held()
+    here.arrived(arrival(1, "a"))
+    taken = here.take()
+    assert (taken.message.destination, taken.message.message_id, taken.message.body) == ("orders", "a", b"body")
+    assert (taken.partition, taken.position, taken.attempts, taken.message.partition) == (3, 2, 0, 3)
+    assert (here.early, here.deduplicating, here.unread, here.bytes) == (0, False, False, 0)
+    assert here.settle(taken.position, "me") is True
+    here.acks(9)
+    assert here.proven() == ["me"]
+    assert here.settle(taken.position, "again") is False, "the broker has forgotten it"
+
+
+def test_who_waits_is_told_apart_by_what_was_sent() -> None:
+    here = held()
+    for tag in (1, 2, 3):
+        here.arrived(arrival(tag, str(tag)))
+    taken = [here.take() for _ in range(3)]
+    for each in taken:
+        here.settle(each.position, f"waits for {each.message.message_id}")
+    here.acks(1)
+    here.arrived(arrival(4, "4"))
+    here.settle(here.take().position, "waits for 4")
+    assert here.waiters() == (["waits for 1", "waits for 2", "waits for 3"], ["waits for 4"])
+    assert here.waiters() == ([], ["waits for 4"]), "each is told once"
+
+
+def test_what_was_settled_on_a_channel_that_closed_is_acknowledged_only_when_it_comes_again() -> None:
+    here = held()
+    for tag in (1, 2):
+        here.arrived(arrival(tag, str(tag)))
+    first, second = here.take(), here.take()
+    here.settle(first.position, "first")
+    assert here.reopened() == []
+    here.settle(second.position, "second")
+    assert here.acks(9) == []
+    here.arrived(arrival(1, "2", again=True))
+    assert here.acks(9) == [Ack(1, False)]
+    assert here.proven() == ["second"]
+    assert here.forgotten == []
+    here.arrived(arrival(2, "3"))
+    assert here.forgotten == ["first"], "what is new comes after all that comes again"
+
+
+def test_one_whose_acknowledgement_was_sent_is_not_known() -> None:
+    here = held()
+    here.arrived(arrival(1, "a"))
+    here.settle(here.take().position, "a")
+    here.acks(9)
+    assert here.reopened() == ["a"]
+    here.arrived(arrival(1, "b"))
+    assert here.forgotten == [], "it was told already"

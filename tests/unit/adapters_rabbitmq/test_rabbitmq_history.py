@@ -1,4 +1,4 @@
-"""The sieve of a partition with history: whatever was in both queues, whenever its holder dies, each message once."""
+"""The deduplicator of a partition with history: whenever its holder is killed, each message comes once."""
 
 from collections import Counter, deque
 from typing import NamedTuple
@@ -6,11 +6,11 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq import history
-from adapters.rabbitmq.headers import MARKER
-from adapters.rabbitmq.history import Sieve, Verdict
-from adapters.rabbitmq.properties import Properties
-from adapters.rabbitmq.record import Arrival
+from adapters.amqp.messages import Arrival
+from adapters.amqp.properties import Properties
+from adapters.rabbitmq.group import history
+from adapters.rabbitmq.group.history import Deduplicator, Verdict
+from adapters.rabbitmq.message.headers import MARKER
 
 SETUP = "one-set-up"
 
@@ -38,7 +38,7 @@ class Case(NamedTuple):
     late: int
     """How many messages after B are in the own queue before its marker."""
     lives: list[int]
-    """After how many arrivals each holder dies."""
+    """After how many arrivals each holder is killed."""
 
     def queues(self) -> tuple[deque[Arrival], deque[Arrival]]:
         log = [arrival(name, b"%d" % at) for at, name in enumerate(self.ids)]
@@ -67,7 +67,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 def live(past: deque[Arrival] | None, own: deque[Arrival], arrivals: int, came: list[bytes]) -> deque[Arrival] | None:
     """Hold the partition for so many arrivals; returns the history queue, None once that is deleted."""
-    sieve = Sieve()
+    sieve = Deduplicator()
     reading = own if past is None else past
     for _ in range(arrivals):
         if not reading:
@@ -98,7 +98,7 @@ def test_each_message_once_and_in_order(case: Case) -> None:
 
 
 def test_the_record_may_come_twice_to_the_same_holder() -> None:
-    sieve = Sieve()
+    sieve = Deduplicator()
     assert sieve.arrived(record(Counter("a"))) is Verdict.NEXT
     assert sieve.arrived(arrival("a")) is Verdict.DROP
     assert sieve.arrived(record(Counter("a"))) is Verdict.NEXT
@@ -110,7 +110,7 @@ def test_marks_that_mean_nothing_here_are_dropped() -> None:
     broken = [
         Arrival(1, False, "p0", history.end(SETUP, {})[0], body) for body in (b"", b"[]", b"\xff", b'{"setup": 1}')
     ]
-    for sieve in (Sieve(), Sieve()):
+    for sieve in (Deduplicator(), Deduplicator()):
         for each in (marker(), forged, *broken):
             assert sieve.arrived(each) is Verdict.DROP
         assert sieve.arrived(arrival("a")) is Verdict.KEEP

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import example, given
 from pika import BasicProperties
 
-from adapters.fields import DELAY_MAX
-from adapters.packing import INFLATED_MAX
-from adapters.rabbitmq.mapping import EXPIRATION_MAX, from_arrival, is_marker, message_id, to_properties
-from adapters.rabbitmq.properties import Properties
-from adapters.rabbitmq.record import Arrival
-from bridge.message import FIELDS, LONG_MAX, Field, Message
-from bridge.wire.text import NAME_BYTES_MAX
-from bridge.wire.trace import is_traceparent
+from adapters.amqp.messages import Arrival
+from adapters.amqp.properties import Properties
+from adapters.field_headers import RECORD_DELAY_MAX
+from adapters.gzip_body import INFLATED_MAX
+from adapters.rabbitmq.message.headers import PLAIN_NAMES
+from adapters.rabbitmq.message.mapping import EXPIRATION_MAX, from_arrival, is_marker, message_id, to_properties
+from adapters.unmapped_headers import HEADERS_MAX
+from bridge.message import FIELDS, LONG_MAX, Message
+from bridge.wire.header_text import NAME_BYTES_MAX, is_traceparent
 from tests.unit.strategies import broker_messages, messages
 
 NOW: Final = 1_700_000_000_000
@@ -55,7 +56,7 @@ def headers_of(message: Message) -> dict[str, Any]:
 @example(Message("orders", born_timestamp=LONG_MAX, expire_time=LONG_MAX, priority=2**31 - 1))
 def test_a_message_comes_back_as_it_was(message: Message) -> None:
     message = complete(message)
-    if (message.born_timestamp or 0) + (message.delay_time or 0) > NOW + DELAY_MAX:
+    if (message.born_timestamp or 0) + (message.delay_time or 0) > NOW + RECORD_DELAY_MAX:
         message = message._replace(delay_time=None)
     if message.traceparent is not None and message.trace_id is None:
         message = message._replace(trace_id=message.traceparent[3:35])
@@ -63,6 +64,35 @@ def test_a_message_comes_back_as_it_was(message: Message) -> None:
     assert found == message
     numbers = [value for value in found if isinstance(value, int)]
     assert all(type(number) is int for number in numbers), "pika's own kinds of numbers print as 5L"
+
+
+@given(messages())
+def test_a_message_with_plain_properties_comes_back_as_it_was(message: Message) -> None:
+    message = complete(message)._replace(delay_time=None)
+    if message.traceparent is not None and message.trace_id is None:
+        message = message._replace(trace_id=message.traceparent[3:35])
+    assert plain_and_back(message) == message
+
+
+def plain_and_back(message: Message) -> Message:
+    arrival = delivered(*to_properties(message, PLAIN_NAMES.header))
+    return from_arrival(arrival, message.destination, message.partition or 0)
+
+
+def test_plain_properties_are_headers_of_their_own_names() -> None:
+    reserved = {"oms_h_priority": "high", "traceparent": "of a dead letter", "x-death": "a dead letter's", "CC": "x"}
+    message = complete(Message("orders", b"", {"region": "eu", "OrderId": "4711", **reserved}, priority=3))
+    headers = to_properties(message, PLAIN_NAMES.header)[0].headers
+    assert (headers["region"], headers["OrderId"], headers["oms_h_priority"]) == ("eu", "4711", 3)
+    assert {name: headers[f"oms_p_{name}"] for name in reserved} == reserved
+    assert not {"oms_p_region", "traceparent", "x-death", "CC"} & headers.keys()
+    assert plain_and_back(message).properties == message.properties
+    assert [name for name in message.properties if PLAIN_NAMES.refusal(name)] == list(reserved)
+
+
+def test_plain_properties_of_a_bridge_are_kept_whole() -> None:
+    message = complete(Message("orders", b"", {f"p{n}": "v" * 100 for n in range(HEADERS_MAX // 100)}))
+    assert plain_and_back(message).properties == message.properties
 
 
 @given(messages())
@@ -78,7 +108,7 @@ def test_a_message_comes_back_through_pika_s_reader_too(message: Message) -> Non
 @example(Message("orders", properties={"\ud800": "\udfff"}, message_key="\ud800", message_id="\ud800"))
 @example(Message("orders", properties={"n" * 300: "v"}, priority=300, correlation_id="\ud800" * 300))
 def test_whatever_is_written_can_be_sent_and_read(message: Message) -> None:
-    """Also what no client can send: the bridge buries what it has read from somebody else."""
+    """Also what no client can send: the bridge dead-letters native messages."""
     message = message._replace(store_timestamp=NOW, delivery_count=None)
     properties, body = to_properties(message)
     BasicProperties().decode(b"".join(properties.encode()))
@@ -130,12 +160,13 @@ def test_what_lies_in_rabbitmq() -> None:
     }
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=[field.name for field in FIELDS])
-def test_each_field_has_its_place(field: Field) -> None:
-    """A field added to the table travels by itself, or is one of those that RabbitMQ has another place for."""
-    message = complete(Message("orders"))._replace(**{field.attribute: "gzip" if field.maximum is None else 1})  # type: ignore[arg-type]
-    elsewhere = {"destination", "partition", "compression", "deliveryCount", "messageId", "correlationId"}
-    assert (f"oms_h_{field.name}" in headers_of(message)) == (field.name not in elsewhere)
+def test_each_field_has_its_place(subtests: pytest.Subtests) -> None:
+    """A field added to the table travels automatically, or is one of those that RabbitMQ has another place for."""
+    for field in FIELDS:
+        with subtests.test(field=field):
+            message = complete(Message("orders"))._replace(**{field.attribute: "gzip" if field.maximum is None else 1})  # type: ignore[arg-type]
+            elsewhere = {"destination", "partition", "compression", "deliveryCount", "messageId", "correlationId"}
+            assert (f"oms_h_{field.name}" in headers_of(message)) == (field.name not in elsewhere)
 
 
 def test_a_message_without_a_time_is_refused() -> None:
@@ -143,26 +174,41 @@ def test_a_message_without_a_time_is_refused() -> None:
         to_properties(Message("orders", partition=0))
 
 
-@pytest.mark.parametrize(
-    ("priority", "native"), [(None, 4), (1, 0), (5, 4), (10, 9), (0, 4), (11, 4), (300, 4), (2**31 - 1, 4)]
-)
-def test_priorities(priority: int | None, native: int) -> None:
-    message = complete(Message("orders", priority=priority))
-    assert to_properties(message)[0].priority == native
-    assert back(message).priority == priority
+def test_priorities(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[int | None, int]] = [
+        (None, 4),
+        (1, 0),
+        (5, 4),
+        (10, 9),
+        (0, 4),
+        (11, 4),
+        (300, 4),
+        (2**31 - 1, 4),
+    ]
+    for priority, native in cases:
+        with subtests.test(priority=priority, native=native):
+            message = complete(Message("orders", priority=priority))
+            assert to_properties(message)[0].priority == native
+            assert back(message).priority == priority
 
 
-@pytest.mark.parametrize(
-    ("fields", "mode"),
-    [({}, 2), ({"durability": 1}, 2), ({"durability": 0}, 1), ({"qos": 0}, 2), ({"qos": 1}, 1), ({"qos": 2}, 2)],
-)
-def test_what_the_broker_is_to_write_down(fields: dict[str, int], mode: int) -> None:
-    assert to_properties(complete(Message("orders", **fields)))[0].delivery_mode == mode  # type: ignore[arg-type]
+def test_what_the_broker_is_to_write_down(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, int], int]] = [
+        ({}, 2),
+        ({"durability": 1}, 2),
+        ({"durability": 0}, 1),
+        ({"qos": 0}, 2),
+        ({"qos": 1}, 1),
+        ({"qos": 2}, 2),
+    ]
+    for fields, mode in cases:
+        with subtests.test(fields=fields, mode=mode):
+            assert to_properties(complete(Message("orders", **fields)))[0].delivery_mode == mode  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("expire_time", "delay", "expiration"),
-    [
+def test_how_long_native_consumers_may_have_it(subtests: pytest.Subtests) -> None:
+    """At or before bornTimestamp means never; on its way through delays the broker would drop it, or let it out."""
+    cases: list[tuple[int | None, int | None, str | None]] = [
         (None, None, None),
         (NOW + 1, None, "1"),
         (NOW + 1, 0, "1"),
@@ -174,15 +220,12 @@ def test_what_the_broker_is_to_write_down(fields: dict[str, int], mode: int) -> 
         (NOW + EXPIRATION_MAX, None, str(EXPIRATION_MAX)),
         (NOW + EXPIRATION_MAX + 1, None, None),
         (LONG_MAX, None, None),
-    ],
-)
-def test_how_long_native_consumers_may_have_it(
-    expire_time: int | None, delay: int | None, expiration: str | None
-) -> None:
-    """At or before bornTimestamp means never; on its way through delays the broker would drop it, or let it out."""
-    message = complete(Message("orders", expire_time=expire_time, delay_time=delay, born_timestamp=NOW - 9))
-    assert to_properties(message)[0].expiration == expiration
-    assert back(message) == message
+    ]
+    for expire_time, delay, expiration in cases:
+        with subtests.test(expire_time=expire_time, delay=delay, expiration=expiration):
+            message = complete(Message("orders", expire_time=expire_time, delay_time=delay, born_timestamp=NOW - 9))
+            assert to_properties(message)[0].expiration == expiration
+            assert back(message) == message
 
 
 @pytest.mark.parametrize("text", ["x" * 256, "ü" * 128, "a\0b"])
@@ -226,11 +269,13 @@ def test_a_trace_id_becomes_a_traceparent_for_native_consumers() -> None:
     assert back(message) == message
 
 
-@pytest.mark.parametrize("trace_id", ["", "order-17", TRACE.upper(), "0" * 32])
-def test_another_trace_id_does_not(trace_id: str) -> None:
-    message = complete(Message("orders", trace_id=trace_id))
-    assert "traceparent" not in headers_of(message)
-    assert back(message) == message
+def test_another_trace_id_does_not(subtests: pytest.Subtests) -> None:
+    cases: list[str] = ["", "order-17", TRACE.upper(), "0" * 32]
+    for trace_id in cases:
+        with subtests.test(trace_id=trace_id):
+            message = complete(Message("orders", trace_id=trace_id))
+            assert "traceparent" not in headers_of(message)
+            assert back(message) == message
 
 
 def test_a_producer_s_own_traceparent_is_kept_beside_its_trace_id() -> None:
@@ -258,12 +303,14 @@ def test_a_body_that_inflates_far_comes_back() -> None:
 PACKED: Final = gzip.compress(b"text", mtime=0)
 
 
-@pytest.mark.parametrize("body", [b"text", b"", PACKED[:-1], PACKED + b"rest"])
-def test_gzip_that_is_none_is_a_property(body: bytes) -> None:
-    slot = from_arrival(delivered(Properties(content_encoding="gzip"), body), "orders", 0)
-    assert (slot.compression, slot.properties, slot.body) == (None, {"amqp_content_encoding": "gzip"}, body)
-    header = from_arrival(delivered(Properties(headers={"oms_h_compression": "gzip"}), body), "orders", 0)
-    assert (header.compression, header.properties, header.body) == (None, {"oms_h_compression": "gzip"}, body)
+def test_gzip_that_is_none_is_a_property(subtests: pytest.Subtests) -> None:
+    cases: list[bytes] = [b"text", b"", PACKED[:-1], PACKED + b"rest"]
+    for body in cases:
+        with subtests.test(body=body):
+            slot = from_arrival(delivered(Properties(content_encoding="gzip"), body), "orders", 0)
+            assert (slot.compression, slot.properties, slot.body) == (None, {"amqp_content_encoding": "gzip"}, body)
+            header = from_arrival(delivered(Properties(headers={"oms_h_compression": "gzip"}), body), "orders", 0)
+            assert (header.compression, header.properties, header.body) == (None, {"oms_h_compression": "gzip"}, body)
 
 
 @pytest.mark.parametrize(
@@ -274,8 +321,12 @@ def test_gzip_of_a_native_producer(claims: dict[str, Any]) -> None:
     assert (message.compression, message.properties) == ("gzip", {})
 
 
-@pytest.mark.parametrize("coding", ["utf-8", "zstd", "", b"\xff"])
-def test_another_coding_is_a_property(coding: str | bytes) -> None:
-    message = from_arrival(delivered(Properties(content_encoding=coding), PACKED), "orders", 0)
-    assert message.compression is None
-    assert message.properties == {"amqp_content_encoding": coding if isinstance(coding, str) else "data:;base64,/w=="}
+def test_another_coding_is_a_property(subtests: pytest.Subtests) -> None:
+    cases: list[str | bytes] = ["utf-8", "zstd", "", b"\xff"]
+    for coding in cases:
+        with subtests.test(coding=coding):
+            message = from_arrival(delivered(Properties(content_encoding=coding), PACKED), "orders", 0)
+            assert message.compression is None
+            assert message.properties == {
+                "amqp_content_encoding": coding if isinstance(coding, str) else "data:;base64,/w=="
+            }

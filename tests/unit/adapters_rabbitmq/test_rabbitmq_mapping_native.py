@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import BasicProperties
 
-from adapters.fields import DELAY_MAX
-from adapters.rabbitmq.headers import ACQUIRED_COUNT, BROKERS, DELIVERY_COUNT
-from adapters.rabbitmq.mapping import ATTEMPTS_MAX, broker_attempts, from_arrival, message_id, to_properties
-from adapters.rabbitmq.native import copied
-from adapters.rabbitmq.properties import Properties
-from adapters.rabbitmq.record import Arrival
+from adapters.amqp.messages import Arrival
+from adapters.amqp.properties import Properties
+from adapters.field_headers import RECORD_DELAY_MAX
+from adapters.rabbitmq.message.headers import ACQUIRED_COUNT, BROKERS, DELIVERY_COUNT
+from adapters.rabbitmq.message.mapping import ATTEMPTS_MAX, broker_attempts, from_arrival, message_id, to_properties
+from adapters.rabbitmq.message.native import copied
 from bridge.message import FIELDS, LONG_MAX, Message
 from bridge.wire import headers as wire
 from tests.unit.strategies import messages
@@ -76,9 +76,11 @@ def test_slots_without_a_field_are_properties() -> None:
     }
 
 
-@pytest.mark.parametrize(("key", "shown"), [("p3", None), ("", None), ("p4", "p4"), ("orders.eu", "orders.eu")])
-def test_the_routing_key_is_a_property_where_it_says_something(key: str, shown: str | None) -> None:
-    assert read(key=key).properties.get("amqp_routing_key") == shown
+def test_the_routing_key_is_a_property_where_it_says_something(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str | None]] = [("p3", None), ("", None), ("p4", "p4"), ("orders.eu", "orders.eu")]
+    for key, shown in cases:
+        with subtests.test(key=key, shown=shown):
+            assert read(key=key).properties.get("amqp_routing_key") == shown
 
 
 def test_of_our_own_it_is_none() -> None:
@@ -89,18 +91,25 @@ def test_of_our_own_it_is_none() -> None:
     assert message.priority is None
 
 
-@pytest.mark.parametrize("priority", range(10))
-def test_native_priorities(priority: int) -> None:
-    assert read(priority=priority).priority == priority + 1
-    assert read(priority=priority, headers={"oms_h_priority": 3}).priority == 3
+def test_native_priorities(subtests: pytest.Subtests) -> None:
+    for priority in range(10):
+        with subtests.test(priority=priority):
+            assert read(priority=priority).priority == priority + 1
+            assert read(priority=priority, headers={"oms_h_priority": 3}).priority == 3
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "milliseconds"), [(0, 0), (1, 1000), (NOW, NOW), (10**11 - 1, (10**11 - 1) * 1000), (2**64 - 1, None)]
-)
-def test_times_in_seconds_and_what_was_meant_in_milliseconds(timestamp: int, milliseconds: int | None) -> None:
-    message = read(timestamp=timestamp)
-    assert (message.born_timestamp, message.store_timestamp) == (milliseconds, milliseconds)
+def test_times_in_seconds_and_what_was_meant_in_milliseconds(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[int, int | None]] = [
+        (0, 0),
+        (1, 1000),
+        (NOW, NOW),
+        (10**11 - 1, (10**11 - 1) * 1000),
+        (2**64 - 1, None),
+    ]
+    for timestamp, milliseconds in cases:
+        with subtests.test(timestamp=timestamp, milliseconds=milliseconds):
+            message = read(timestamp=timestamp)
+            assert (message.born_timestamp, message.store_timestamp) == (milliseconds, milliseconds)
 
 
 def test_headers_of_ours_win_over_native_slots() -> None:
@@ -154,9 +163,8 @@ def test_what_the_broker_and_the_bridge_note_is_never_seen() -> None:
     assert properties_of({"x-tenant": "a", "x-deathly": "b"}) == {"x-tenant": "a", "x-deathly": "b"}
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "shown"),
-    [
+def test_a_field_that_cannot_be_is_a_property(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, object, str]] = [
         ("priority", "high", "high"),
         ("priority", -1, "-1"),
         ("priority", 2**31, str(2**31)),
@@ -169,19 +177,19 @@ def test_what_the_broker_and_the_bridge_note_is_never_seen() -> None:
         ("bornTimestamp", datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01T00:00:00Z"),
         ("delayTime", "9" * 20, "9" * 20),
         ("delayTime", LONG_MAX, str(LONG_MAX)),
-        ("delayTime", DELAY_MAX + 1, str(DELAY_MAX + 1)),
+        ("delayTime", RECORD_DELAY_MAX + 1, str(RECORD_DELAY_MAX + 1)),
         ("correlationId", b"\xff", "data:;base64,/w=="),
         ("correlationId", 5, "5"),
         ("messageId", ["a"], '["a"]'),
         ("contentType", "a\r\nb", "a\r\nb"),
         ("unknown", 1, "1"),
         ("", 1, "1"),
-    ],
-)
-def test_a_field_that_cannot_be_is_a_property(name: str, value: object, shown: str) -> None:
-    slots: dict[str, Any] = {"message_id": "m", "timestamp": 0}
-    found = "content-type" if name == "contentType" else f"oms_h_{name}"
-    assert read(headers={f"oms_h_{name}": value}, **slots) == read(**slots)._replace(properties={found: shown})
+    ]
+    for name, value, shown in cases:
+        with subtests.test(name=name, value=value, shown=shown):
+            slots: dict[str, Any] = {"message_id": "m", "timestamp": 0}
+            found = "content-type" if name == "contentType" else f"oms_h_{name}"
+            assert read(headers={f"oms_h_{name}": value}, **slots) == read(**slots)._replace(properties={found: shown})
 
 
 def test_numbers_may_come_in_digits() -> None:
@@ -196,11 +204,13 @@ def test_a_slot_that_is_no_text_is_a_data_url(slot: str) -> None:
     assert getattr(read(**chosen), slot) == "data:;base64,/w=="
 
 
-@pytest.mark.parametrize("kind", [" a", "a\r\nb", "tüxt", "", b"\xff"])
-def test_a_content_type_that_http_cannot_carry_is_a_property(kind: str | bytes) -> None:
-    message = read(content_type=kind)
-    assert message.content_type is None
-    assert message.properties == {"content-type": kind if isinstance(kind, str) else "data:;base64,/w=="}
+def test_a_content_type_that_http_cannot_carry_is_a_property(subtests: pytest.Subtests) -> None:
+    cases: list[str | bytes] = [" a", "a\r\nb", "tüxt", "", b"\xff"]
+    for kind in cases:
+        with subtests.test(kind=kind):
+            message = read(content_type=kind)
+            assert message.content_type is None
+            assert message.properties == {"content-type": kind if isinstance(kind, str) else "data:;base64,/w=="}
 
 
 # The same each time
@@ -294,7 +304,7 @@ def test_a_copy_in_another_queue_is_read_as_the_message_is(chosen: dict[str, Any
 
 
 def test_a_copy_goes_where_it_is_sent_and_nowhere_else() -> None:
-    """The broker takes `CC` for more routing keys, whoever publishes, and refuses another user's name."""
+    """The broker takes `CC` for more routing keys from every publisher, and refuses another user's name."""
     headers = {"CC": ["a"], "BCC": ["b"], "x-death": [], "region": "eu", "half": 0.5}
     copy = over_the_wire(copied(arrived(key="orders.eu", headers=headers, user_id="shop", expiration="5")))
     assert copy.headers == {
@@ -323,9 +333,8 @@ def test_a_copy_of_our_own_is_the_same(message: Message) -> None:
 # Attempts
 
 
-@pytest.mark.parametrize(
-    ("redelivered", "headers", "counter", "attempts"),
-    [
+def test_attempts(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[bool, dict[str, object] | None, str | None, int]] = [
         (False, None, DELIVERY_COUNT, 0),
         (False, {DELIVERY_COUNT: 99, ACQUIRED_COUNT: 99}, DELIVERY_COUNT, 0),
         (True, None, DELIVERY_COUNT, 1),
@@ -340,8 +349,8 @@ def test_a_copy_of_our_own_is_the_same(message: Message) -> None:
         (False, {"oms_d_attempts": LONG_MAX}, DELIVERY_COUNT, ATTEMPTS_MAX),
         (True, {"oms_d_attempts": LONG_MAX}, DELIVERY_COUNT, ATTEMPTS_MAX),
         (False, {"oms_d_attempts": b"4"}, DELIVERY_COUNT, 0),
-    ],
-)
-def test_attempts(redelivered: bool, headers: dict[str, object] | None, counter: str | None, attempts: int) -> None:
-    arrival = Arrival(1, redelivered, "p0", BasicProperties(headers=headers), b"")
-    assert broker_attempts(arrival, counter) == attempts
+    ]
+    for redelivered, headers, counter, attempts in cases:
+        with subtests.test(redelivered=redelivered, headers=headers, counter=counter, attempts=attempts):
+            arrival = Arrival(1, redelivered, "p0", BasicProperties(headers=headers), b"")
+            assert broker_attempts(arrival, counter) == attempts

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.marks import Note, decode, encode
+from adapters.rabbitmq.consume.attempts import Note, decode, encode
 
 COUNTS = st.integers(1, 2**31 - 1)
 
@@ -26,9 +26,8 @@ def test_bytes_of_others_are_no_note(body: bytes) -> None:
     assert decode(body) is None
 
 
-@pytest.mark.parametrize(
-    "held",
-    [
+def test_what_only_looks_like_a_note_is_none(subtests: pytest.Subtests) -> None:
+    cases: list[object] = [
         None,
         [],
         {},
@@ -41,10 +40,10 @@ def test_bytes_of_others_are_no_note(body: bytes) -> None:
         {"by": "x", "counts": {"1": [2]}},
         {"by": "x", "counts": {"²": ["a"]}},
         {"by": "x", "counts": {"1" * 5000: ["a"]}},
-    ],
-)
-def test_what_only_looks_like_a_note_is_none(held: object) -> None:
-    assert decode(json.dumps(held).encode()) is None
+    ]
+    for held in cases:
+        with subtests.test(held=held):
+            assert decode(json.dumps(held).encode()) is None
 
 
 def test_what_is_nested_too_deeply_is_no_note() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq import names
+from adapters.rabbitmq.topology import names
 
 LETTERS = st.text("ab.-_1", min_size=1, max_size=6)
 LONG = st.builds(lambda head, length, tail: head + "x" * length + tail, LETTERS, st.integers(0, 237), LETTERS)
@@ -56,6 +56,25 @@ def test_a_name_that_fits_is_what_the_table_says(destination: str, group: str, p
         assert names.queue(destination, group, partition) == whole
     else:
         assert names.queue(destination, group, partition).endswith(f".p{partition}")
+
+
+def test_names_are_those_of_the_documentation() -> None:
+    assert [name("d", "g.h", 7) for name in OF_PARTITIONS] == ["d.g:h.p7", "d.g:h.n7", "d.g:h.h7"]
+    assert [name("d", "g.h") for name in OF_GROUPS] == ["d.g:h.setup", "d.g:h"]
+    assert [name("d") for name in OF_DESTINATIONS] == ["d.log", "d.parts", "d.rest"]
+    assert (names.token("d"), names.routing_key(7)) == ("d", "p7")
+    own = names.Own("oms.")
+    assert [own.book, own.bridges, own.deliver, own.lost] == ["oms.book", "oms.bridges", "oms.deliver", "oms.lost"]
+    assert own.delay(28) == "oms.delay28"
+
+
+def test_a_name_is_cut_only_where_it_is_too_long() -> None:
+    assert names.fit("x" * 252, ".p7") == "x" * 252 + ".p7"
+    assert len(names.fit("x" * 252, ".p7")) == names.NAME_MAX
+    assert names.fit("x" * 253, ".p7").endswith(".p7")
+    assert "~" in names.fit("x" * 253, ".p7")
+    assert len(names.fit("x" * 253, ".p7")) == names.NAME_MAX
+    assert names.fit("x" * 7, ".p", most=9) == "x" * 7 + ".p"
 
 
 def test_a_cut_name_is_the_same_in_every_bridge() -> None:

@@ -1,4 +1,4 @@
-"""How long a message waits on the ladder."""
+"""How long a message waits in delay levels."""
 
 import itertools
 from typing import Final
@@ -6,7 +6,8 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.pace import APART, LATE, Pace
+from adapters.rabbitmq.delay.levels import LONGEST, UNIT
+from adapters.rabbitmq.delay.pace import APART, LATE, Pace, not_before
 
 NOW: Final = 1_700_000_000_000
 LANE: Final = ("orders.p0", "key")
@@ -23,12 +24,13 @@ def in_order(waits: list[tuple[int, int]]) -> bool:
 
 
 @given(SENT)
-def test_nothing_is_early_and_little_is_late(sent: list[tuple[int, int]]) -> None:
+def test_nothing_leaves_the_levels_long_before_or_after_it_is_due(sent: list[tuple[int, int]]) -> None:
     pace, now = Pace(), NOW
     for since, ahead in sent:
         now += since
         wait = pace.wait(LANE, now + ahead, now)
-        assert ahead < wait <= ahead + 1 + LATE
+        assert wait % UNIT == 0
+        assert ahead - APART - UNIT < wait <= max(ahead - APART, 0) + LATE
 
 
 @given(SENT)
@@ -36,7 +38,7 @@ def test_without_a_key_nothing_waits_for_anything(sent: list[tuple[int, int]]) -
     pace, now = Pace(), NOW
     for since, ahead in sent:
         now += since
-        assert pace.wait(None, now + ahead, now) == ahead + 1
+        assert pace.wait(None, now + ahead, now) == max(ahead - APART, 0) // UNIT * UNIT
 
 
 @given(st.integers(1, 100_000_000), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 10)), max_size=30))
@@ -49,7 +51,7 @@ def test_a_stream_with_one_delay_keeps_its_order(delay: int, sent: list[tuple[in
         now = max(now, born + taken)
         wait = pace.wait(LANE, born + delay, now)
         passed.append((wait, now + wait))
-        assert wait <= born + delay - now + 1 + 10 + 2 * APART or now > born + delay
+        assert wait <= max(born + delay - now, 0) + 2 * UNIT
     assert in_order(passed)
 
 
@@ -58,40 +60,37 @@ def test_a_burst_for_one_moment_keeps_its_order_however_long_it_takes_to_send() 
     assert in_order([(wait := pace.wait(LANE, NOW + 5000, NOW + sent), NOW + sent + wait) for sent in range(0, 950, 7)])
 
 
-def test_nothing_waits_for_order_for_ever() -> None:
+def test_nothing_waits_for_order_forever() -> None:
     pace = Pace()
     waits = {sent: pace.wait(LANE, NOW + 9000, NOW + sent) for sent in range(0, 2500, 7)}
-    late = {sent: sent + wait - 9001 for sent, wait in waits.items()}
+    late = {sent: sent + wait - 9000 for sent, wait in waits.items()}
     assert max(late.values()) <= LATE
-    assert late[max(late)] < LATE, "it begins anew"
-
-
-def test_one_that_is_due_a_little_later_is_far_enough_behind() -> None:
-    pace = Pace()
-    assert pace.wait(LANE, NOW + 10, NOW) == 11
-    assert pace.wait(LANE, NOW + 15, NOW) == 11 + APART
-
-
-def test_what_is_far_apart_is_not_late() -> None:
-    pace = Pace()
-    for due in range(1000, 9000, APART):
-        assert pace.wait(LANE, NOW + due, NOW) == due + 1
+    assert late[max(late)] < LATE - UNIT, "it begins anew"
 
 
 def test_one_that_is_due_before_the_last_does_not_wait_for_it() -> None:
     pace = Pace()
     pace.wait(LANE, NOW + 1000, NOW)
-    assert pace.wait(LANE, NOW + 999, NOW) == 1000
+    assert pace.wait(LANE, NOW + 899, NOW) == 800
 
 
 def test_keys_do_not_wait_for_each_other() -> None:
     pace = Pace()
-    pace.wait(LANE, NOW + 1000, NOW)
-    assert pace.wait(("orders.p0", "another"), NOW + 1000, NOW + 5) == 996
+    pace.wait(LANE, NOW + 1020, NOW)
+    assert pace.wait(("orders.p0", "another"), NOW + 1020, NOW + 5) == 900
+    assert pace.wait(LANE, NOW + 1020, NOW + 5) == 1000
 
 
-def test_what_is_over_waits_as_short_as_can_be() -> None:
-    assert Pace().wait(LANE, NOW - 5000, NOW) == 1
+def test_what_is_over_does_not_wait_and_nothing_waits_longer_than_the_levels_can() -> None:
+    assert Pace().wait(LANE, NOW - 5000, NOW) == 0
+    assert Pace().wait(LANE, NOW + 2 * LONGEST, NOW) == LONGEST
+
+
+@given(st.integers(-5000, LONGEST))
+def test_what_the_engine_does_not_hold_is_never_early(ahead: int) -> None:
+    wait = not_before(NOW + ahead, NOW)
+    assert wait % UNIT == 0
+    assert ahead < wait <= max(ahead, 0) + 1 + UNIT or (ahead < 0 and wait == 0) or wait == LONGEST
 
 
 def test_it_forgets() -> None:

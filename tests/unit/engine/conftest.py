@@ -1,4 +1,4 @@
-"""The engine's tests run on a loop whose time is virtual: waiting costs nothing, and waiting for ever is an error."""
+"""The engine's tests run on a loop with virtual time: waiting costs nothing, and waiting without end is an error."""
 
 import asyncio
 from collections.abc import Callable, Mapping

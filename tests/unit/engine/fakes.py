@@ -1,15 +1,15 @@
-"""A backend of a few lines, written against `adapters/base.py` alone; tests tell it how to fail."""
+"""A backend of a few lines, written against `adapters/base.py` alone; tests set how it fails."""
 
 import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 from adapters.base import Delivery, Features, Outcome, Revoked, Stored, Support
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, DestinationUnknown
 from bridge.message import FIELDS, Message
 from tests.unit.engine.virtual import START
 
-NATIVE: Final = {f.name: Support.NATIVE for f in FIELDS if f.asks}
+NATIVE: Final = {f.name: Support.NATIVE for f in FIELDS if f.is_feature}
 
 
 def delivery(position: int, attempts: int = 0, partition: int = 0, **fields: object) -> Delivery:
@@ -83,7 +83,7 @@ class FakeSubscription:
             future.set_result(None)
         self.unconfirmed.clear()
 
-    def told(self, outcome: Outcome) -> list[int]:
+    def reported(self, outcome: Outcome) -> list[int]:
         """Positions that were reported with this outcome, in order."""
         return [d.position for given, deliveries in self.outcomes if given is outcome for d in deliveries]
 
@@ -98,7 +98,7 @@ class FakeSubscription:
 
 
 class FakeAdapter:
-    """Stores everything at once, unless it is told otherwise."""
+    """Stores everything at once, unless a test sets a failure."""
 
     def __init__(self, **support: Support) -> None:
         self.features = Features({**NATIVE, **support}, durable=True, late_groups=True)
@@ -169,7 +169,18 @@ class FakePartitionedAdapter(FakeAdapter):
 
     def __init__(self, count: int = 8, **support: Support) -> None:
         super().__init__(**support)
-        self.count = count
+        self.count = self.new_partitions = count
+        self.known: set[str] = set()
+        self.existing: set[str] | None = None
+        """The destinations that exist; None: all do."""
 
-    async def partitions(self, destination: str) -> int:  # noqa: ARG002 - the contract's signature
+    async def partitions(self, destination: str, *, create: bool = True) -> int:
+        if self.existing is not None and destination not in self.existing:
+            if not create:
+                raise DestinationUnknown(destination)
+            self.existing.add(destination)
+        self.known.add(destination)
         return self.count
+
+    def known_partitions(self, destination: str) -> int | None:
+        return self.count if destination in self.known else None

@@ -3,20 +3,21 @@
 import asyncio
 
 from adapters.base import Delivery
-from bridge.engine.counters import Counters
+from bridge.engine.entry import Entry
 from bridge.engine.group import Group
-from bridge.engine.policy import Policy
-from bridge.engine.waiters import Want
-from bridge.engine.window import Entry
+from bridge.engine.label_counts import Counts
+from bridge.engine.options import Counters, EngineOptions
+from bridge.engine.pulls import PullRequest
 from bridge.errors import BackendUnavailable
+from tests.calls import lease
 from tests.unit.engine.fakes import FakeSubscription
 from tests.unit.engine.virtual import LoopClock
 
 LEASE = 30_000
 
 
-class Bench:
-    """A group with its subscription, clock, counters and graveyard at hand."""
+class GroupBench:
+    """A group with its subscription, clock, counters and dead letters."""
 
     def __init__(
         self,
@@ -25,35 +26,36 @@ class Bench:
         limit: int | None = None,
         failures: int = 0,
         subscription: type[FakeSubscription] = FakeSubscription,
-        **policy: object,
+        **options: object,
     ) -> None:
         self.clock = clock
         self.subscription = subscription(*backlog)
-        self.subscription.fetch_failures = [BackendUnavailable("gone") for _ in range(failures)]
+        self.subscription.fetch_failures = [BackendUnavailable("away") for _ in range(failures)]
         self.counters = Counters()
-        self.buried: list[int] = []
-        self.burial_failures: list[BackendUnavailable] = []
-        self.burying: asyncio.Event | None = None
-        self.policy = Policy("bridge:8080")._replace(**policy)  # type: ignore[arg-type]
+        self.dead_letters: list[int] = []
+        self.dead_letter_failures: list[BackendUnavailable] = []
+        self.dead_letter_gate: asyncio.Event | None = None
+        self.options = EngineOptions("bridge:8080")._replace(**options)  # type: ignore[arg-type]
         self.group = Group(
             self.subscription,
             clock,
-            self.policy,
+            self.options,
             self.counters,
-            self._bury,
+            self._dead_letter,
+            counts=Counts(),
             max_deliveries=limit,
             durable=True,
         )
 
-    async def _bury(self, entry: Entry) -> None:
-        if self.burying is not None:
-            await self.burying.wait()
-        if self.burial_failures:
-            raise self.burial_failures.pop(0)
-        self.buried.append(entry.delivery.position)
+    async def _dead_letter(self, entry: Entry) -> None:
+        if self.dead_letter_gate is not None:
+            await self.dead_letter_gate.wait()
+        if self.dead_letter_failures:
+            raise self.dead_letter_failures.pop(0)
+        self.dead_letters.append(entry.delivery.position)
 
     async def pull(self, wait: int = 0, request_id: str | None = None, duration: int = LEASE) -> Entry | None:
-        return await self.group.lease(Want(duration, wait, request_id))
+        return await lease(self.group, PullRequest(duration, wait, request_id))
 
     async def got(self, wait: int = 0, request_id: str | None = None, duration: int = LEASE) -> Entry:
         entry = await self.pull(wait, request_id, duration)
@@ -65,4 +67,4 @@ class Bench:
 
     def residue(self) -> int:
         group = self.group
-        return len(group._waiters) + len(group._waiters._by_request) + self.counters.waiting_pulls
+        return len(group._waiting_pulls) + len(group._waiting_pulls._by_request) + self.counters.waiting_pulls

@@ -4,34 +4,37 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapters.base import Delivery, Outcome
-from bridge.engine.consumer import BATCH, BATCH_BYTES, Consumer, Leased, Terms
-from bridge.engine.engine import Engine, GroupName
-from bridge.engine.policy import Policy
-from bridge.engine.waiters import Want
+from bridge.engine.consumer import BATCH, BATCH_BYTES, Consumer, ConsumerOptions, Leased
+from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
+from bridge.engine.options import EngineOptions
+from bridge.engine.pulls import PullRequest
 from bridge.errors import BackendUnavailable, Draining, LeaseEnded, OutcomeUnknown, TooManyInFlight
+from tests.calls import result
 from tests.unit.engine.fakes import FakeAdapter, FakeSubscription, delivery
 from tests.unit.engine.virtual import LoopClock, turns
 
-APP = GroupName("orders", "app")
+APP = SubscriptionKey("orders", "app")
 LEASE = 30_000
-FOR_EVER = 30 * LEASE
+LONG_AFTER = 30 * LEASE
 A_DAY = 86_400
 
 
-class Bench:
+class ConsumerBench:
     """An engine whose one group has a backlog, and the time that has passed."""
 
-    def __init__(self, clock: LoopClock, *backlog: Delivery, **policy: object) -> None:
+    def __init__(self, clock: LoopClock, *backlog: Delivery, **options: object) -> None:
         self.clock = clock
         self.adapter = FakeAdapter()
         self.adapter.backlogs["orders", "app"] = list(backlog)
-        self.engine = Engine(self.adapter, clock, Policy("bridge:8080")._replace(**policy))  # type: ignore[arg-type]
-        self.engine.trouble = None  # not started: the task that drops idle groups would let time pass for ever
+        self.engine = Engine(self.adapter, clock, EngineOptions("bridge:8080")._replace(**options))  # type: ignore[arg-type]
+        # not started: the task that closes idle groups would let time pass without end
+        self.engine.not_ready_reason = None
         self._begun = clock.mono()
         task = asyncio.current_task()
         assert task is not None
         self.guard = asyncio.get_running_loop().call_later(A_DAY, task.cancel)
-        """Leases are renewed for ever: a test that waits in vain would, too."""
+        """Ends a test that hangs: leases are extended without end, so the virtual time never runs out."""
 
     @property
     def passed(self) -> int:
@@ -41,21 +44,21 @@ class Bench:
     def subscription(self) -> FakeSubscription:
         return self.adapter.of()
 
-    async def consume(self, **terms: object) -> Consumer:
-        return await self.engine.consume(APP, Terms(LEASE)._replace(**terms))  # type: ignore[arg-type]
+    async def consume(self, **options: object) -> Consumer:
+        return await self.engine.consume(APP, ConsumerOptions(LEASE)._replace(**options))  # type: ignore[arg-type]
 
     async def pull(self, wait: int = 0) -> tuple[bytes, int | None] | None:
-        pulled = await self.engine.pull(APP, Want(LEASE, wait), ack=True)
+        pulled = await result(self.engine.pull(APP, PullRequest(LEASE, wait), ack=True))
         return None if pulled is None else (pulled.message.body, pulled.message.delivery_count)
 
     async def ack(self, *leased: Leased) -> None:
-        await self.engine.ack([receipt(each) for each in leased], APP)
+        await result(self.engine.ack([receipt(each) for each in leased], APP))
 
     def nack(self, leased: Leased, delay: int = 0) -> None:
         self.engine.nack([receipt(leased)], delay, APP)
 
-    def told(self, outcome: Outcome) -> list[int]:
-        return self.subscription.told(outcome)
+    def reported(self, outcome: Outcome) -> list[int]:
+        return self.subscription.reported(outcome)
 
 
 def receipt(leased: Leased) -> str:
@@ -67,9 +70,9 @@ def positions(taken: list[Leased]) -> list[int]:
     return [int(each.message.body) for each in taken]
 
 
-async def still(task: "asyncio.Task[object]") -> bool:
-    """Whether it waits, however long."""
-    return task not in (await asyncio.wait((task,), timeout=FOR_EVER / 1000))[0]
+async def is_waiting(task: "asyncio.Task[object]") -> bool:
+    """Return whether a task is still waiting after 30 leases."""
+    return task not in (await asyncio.wait((task,), timeout=LONG_AFTER / 1000))[0]
 
 
 def backlog(count: int, **fields: object) -> list[Delivery]:
@@ -92,18 +95,18 @@ async def waiting() -> AsyncIterator[list["asyncio.Task[object]"]]:
 async def test_no_more_messages_are_taken_than_there_is_credit(
     clock: LoopClock, waiting: list["asyncio.Task[object]"]
 ) -> None:
-    bench = Bench(clock, *backlog(5))
+    bench = ConsumerBench(clock, *backlog(5))
     consumer = await bench.consume(credit=3)
     assert positions(await consumer.take()) == [0, 1, 2]
-    assert len(consumer._held) == 3
+    assert len(consumer._leased) == 3
     waiting.append(more := asyncio.ensure_future(consumer.take()))
-    assert await still(more)
+    assert await is_waiting(more)
     assert await bench.pull() == (b"3", 1)
 
 
 @pytest.mark.parametrize("how", ["ack", "nack", "consumer's ack", "consumer's nack", "put off"])
 async def test_each_message_that_is_settled_frees_its_place(clock: LoopClock, how: str) -> None:
-    bench = Bench(clock, *backlog(5))
+    bench = ConsumerBench(clock, *backlog(5))
     consumer = await bench.consume(credit=2)
     first, _ = await consumer.take()
     more = asyncio.ensure_future(consumer.take())
@@ -118,13 +121,13 @@ async def test_each_message_that_is_settled_frees_its_place(clock: LoopClock, ho
     elif how == "consumer's nack":
         consumer.nack(first, 1000)
     else:
-        consumer.put_off(first, 1000)
+        consumer.defer(first, 1000)
     assert positions(await more) == [2]
-    assert (len(consumer._held), bench.passed) == (2, 0)
+    assert (len(consumer._leased), bench.passed) == (2, 0)
 
 
 async def test_a_batch_ends_where_the_credit_in_bytes_does(clock: LoopClock) -> None:
-    bench = Bench(clock, *[delivery(i, body=b"%d" % i * 100) for i in range(9)])
+    bench = ConsumerBench(clock, *[delivery(i, body=b"%d" % i * 100) for i in range(9)])
     consumer = await bench.consume(credit_bytes=250)
     first = await consumer.take()
     assert len(first) == 3, "as many as begin within it"
@@ -136,7 +139,7 @@ async def test_a_batch_ends_where_the_credit_in_bytes_does(clock: LoopClock) -> 
 
 
 async def test_one_message_is_taken_however_large_it_is(clock: LoopClock) -> None:
-    bench = Bench(clock, delivery(0, body=b"x" * 1000), delivery(1))
+    bench = ConsumerBench(clock, delivery(0, body=b"x" * 1000), delivery(1))
     consumer = await bench.consume(credit_bytes=10)
     (large,) = await consumer.take()
     more = asyncio.ensure_future(consumer.take())
@@ -148,17 +151,17 @@ async def test_one_message_is_taken_however_large_it_is(clock: LoopClock) -> Non
 
 @pytest.mark.parametrize("ack", [True, False])
 async def test_a_batch_is_bounded_in_messages_and_in_bytes(clock: LoopClock, ack: bool) -> None:
-    bench = Bench(clock, *backlog(BATCH + 6))
+    bench = ConsumerBench(clock, *backlog(BATCH + 6))
     consumer = await bench.consume(credit=1000, ack=ack)
     assert len(await consumer.take()) == BATCH
     assert len(await consumer.take()) == 6
-    heavy = Bench(clock, *[delivery(i, body=b"x" * (BATCH_BYTES // 2)) for i in range(5)])
+    heavy = ConsumerBench(clock, *[delivery(i, body=b"x" * (BATCH_BYTES // 2)) for i in range(5)])
     consumer = await heavy.consume(credit=1000, credit_bytes=BATCH_BYTES * 9, ack=ack)
     assert [len(await consumer.take()) for _ in range(3)] == [2, 2, 1]
 
 
 async def test_a_message_that_wakes_a_consumer_brings_those_behind_it(clock: LoopClock) -> None:
-    bench = Bench(clock)
+    bench = ConsumerBench(clock)
     consumer = await bench.consume(credit=3)
     woken = asyncio.ensure_future(consumer.take())
     await turns()
@@ -171,15 +174,15 @@ async def test_a_message_that_wakes_a_consumer_brings_those_behind_it(clock: Loo
 
 @pytest.mark.parametrize("ack", [True, False])
 async def test_no_more_than_its_limit_is_ever_taken(clock: LoopClock, ack: bool) -> None:
-    bench = Bench(clock, *backlog(200))
+    bench = ConsumerBench(clock, *backlog(200))
     consumer = await bench.consume(limit=70, credit=1000, ack=ack)
     assert [len(await consumer.take()) for _ in range(3)] == [64, 6, 0]
-    assert consumer.why == "maxmessages"
+    assert consumer.end_reason == "maxmessages"
     assert await consumer.take() == []
 
 
 async def test_a_message_that_comes_back_counts_again(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(1))
+    bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume(limit=2)
     for count in (1, 2):
         (leased,) = await consumer.take()
@@ -189,7 +192,7 @@ async def test_a_message_that_comes_back_counts_again(clock: LoopClock) -> None:
 
 
 async def test_silence_ends_it_and_each_message_breaks_the_silence(clock: LoopClock) -> None:
-    bench = Bench(clock)
+    bench = ConsumerBench(clock)
     consumer = await bench.consume(silence=1000)
     silent = asyncio.ensure_future(consumer.take())
     await asyncio.sleep(0.9)
@@ -197,30 +200,30 @@ async def test_silence_ends_it_and_each_message_breaks_the_silence(clock: LoopCl
     assert positions(await silent) == [0]
     assert bench.passed == 900
     assert await consumer.take() == []
-    assert (bench.passed, consumer.why) == (1900, "waitmills")
+    assert (bench.passed, consumer.end_reason) == (1900, "waitmills")
 
 
 async def test_no_silence_at_all_ends_it_when_nothing_is_at_hand(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(2))
+    bench = ConsumerBench(clock, *backlog(2))
     consumer = await bench.consume(silence=0)
     assert positions(await consumer.take()) == [0, 1]
     assert await consumer.take() == []
-    assert (bench.passed, consumer.why) == (0, "waitmills")
+    assert (bench.passed, consumer.end_reason) == (0, "waitmills")
 
 
 async def test_silence_counts_only_while_there_is_credit(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(1))
+    bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume(silence=1000, credit=1)
     (leased,) = await consumer.take()
     silent = asyncio.ensure_future(consumer.take())
-    assert await still(silent)
+    assert await is_waiting(silent)
     await bench.ack(leased)
     assert await silent == []
-    assert bench.passed == FOR_EVER + 1000
+    assert bench.passed == LONG_AFTER + 1000
 
 
 async def test_settling_up_ends_with_the_last_acknowledgement(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(2))
+    bench = ConsumerBench(clock, *backlog(2))
     consumer = await bench.consume(limit=2)
     first, second = await consumer.take()
     settled = asyncio.ensure_future(consumer.settle_up())
@@ -231,22 +234,22 @@ async def test_settling_up_ends_with_the_last_acknowledgement(clock: LoopClock) 
     await bench.ack(second)
     await settled
     assert bench.passed == 1000
-    assert bench.told(Outcome.SETTLED) == [0, 1]
+    assert bench.reported(Outcome.SETTLED) == [0, 1]
 
 
 async def test_settling_up_gives_each_lease_its_whole_time_once_more(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(1))
+    bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume(limit=1)
     await consumer.take()
     await asyncio.sleep(2.5 * LEASE / 1000)
-    assert len(consumer._held) == 1
+    assert len(consumer._leased) == 1
     await consumer.settle_up()
-    assert (bench.passed, len(consumer._held)) == (3.5 * LEASE, 0)
+    assert (bench.passed, len(consumer._leased)) == (3.5 * LEASE, 0)
     assert await bench.pull() == (b"0", 2)
 
 
 async def test_settling_up_cuts_no_lease_that_its_client_has_extended(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(1))
+    bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume(limit=1)
     (leased,) = await consumer.take()
     bench.engine.extend([leased.receipt or ""], 5 * LEASE, None)
@@ -255,7 +258,7 @@ async def test_settling_up_cuts_no_lease_that_its_client_has_extended(clock: Loo
 
 
 async def test_settling_up_takes_no_time_when_nothing_is_held(clock: LoopClock) -> None:
-    bench = Bench(clock)
+    bench = ConsumerBench(clock)
     consumer = await bench.consume(silence=0)
     assert await consumer.take() == []
     await consumer.settle_up()
@@ -266,7 +269,7 @@ async def test_settling_up_takes_no_time_when_nothing_is_held(clock: LoopClock) 
 
 
 async def test_leases_are_renewed_for_as_long_as_it_lives(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(3))
+    bench = ConsumerBench(clock, *backlog(3))
     consumer = await bench.consume()
     first, *_ = await consumer.take()
     for _ in range(10):
@@ -281,27 +284,27 @@ async def test_leases_are_renewed_for_as_long_as_it_lives(clock: LoopClock) -> N
 
 
 async def test_a_lease_that_its_client_extends_lasts_as_long_as_that_and_is_renewed_then(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(1))
+    bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume()
     (leased,) = await consumer.take()
     bench.engine.extend([receipt(leased)], 5 * LEASE, APP)
-    ends = consumer._held[leased.number].deadline
+    ends = consumer._leased[leased.number].deadline
     assert ends == clock.mono() + 5 * LEASE
     await asyncio.sleep(5.5 * LEASE / 1000)
-    assert consumer._held[leased.number].deadline == ends + LEASE
+    assert consumer._leased[leased.number].deadline == ends + LEASE
     await bench.ack(leased)
-    assert len(consumer._held) == 0
+    assert len(consumer._leased) == 0
 
 
 async def test_a_lease_says_when_it_would_end_without_being_renewed(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(1))
+    bench = ConsumerBench(clock, *backlog(1))
     (leased,) = await (await bench.consume()).take()
     assert leased.lease_until == clock.wall() + LEASE
 
 
 async def test_an_idle_consumer_needs_no_timer(clock: LoopClock, waiting: list["asyncio.Task[object]"]) -> None:
     """The loop of these tests raises when something waits and no timer is set."""
-    bench = Bench(clock, *backlog(1))
+    bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume()
     await bench.ack(*await consumer.take())
     await asyncio.sleep(LEASE / 1000)
@@ -314,18 +317,18 @@ async def test_an_idle_consumer_needs_no_timer(clock: LoopClock, waiting: list["
 # What it gives back
 
 
-async def test_closing_gives_everything_back_at_once_and_that_counts(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(3))
+async def test_closing_releases_everything_at_once_and_that_counts(clock: LoopClock) -> None:
+    bench = ConsumerBench(clock, *backlog(3))
     consumer = await bench.consume()
     await consumer.take()
     consumer.close()
     consumer.close()
     assert [await bench.pull() for _ in range(4)] == [(b"0", 2), (b"1", 2), (b"2", 2), None]
-    assert (bench.passed, len(consumer._held)) == (0, 0)
+    assert (bench.passed, len(consumer._leased)) == (0, 0)
 
 
-async def test_what_is_given_back_wakes_who_waits(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(1))
+async def test_a_released_message_wakes_a_waiting_pull(clock: LoopClock) -> None:
+    bench = ConsumerBench(clock, *backlog(1))
     consumer, other = await bench.consume(), await bench.consume()
     await consumer.take()
     heir = asyncio.ensure_future(other.take())
@@ -336,7 +339,7 @@ async def test_what_is_given_back_wakes_who_waits(clock: LoopClock) -> None:
 
 
 async def test_an_acknowledgement_under_way_is_not_given_back(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(2))
+    bench = ConsumerBench(clock, *backlog(2))
     consumer = await bench.consume()
     first, _ = await consumer.take()
     bench.subscription.slow = True
@@ -350,21 +353,21 @@ async def test_an_acknowledgement_under_way_is_not_given_back(clock: LoopClock) 
 
 
 async def test_an_acknowledgement_under_way_that_fails_after_the_close_gives_its_message_back(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(1))
+    bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume()
     (leased,) = await consumer.take()
     bench.subscription.slow = True
     acking = asyncio.ensure_future(bench.ack(leased))
     await turns()
     consumer.close()
-    bench.subscription.unconfirmed[0].set_exception(BackendUnavailable("gone"))
+    bench.subscription.unconfirmed[0].set_exception(BackendUnavailable("away"))
     with pytest.raises(BackendUnavailable):
         await acking
     assert await bench.pull(wait=2 * LEASE) == (b"0", 2)
 
 
 async def test_the_order_of_a_key_outlives_its_consumer(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(3, message_key="k"))
+    bench = ConsumerBench(clock, *backlog(3, message_key="k"))
     consumer = await bench.consume()
     assert positions(await consumer.take()) == [0]
     consumer.close()
@@ -375,9 +378,9 @@ async def test_the_order_of_a_key_outlives_its_consumer(clock: LoopClock) -> Non
         await bench.ack(leased)
 
 
-async def test_an_ack_of_what_was_given_back_settles_nothing(clock: LoopClock) -> None:
-    """The entry may be another consumer's by now, or nobody's: then it would be marked as settling for ever."""
-    bench = Bench(clock, *backlog(1))
+async def test_an_ack_of_a_released_message_settles_nothing(clock: LoopClock) -> None:
+    """The entry may be another consumer's by now, or no consumer's: then it would stay marked as settling."""
+    bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume()
     (leased,) = await consumer.take()
     consumer.nack(leased, 0)
@@ -387,24 +390,24 @@ async def test_an_ack_of_what_was_given_back_settles_nothing(clock: LoopClock) -
     with pytest.raises(LeaseEnded):
         await consumer.ack(leased)
     consumer.nack(leased, 0)
-    consumer.put_off(leased, 0)
-    assert len(consumer._held) == 1
+    consumer.defer(leased, 0)
+    assert len(consumer._leased) == 1
     await consumer.ack(again)
     await consumer.ack(again)
-    assert bench.told(Outcome.SETTLED) == [0]
+    assert bench.reported(Outcome.SETTLED) == [0]
 
 
-async def test_what_is_put_off_waits_and_does_not_count(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(1))
+async def test_a_deferred_message_waits_and_does_not_count(clock: LoopClock) -> None:
+    bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume()
     (leased,) = await consumer.take()
-    consumer.put_off(leased, 5000)
+    consumer.defer(leased, 5000)
     (again,) = await consumer.take()
     assert (again.message.delivery_count, bench.passed) == (1, 5000)
 
 
-async def test_worn_out_messages_are_buried_whoever_gave_them_back(clock: LoopClock) -> None:
-    bench = Bench(clock, delivery(0), max_deliveries=3)
+async def test_messages_delivered_too_often_are_dead_lettered_after_any_release(clock: LoopClock) -> None:
+    bench = ConsumerBench(clock, delivery(0), max_deliveries=3)
     for count in (1, 2, 3):
         consumer = await bench.consume()
         (leased,) = await consumer.take()
@@ -421,7 +424,7 @@ async def test_worn_out_messages_are_buried_whoever_gave_them_back(clock: LoopCl
 async def test_cancelling_in_every_turn_of_the_loop_loses_and_counts_nothing(clock: LoopClock) -> None:
     outcomes = set()
     for turn in range(12):
-        bench = Bench(clock)
+        bench = ConsumerBench(clock)
         consumer = await bench.consume()
         taking = asyncio.ensure_future(consumer.take())
         await asyncio.sleep(0)
@@ -433,15 +436,15 @@ async def test_cancelling_in_every_turn_of_the_loop_loses_and_counts_nothing(clo
         if not cancelled:
             assert positions(taking.result()) == [0, 1, 2]
         else:
-            assert len(consumer._held) == 0
+            assert len(consumer._leased) == 0
             assert positions(await consumer.take()) == [0, 1, 2]
-            assert {each.attempts for each in consumer._held.values()} == {1}
+            assert {each.attempts for each in consumer._leased.values()} == {1}
         assert bench.engine.counters.waiting_pulls == 0
     assert outcomes == {True, False}
 
 
 async def test_cancelling_while_credit_is_awaited_loses_nothing(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(2))
+    bench = ConsumerBench(clock, *backlog(2))
     consumer = await bench.consume(credit=1)
     (leased,) = await consumer.take()
     taking = asyncio.ensure_future(consumer.take())
@@ -456,26 +459,26 @@ async def test_cancelling_while_credit_is_awaited_loses_nothing(clock: LoopClock
 
 
 async def test_without_ack_messages_are_settled_before_they_are_taken(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(3))
+    bench = ConsumerBench(clock, *backlog(3))
     consumer = await bench.consume(ack=False)
     bench.subscription.slow = True
     taking = asyncio.ensure_future(consumer.take())
     await turns()
     assert not taking.done()
-    assert bench.told(Outcome.SETTLED) == [0, 1, 2]
+    assert bench.reported(Outcome.SETTLED) == [0, 1, 2]
     bench.subscription.confirm()
     found = await taking
     assert [(each.receipt, each.lease_until, each.message.delivery_count) for each in found] == [(None, 0, 1)] * 3
-    assert len(consumer._held) == 0
+    assert len(consumer._leased) == 0
     consumer.close()
     assert await bench.pull() is None
 
 
-@pytest.mark.parametrize("error", [BackendUnavailable("gone"), OutcomeUnknown("late")])
+@pytest.mark.parametrize("error", [BackendUnavailable("away"), OutcomeUnknown("late")])
 async def test_what_could_not_be_settled_is_neither_taken_nor_lost_nor_counted(
     clock: LoopClock, error: BackendUnavailable | OutcomeUnknown
 ) -> None:
-    bench = Bench(clock, *backlog(3))
+    bench = ConsumerBench(clock, *backlog(3))
     consumer = await bench.consume(ack=False)
     bench.subscription.settle_failures = [error]
     with pytest.raises(type(error)):
@@ -484,7 +487,7 @@ async def test_what_could_not_be_settled_is_neither_taken_nor_lost_nor_counted(
 
 
 async def test_a_consumer_that_leaves_while_its_messages_are_settled_does_not_lose_them(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(3))
+    bench = ConsumerBench(clock, *backlog(3))
     consumer = await bench.consume(ack=False)
     bench.subscription.slow = True
     taking = asyncio.ensure_future(consumer.take())
@@ -496,7 +499,7 @@ async def test_a_consumer_that_leaves_while_its_messages_are_settled_does_not_lo
 
 
 async def test_without_ack_the_order_of_a_key_holds(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(3, message_key="k"))
+    bench = ConsumerBench(clock, *backlog(3, message_key="k"))
     consumer = await bench.consume(ack=False)
     assert [positions(await consumer.take()) for _ in range(3)] == [[0], [1], [2]]
 
@@ -505,14 +508,14 @@ async def test_without_ack_the_order_of_a_key_holds(clock: LoopClock) -> None:
 
 
 async def test_a_drain_ends_the_waiting_and_counts_nothing(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(3))
+    bench = ConsumerBench(clock, *backlog(3))
     idle, full = await bench.consume(credit=9), await bench.consume(credit=3)
     held = await full.take()
     tasks = [asyncio.ensure_future(each.take()) for each in (idle, full)]
     await turns()
     bench.engine.drain()
     assert await asyncio.gather(*tasks) == [[], []]
-    assert [each.why for each in (idle, full)] == ["draining"] * 2
+    assert [each.end_reason for each in (idle, full)] == ["draining"] * 2
     await asyncio.sleep(3 * LEASE / 1000)
     await bench.ack(held[1])
     for each in (idle, full):
@@ -520,25 +523,25 @@ async def test_a_drain_ends_the_waiting_and_counts_nothing(clock: LoopClock) -> 
         each.close()
     with pytest.raises(Draining):
         await bench.consume()
-    assert bench.told(Outcome.RELEASED) == []
+    assert bench.reported(Outcome.RELEASED) == []
     await bench.engine.close()
-    ((_, given_back),) = [told for told in bench.subscription.outcomes if told[0] is Outcome.RELEASED]
+    ((_, given_back),) = [outcome for outcome in bench.subscription.outcomes if outcome[0] is Outcome.RELEASED]
     assert [(each.position, each.attempts) for each in given_back] == [(0, 0), (2, 0)]
 
 
 async def test_a_drain_ends_the_settling_up(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(1))
+    bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume(limit=1)
     await consumer.take()
     settled = asyncio.ensure_future(consumer.settle_up())
     await turns()
     bench.engine.drain()
     await settled
-    assert (bench.passed, len(consumer._held)) == (0, 1)
+    assert (bench.passed, len(consumer._leased)) == (0, 1)
 
 
 async def test_nothing_is_kept_of_a_consumer_that_is_closed(clock: LoopClock) -> None:
-    bench = Bench(clock)
+    bench = ConsumerBench(clock)
     consumer = await bench.consume()
     ((_, group),) = bench.engine.groups
     assert (group.consumers, group.idle) == (1, False)
@@ -550,7 +553,7 @@ async def test_nothing_is_kept_of_a_consumer_that_is_closed(clock: LoopClock) ->
 async def test_a_group_with_a_consumer_is_never_dropped_as_idle(
     clock: LoopClock, waiting: list["asyncio.Task[object]"]
 ) -> None:
-    bench = Bench(clock, group_idle=60_000)
+    bench = ConsumerBench(clock, group_idle=60_000)
     await bench.engine.start()
     consumer = await bench.consume()
     waiting.append(taking := asyncio.ensure_future(consumer.take()))
@@ -564,7 +567,7 @@ async def test_a_group_with_a_consumer_is_never_dropped_as_idle(
 
 
 async def test_the_group_of_a_consumer_that_is_closed_is_dropped_as_idle(clock: LoopClock) -> None:
-    bench = Bench(clock, group_idle=60_000)
+    bench = ConsumerBench(clock, group_idle=60_000)
     await bench.engine.start()
     (await bench.consume()).close()
     await asyncio.sleep(600)
@@ -576,8 +579,8 @@ async def test_the_group_of_a_consumer_that_is_closed_is_dropped_as_idle(clock: 
 
 
 async def test_two_consumers_and_a_pull_share_a_group(clock: LoopClock) -> None:
-    """Whoever waits is served in turn: none stays idle while another drowns."""
-    bench = Bench(clock)
+    """Waiting consumers are served in turn: none stays idle while another is overloaded."""
+    bench = ConsumerBench(clock)
     first, second = await bench.consume(credit=100), await bench.consume(credit=100)
     seen: dict[str, list[int]] = {"first": [], "second": [], "pull": []}
 
@@ -587,7 +590,7 @@ async def test_two_consumers_and_a_pull_share_a_group(clock: LoopClock) -> None:
             await bench.ack(*found)
 
     async def pull() -> None:
-        while (pulled := await bench.engine.pull(APP, Want(LEASE, 1000), ack=False)) is not None:
+        while (pulled := await result(bench.engine.pull(APP, PullRequest(LEASE, 1000), ack=False))) is not None:
             seen["pull"].append(int(pulled.message.body))
 
     tasks = [asyncio.ensure_future(work) for work in (consume("first", first), consume("second", second), pull())]
@@ -602,7 +605,7 @@ async def test_two_consumers_and_a_pull_share_a_group(clock: LoopClock) -> None:
 
 
 async def test_a_busy_consumer_does_not_starve_a_pull_that_waits(clock: LoopClock) -> None:
-    bench = Bench(clock, *backlog(8), window=4)
+    bench = ConsumerBench(clock, *backlog(8), prefetch=4)
     consumer = await bench.consume(credit=4)
     held = await consumer.take()
     waiting = asyncio.ensure_future(bench.pull(wait=LEASE))
@@ -615,7 +618,7 @@ async def test_a_busy_consumer_does_not_starve_a_pull_that_waits(clock: LoopCloc
 
 
 async def test_the_higher_priority_is_taken_first(clock: LoopClock) -> None:
-    bench = Bench(clock, *[delivery(i, priority=i) for i in (3, 9, 1, 7, 10)])
+    bench = ConsumerBench(clock, *[delivery(i, priority=i) for i in (3, 9, 1, 7, 10)])
     consumer = await bench.consume(credit=2)
     first = await consumer.take()
     assert positions(first) == [10, 9]
@@ -627,7 +630,7 @@ async def test_the_higher_priority_is_taken_first(clock: LoopClock) -> None:
 
 async def test_what_is_not_due_and_what_expires_is_not_taken(clock: LoopClock) -> None:
     wall = clock.wall()
-    bench = Bench(
+    bench = ConsumerBench(
         clock,
         delivery(0, born_timestamp=wall, delay_time=4000),
         delivery(1, born_timestamp=wall - 1, expire_time=wall),
@@ -640,7 +643,7 @@ async def test_what_is_not_due_and_what_expires_is_not_taken(clock: LoopClock) -
 
 
 async def test_consumers_count_as_waiting(clock: LoopClock, waiting: list["asyncio.Task[object]"]) -> None:
-    bench = Bench(clock, waiting_pulls=1)
+    bench = ConsumerBench(clock, waiting_pulls=1)
     waiting.append(asyncio.ensure_future((await bench.consume()).take()))
     await turns()
     assert bench.engine.counters.waiting_pulls == 1

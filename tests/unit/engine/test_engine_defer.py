@@ -7,14 +7,14 @@ import pytest
 from adapters.base import Deferring, Delivery, Outcome
 from bridge.errors import BackendUnavailable, BridgeError, LeaseEnded, OutcomeUnknown
 from tests.unit.engine.fakes import FakeSubscription, delivery
-from tests.unit.engine.group_bench import Bench
+from tests.unit.engine.group_bench import GroupBench
 from tests.unit.engine.virtual import LoopClock, turns
 
 LONG = 60_000
 
 
 class DeferringSubscription(FakeSubscription):
-    """Remembers what was put off, and until when; tests tell how that ends."""
+    """Remembers what was put off, and until when; tests set how that ends."""
 
     def __init__(self, *backlog: Delivery) -> None:
         super().__init__(*backlog)
@@ -28,8 +28,8 @@ class DeferringSubscription(FakeSubscription):
         return self.ends[-1]
 
 
-def benched(clock: LoopClock, *backlog: Delivery, **more: object) -> tuple[Bench, DeferringSubscription]:
-    bench = Bench(clock, *backlog, subscription=DeferringSubscription, **more)  # type: ignore[arg-type]
+def benched(clock: LoopClock, *backlog: Delivery, **more: object) -> tuple[GroupBench, DeferringSubscription]:
+    bench = GroupBench(clock, *backlog, subscription=DeferringSubscription, **more)  # type: ignore[arg-type]
     assert isinstance(bench.subscription, DeferringSubscription)
     return bench, bench.subscription
 
@@ -39,19 +39,19 @@ def test_not_every_subscription_can_defer() -> None:
     assert not isinstance(FakeSubscription(), Deferring)
 
 
-async def test_a_message_nacked_for_long_is_the_backends(clock: LoopClock) -> None:
+async def test_a_long_nack_defers_the_message_in_the_backend(clock: LoopClock) -> None:
     bench, subscription = benched(clock, delivery(1, attempts=2))
     bench.group.release(await bench.got(), LONG)
     assert [(d.position, d.attempts, until) for d, until in subscription.deferred] == [(1, 3, clock.wall() + LONG)]
     assert bench.counters.nacked == 1
     subscription.ends[0].set_result(None)
     await turns()
-    assert (bench.group.window.size, bench.group.window.paused, bench.group.idle) == (0, 0, True)
+    assert (bench.group.buffer.size, bench.group.buffer.paused, bench.group.idle) == (0, 0, True)
     assert await bench.pull(wait=2 * LONG) is None
-    assert subscription.told(Outcome.SETTLED) == [], "the subscription has settled it"
+    assert subscription.reported(Outcome.SETTLED) == [], "the subscription has settled it"
 
 
-async def test_its_lease_is_over_at_once_and_nobody_gets_it_meanwhile(clock: LoopClock) -> None:
+async def test_its_lease_is_over_at_once_and_no_pull_gets_it_meanwhile(clock: LoopClock) -> None:
     bench, _ = benched(clock, delivery(1))
     entry = await bench.got()
     number = entry.number
@@ -60,11 +60,11 @@ async def test_its_lease_is_over_at_once_and_nobody_gets_it_meanwhile(clock: Loo
         bench.group.find(number)
     assert await bench.pull(wait=20_000) is None
     assert not bench.group.idle
-    assert bench.group.window.size == 1
+    assert bench.group.buffer.size == 1
 
 
-async def test_it_makes_room_for_the_next_ones(clock: LoopClock) -> None:
-    bench, subscription = benched(clock, *[delivery(position) for position in range(4)], window=2)
+async def test_deferring_frees_space_for_the_next_ones(clock: LoopClock) -> None:
+    bench, subscription = benched(clock, *[delivery(position) for position in range(4)], prefetch=2)
     bench.group.release(await bench.got(), LONG)
     bench.group.release(await bench.got(), LONG)
     pull = bench.waiting()
@@ -78,7 +78,7 @@ async def test_it_makes_room_for_the_next_ones(clock: LoopClock) -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 1, 30_000])
-async def test_a_short_while_is_waited_out_in_the_window(clock: LoopClock, delay: int) -> None:
+async def test_a_short_delay_is_spent_in_the_buffer(clock: LoopClock, delay: int) -> None:
     bench, subscription = benched(clock, delivery(1))
     bench.group.release(await bench.got(), delay)
     assert (await bench.got(wait=LONG)).attempts == 2
@@ -99,20 +99,20 @@ async def test_so_is_any_delay_of_a_message_with_a_key(clock: LoopClock) -> None
 
 
 async def test_so_is_any_delay_where_the_backend_cannot(clock: LoopClock) -> None:
-    bench = Bench(clock, delivery(1))
+    bench = GroupBench(clock, delivery(1))
     bench.group.release(await bench.got(), LONG)
     assert (await bench.got(wait=2 * LONG)).attempts == 2
     assert clock.mono() == 1_000_000 + LONG
 
 
-@pytest.mark.parametrize("error", [BackendUnavailable("gone"), OutcomeUnknown("perhaps")])
-async def test_what_the_backend_fails_to_keep_waits_in_the_window(clock: LoopClock, error: BridgeError) -> None:
+@pytest.mark.parametrize("error", [BackendUnavailable("away"), OutcomeUnknown("perhaps")])
+async def test_a_message_that_cannot_be_deferred_waits_in_the_buffer(clock: LoopClock, error: BridgeError) -> None:
     bench, subscription = benched(clock, delivery(1))
     bench.group.release(await bench.got(), LONG)
     await asyncio.sleep(5)
     subscription.ends[0].set_exception(error)
     await turns()
-    assert bench.group.window.paused == 1
+    assert bench.group.buffer.paused == 1
     assert (await bench.got(wait=2 * LONG)).attempts == 2
     assert clock.mono() == 1_000_000 + LONG, "from the nack on"
 
@@ -121,19 +121,19 @@ async def test_so_does_what_it_does_not_answer_for(clock: LoopClock) -> None:
     bench, _ = benched(clock, delivery(1), produce_timeout=2000)
     bench.group.release(await bench.got(), LONG)
     await asyncio.sleep(2.001)
-    assert bench.group.window.paused == 1
+    assert bench.group.buffer.paused == 1
     assert (await bench.got(wait=2 * LONG)).attempts == 2
     assert clock.mono() == 1_000_000 + LONG
 
 
-async def test_what_was_delivered_too_often_is_buried_in_the_end(clock: LoopClock) -> None:
+async def test_a_deferred_message_is_dead_lettered_after_its_last_delivery(clock: LoopClock) -> None:
     bench, subscription = benched(clock, delivery(1, attempts=1), limit=2)
     bench.group.release(await bench.got(), LONG)
     subscription.ends[0].set_result(None)
     (deferred, _) = subscription.deferred[0]
     subscription.give(deferred)
     await turns()
-    assert bench.buried == [1]
+    assert bench.dead_letters == [1]
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -144,7 +144,7 @@ async def test_closing_waits_for_it(clock: LoopClock, fails: bool) -> None:
     await turns()
     assert not closing.done()
     if fails:
-        subscription.ends[0].set_exception(BackendUnavailable("gone"))
+        subscription.ends[0].set_exception(BackendUnavailable("away"))
     else:
         subscription.ends[0].set_result(None)
     await closing
@@ -152,21 +152,21 @@ async def test_closing_waits_for_it(clock: LoopClock, fails: bool) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_partition_that_goes_takes_it_along(clock: LoopClock, fails: bool) -> None:
+async def test_revoking_its_partition_removes_it(clock: LoopClock, fails: bool) -> None:
     bench, subscription = benched(clock, delivery(1), delivery(2, partition=1))
     bench.group.release(await bench.got(), LONG)
     assert [(d.position, d.attempts) for d in bench.group.revoke({0})] == [(1, 1)]
     if fails:
-        subscription.ends[0].set_exception(BackendUnavailable("gone"))
+        subscription.ends[0].set_exception(BackendUnavailable("away"))
     else:
         subscription.ends[0].set_result(None)
     await turns()
-    assert (bench.group.window.size, bench.group.window.paused) == (1, 0)
+    assert (bench.group.buffer.size, bench.group.buffer.paused) == (1, 0)
     assert (await bench.got()).delivery.position == 2
 
 
-async def test_a_pause_that_a_consumer_asks_for_is_waited_out_in_the_window(clock: LoopClock) -> None:
+async def test_a_pause_that_a_consumer_asks_for_is_spent_in_the_buffer(clock: LoopClock) -> None:
     bench, subscription = benched(clock, delivery(1))
-    bench.group.put_off(await bench.got(), LONG)
+    bench.group.defer(await bench.got(), LONG)
     assert (await bench.got(wait=2 * LONG)).attempts == 1
     assert subscription.deferred == []

@@ -1,24 +1,33 @@
 import asyncio
 import gc
+import time
+from collections.abc import Sequence
+from sys import getrefcount
 from uuid import UUID
 
 import pytest
 
-from adapters.base import Stored, Support
+from adapters.base import Delivery, Published, Stored, Support
+from bridge.engine.batch import Produced
 from bridge.engine.clock import SystemClock
-from bridge.engine.counters import Counters
-from bridge.engine.partition import partition_of
-from bridge.engine.policy import Policy
-from bridge.engine.producer import DELAY_MAX, Produced, Producer, read_require
+from bridge.engine.destination_registry import DestinationRegistry
+from bridge.engine.entry import Entry
+from bridge.engine.names import NAME_MAX, SubscriptionKey, dead_letter_of
+from bridge.engine.options import Applied, Counters, EngineOptions
+from bridge.engine.partitioner import partition_of
+from bridge.engine.producer import DELAY_MAX, Producer
 from bridge.engine.quota import Quota
 from bridge.errors import (
+    BackendFull,
     BackendUnavailable,
     BodyInvalid,
+    BodyTooLarge,
     BridgeError,
     DestinationInvalid,
     FieldUnsupported,
     HeaderInvalid,
     HeaderMissing,
+    LimitReached,
     OutcomeUnknown,
     PartitionUnknown,
     QuotaExceeded,
@@ -31,17 +40,29 @@ from tests.unit.engine.virtual import LoopClock, turns
 PARENT = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
 
-class Bench:
+class ProducerBench:
     """A producer with its adapter, clock and counters at hand."""
 
-    def __init__(self, adapter: FakeAdapter, clock: LoopClock, **policy: object) -> None:
+    def __init__(self, adapter: FakeAdapter, clock: LoopClock, **options: object) -> None:
         self.adapter = adapter
         self.counters = Counters()
-        self.policy = Policy("bridge:8080")._replace(**policy)  # type: ignore[arg-type]
-        self.producer = Producer(adapter, clock, self.policy, self.counters)
+        self.options = EngineOptions("bridge:8080")._replace(**options)  # type: ignore[arg-type]
+        destinations = DestinationRegistry(adapter, clock, self.options)
+        self.producer = Producer(adapter, clock, self.options, self.counters, destinations)
 
-    async def produce(self, message: Message, require: str = "") -> Produced:
-        return await self.producer.produce(message, read_require(require), "10.0.0.7")
+    async def produce(self, message: Message, require: str = "", peer: str = "10.0.0.7") -> Produced:
+        required = [field for field in FIELDS if field.name.lower() in require.lower().split(", ")] if require else ()
+        produced = self.producer.produce(message, required, peer)
+        return produced if isinstance(produced, Produced) else await produced
+
+    async def refused(self, *messages: Message, require: str = "") -> list[type[BridgeError]]:
+        """Return the errors of messages, one by one, that are all refused."""
+        errors = []
+        for message in messages:
+            with pytest.raises(BridgeError) as raised:
+                await self.produce(message, require)
+            errors.append(type(raised.value))
+        return errors
 
     async def produce_all(self, *messages: Message | BridgeError) -> list[Produced | BridgeError]:
         return await self.producer.produce_all(messages, (), "10.0.0.7")
@@ -55,31 +76,36 @@ def orders(**fields: object) -> Message:
 
 
 async def test_what_the_client_left_out_is_filled_in(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(), clock)
-    message = (await bench.produce(orders())).message
+    bench = ProducerBench(FakeAdapter(), clock)
+    produced = await bench.produce(orders())
+    [message] = bench.adapter.published
     assert message.message_id is not None
     assert UUID(message.message_id).version == 7
     assert (message.born_timestamp, message.born_host) == (clock.wall(), "10.0.0.7")
     assert (message.store_timestamp, message.store_host) == (clock.wall(), "bridge:8080")
-    assert bench.adapter.published == [message]
+    assert produced == Produced(message.message_id, clock.wall(), "bridge:8080", Stored(None, 0), Applied(()))
 
 
 async def test_what_the_client_set_is_kept(clock: LoopClock) -> None:
     given = orders(message_id="m", born_timestamp=5, born_host="h", trace_id="t", properties={"a": "b"})
-    message = (await Bench(FakeAdapter(), clock).produce(given)).message
+    bench = ProducerBench(FakeAdapter(), clock)
+    await bench.produce(given)
+    [message] = bench.adapter.published
     assert message._replace(store_timestamp=None, store_host=None) == given
 
 
 async def test_only_the_bridge_says_where_and_when_it_stored(clock: LoopClock) -> None:
     given = orders(store_timestamp=1, store_host="liar", delivery_count=7)
-    message = (await Bench(FakeAdapter(), clock).produce(given)).message
+    bench = ProducerBench(FakeAdapter(), clock)
+    await bench.produce(given)
+    [message] = bench.adapter.published
     assert (message.store_timestamp, message.store_host) == (clock.wall(), "bridge:8080")
     assert message.delivery_count is None
 
 
 @pytest.mark.parametrize("absent", ["message_id", "born_timestamp", "born_host"])
 async def test_strict_mode_demands_what_the_binding_requires(clock: LoopClock, absent: str) -> None:
-    bench = Bench(FakeAdapter(), clock, strict=True)
+    bench = ProducerBench(FakeAdapter(), clock, strict=True)
     whole = orders(message_id="m", born_timestamp=5, born_host="h")
     await bench.produce(whole)
     with pytest.raises(HeaderMissing, match=absent.replace("_", "")):
@@ -89,9 +115,9 @@ async def test_strict_mode_demands_what_the_binding_requires(clock: LoopClock, a
 
 @pytest.mark.parametrize("priority", [0, 11, 2**31 - 1])
 async def test_a_priority_out_of_range_is_ignored_and_reported(clock: LoopClock, priority: int) -> None:
-    bench = Bench(FakeAdapter(), clock)
+    bench = ProducerBench(FakeAdapter(), clock)
     produced = await bench.produce(orders(priority=priority))
-    assert produced.message.priority is None
+    assert bench.adapter.published[0].priority is None
     assert produced.applied == {"priority": "ignored"}
     with pytest.raises(FieldUnsupported):
         await bench.produce(orders(priority=priority), "priority")
@@ -99,18 +125,21 @@ async def test_a_priority_out_of_range_is_ignored_and_reported(clock: LoopClock,
 
 @pytest.mark.parametrize("priority", [1, 5, 10])
 async def test_a_priority_in_range_is_kept(clock: LoopClock, priority: int) -> None:
-    produced = await Bench(FakeAdapter(), clock).produce(orders(priority=priority), "priority")
-    assert (produced.message.priority, produced.applied) == (priority, {"priority": "native"})
+    bench = ProducerBench(FakeAdapter(), clock)
+    produced = await bench.produce(orders(priority=priority), "priority")
+    assert (bench.adapter.published[0].priority, produced.applied) == (priority, {"priority": "native"})
 
 
-async def test_what_became_of_each_field_is_said_for_those_that_came(clock: LoopClock) -> None:
+async def test_each_field_that_was_set_is_reported(clock: LoopClock) -> None:
     adapter = FakeAdapter(delayTime=Support.EMULATED, transactionId=Support.UNSUPPORTED)
-    produced = await Bench(adapter, clock).produce(orders(delay_time=5, transaction_id="t", qos=1, traceparent=PARENT))
+    produced = await ProducerBench(adapter, clock).produce(
+        orders(delay_time=5, transaction_id="t", qos=1, traceparent=PARENT)
+    )
     assert produced.applied == {"delayTime": "emulated", "transactionId": "ignored", "qos": "native"}
 
 
-async def test_exactly_once_is_what_nobody_promises(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(), clock)
+async def test_exactly_once_is_ignored_and_reported(clock: LoopClock) -> None:
+    bench = ProducerBench(FakeAdapter(), clock)
     assert (await bench.produce(orders(qos=2))).applied == {"qos": "ignored"}
     with pytest.raises(FieldUnsupported):
         await bench.produce(orders(qos=2), "qos")
@@ -118,71 +147,64 @@ async def test_exactly_once_is_what_nobody_promises(clock: LoopClock) -> None:
 
 
 async def test_a_required_field_that_cannot_be_honoured_stores_nothing(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(delayTime=Support.UNSUPPORTED), clock)
+    bench = ProducerBench(FakeAdapter(delayTime=Support.UNSUPPORTED), clock)
     for message in (orders(delay_time=5), orders()):
         with pytest.raises(FieldUnsupported):
             await bench.produce(message, "priority, delaytime")
     assert bench.adapter.published == []
 
 
-def test_require_names_fields_that_ask_for_something() -> None:
-    assert [f.name for f in read_require("delayTime, PRIORITY")] == ["delayTime", "priority"]
-    assert read_require(None) == read_require("") == ()
-    assert len(read_require(",".join(f.name for f in FIELDS if f.asks))) == 11
-    for wrong in ("speed", "delayTime,", ",", "destination", "ü"):
-        with pytest.raises(HeaderInvalid):
-            read_require(wrong)
-
-
-@pytest.mark.parametrize("destination", ["", ".", "..", "a b", "ü", "x" * 250, "__internal", "amq.topic", "oms.lane"])
-async def test_a_destination_that_no_backend_could_hold_is_refused(clock: LoopClock, destination: str) -> None:
-    bench = Bench(FakeAdapter(), clock)
-    with pytest.raises(DestinationInvalid):
-        await bench.produce(Message(destination))
-    assert bench.adapter.published == []
+async def test_an_invalid_destination_is_refused(subtests: pytest.Subtests, clock: LoopClock) -> None:
+    cases: list[str] = ["", ".", "..", "a b", "ü", "x" * 250, "__internal", "amq.topic", "oms.queue_key"]
+    for destination in cases:
+        with subtests.test(destination=destination):
+            bench = ProducerBench(FakeAdapter(), clock)
+            with pytest.raises(DestinationInvalid):
+                await bench.produce(Message(destination))
+            assert bench.adapter.published == []
 
 
 async def test_an_explicit_partition_wins(clock: LoopClock) -> None:
-    produced = await Bench(FakePartitionedAdapter(8), clock).produce(orders(partition=7, message_key="a"))
+    produced = await ProducerBench(FakePartitionedAdapter(8), clock).produce(orders(partition=7, message_key="a"))
     assert produced.stored.partition == 7
 
 
 async def test_an_unknown_partition_is_refused(clock: LoopClock) -> None:
-    bench = Bench(FakePartitionedAdapter(8), clock)
+    bench = ProducerBench(FakePartitionedAdapter(8), clock)
     with pytest.raises(PartitionUnknown):
         await bench.produce(orders(partition=8))
     assert bench.adapter.published == []
 
 
 async def test_a_key_chooses_its_partition(clock: LoopClock) -> None:
-    bench = Bench(FakePartitionedAdapter(8), clock)
+    bench = ProducerBench(FakePartitionedAdapter(8), clock)
     for key in ("", "a", "customer-17", "ü"):
         assert (await bench.produce(orders(message_key=key))).stored.partition == partition_of(key, 8)
 
 
 async def test_messages_without_a_key_spread_over_all_partitions_evenly(clock: LoopClock) -> None:
-    bench = Bench(FakePartitionedAdapter(8), clock)
+    bench = ProducerBench(FakePartitionedAdapter(8), clock)
     used = [(await bench.produce(orders())).stored.partition for _ in range(80)]
-    assert sorted(p for p in used if p is not None) == sorted(list(range(8)) * 10)
+    assert used == list(range(8)) * 10, "in turns, from the first one on"
 
 
 async def test_two_destinations_written_in_turns_each_use_all_partitions(clock: LoopClock) -> None:
-    bench = Bench(FakePartitionedAdapter(2), clock)
+    bench = ProducerBench(FakePartitionedAdapter(2), clock)
     used = {(name, (await bench.produce(Message(name))).stored.partition) for _ in range(4) for name in ("a", "b")}
     assert used == {("a", 0), ("a", 1), ("b", 0), ("b", 1)}
 
 
 async def test_without_partitions_nothing_is_chosen(clock: LoopClock) -> None:
     adapter = FakeAdapter(partition=Support.UNSUPPORTED)
-    produced = await Bench(adapter, clock).produce(orders(partition=3))
-    assert (produced.message.partition, produced.applied) == (3, {"partition": "ignored"})
+    produced = await ProducerBench(adapter, clock).produce(orders(partition=3))
+    assert (adapter.published[0].partition, produced.applied) == (3, {"partition": "ignored"})
 
 
 @pytest.mark.parametrize(("expires", "delay"), [(-1, None), (0, None), (500, 501), (500, 500)])
 async def test_a_message_that_expires_before_it_is_due_is_accepted_dropped_and_counted(
     clock: LoopClock, expires: int, delay: int | None
 ) -> None:
-    bench = Bench(FakePartitionedAdapter(), clock)
+    bench = ProducerBench(FakePartitionedAdapter(), clock)
     born = clock.wall() - 1000 if delay is None else clock.wall()
     produced = await bench.produce(
         orders(born_timestamp=born, expire_time=clock.wall() + expires, delay_time=delay, partition=3)
@@ -193,14 +215,14 @@ async def test_a_message_that_expires_before_it_is_due_is_accepted_dropped_and_c
 
 
 async def test_expire_time_up_to_born_timestamp_means_never(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(), clock)
+    bench = ProducerBench(FakeAdapter(), clock)
     await bench.produce(orders(born_timestamp=clock.wall() - 1000, expire_time=clock.wall() - 1000))
     await bench.produce(orders(expire_time=0, delay_time=1000))
     assert len(bench.adapter.published) == 2
 
 
 async def test_a_delay_lasts_up_to_a_year_from_now(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(), clock)
+    bench = ProducerBench(FakeAdapter(), clock)
     await bench.produce(orders(delay_time=DELAY_MAX))
     await bench.produce(orders(delay_time=DELAY_MAX + 1000, born_timestamp=clock.wall() - 1000))
     for wrong in (orders(delay_time=DELAY_MAX + 1), orders(delay_time=1, born_timestamp=LONG_MAX)):
@@ -210,22 +232,23 @@ async def test_a_delay_lasts_up_to_a_year_from_now(clock: LoopClock) -> None:
 
 
 async def test_a_traceparent_names_the_trace_where_nobody_did(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(), clock)
-    assert (await bench.produce(orders(traceparent=PARENT))).message.trace_id == "a" * 32
-    assert (await bench.produce(orders(traceparent=PARENT, trace_id="mine"))).message.trace_id == "mine"
+    bench = ProducerBench(FakeAdapter(), clock)
+    await bench.produce(orders(traceparent=PARENT))
+    await bench.produce(orders(traceparent=PARENT, trace_id="mine"))
+    assert [message.trace_id for message in bench.adapter.published] == ["a" * 32, "mine"]
 
 
 async def test_messages_in_flight_are_limited_and_counted_until_they_land(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(), clock, in_flight=2)
+    bench = ProducerBench(FakeAdapter(), clock, in_flight=2)
     bench.adapter.slow = True
     pending = [asyncio.ensure_future(bench.produce(orders())) for _ in range(2)]
     await turns()
-    assert (bench.counters.in_flight, bench.counters.in_flight_bytes) == (2, 8)
+    assert (bench.counters.in_flight, bench.counters.in_flight_bytes) == (2, 2 * orders().size)
     with pytest.raises(TooManyInFlight) as refused:
         await bench.produce(orders())
     assert refused.value.retry_safe
     bench.adapter.pending[0].set_result(Stored(None, 0))
-    bench.adapter.pending[1].set_exception(BackendUnavailable("gone"))
+    bench.adapter.pending[1].set_exception(BackendUnavailable("away"))
     assert (await pending[0]).stored.offset == 0
     with pytest.raises(BackendUnavailable):
         await pending[1]
@@ -235,7 +258,8 @@ async def test_messages_in_flight_are_limited_and_counted_until_they_land(clock:
 
 
 async def test_bytes_in_flight_are_limited(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(), clock, in_flight_bytes=10)
+    limit = orders(body=b"x" * 6).size + orders(body=b"x" * 4).size
+    bench = ProducerBench(FakeAdapter(), clock, in_flight_bytes=limit)
     bench.adapter.slow = True
     first = asyncio.ensure_future(bench.produce(orders(body=b"x" * 6)))
     await turns()
@@ -249,8 +273,20 @@ async def test_bytes_in_flight_are_limited(clock: LoopClock) -> None:
     assert bench.all_landed()
 
 
+async def test_headers_count_as_bytes_in_flight_and_one_message_always_fits(clock: LoopClock) -> None:
+    bench = ProducerBench(FakeAdapter(), clock, in_flight_bytes=1000)
+    bench.adapter.slow = True
+    large = asyncio.ensure_future(bench.produce(orders(properties={"p": "x" * 1000})))
+    await turns()
+    with pytest.raises(TooManyInFlight):
+        await bench.produce(orders())
+    bench.adapter.pending[0].set_result(Stored(None, 0))
+    await large
+    assert bench.all_landed()
+
+
 async def test_a_message_stored_at_once_is_never_in_flight(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(), clock, in_flight=1)
+    bench = ProducerBench(FakeAdapter(), clock, in_flight=1)
     for _ in range(3):
         await bench.produce(orders())
     assert bench.all_landed()
@@ -258,8 +294,8 @@ async def test_a_message_stored_at_once_is_never_in_flight(clock: LoopClock) -> 
 
 
 async def test_a_failure_at_once_is_raised(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(), clock)
-    bench.adapter.publish_failures = [BackendUnavailable("gone")]
+    bench = ProducerBench(FakeAdapter(), clock)
+    bench.adapter.publish_failures = [BackendUnavailable("away")]
     with pytest.raises(BackendUnavailable):
         await bench.produce(orders())
     assert bench.all_landed()
@@ -269,7 +305,7 @@ async def test_a_failure_at_once_is_raised(clock: LoopClock) -> None:
 async def test_a_backend_that_does_not_answer_leaves_the_outcome_unknown_and_the_message_there(
     clock: LoopClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = Bench(FakeAdapter(), clock, produce_timeout=2000)
+    bench = ProducerBench(FakeAdapter(), clock, produce_timeout=2000)
     bench.adapter.slow = True
     begun = clock.mono()
     with pytest.raises(OutcomeUnknown):
@@ -287,10 +323,30 @@ async def test_a_backend_that_does_not_answer_leaves_the_outcome_unknown_and_the
     assert caplog.records == []
 
 
+async def test_a_buffering_adapter_waits_as_long_as_the_engine(clock: LoopClock) -> None:
+    class BufferingAdapter(FakeAdapter):
+        unsent_timeout = 0
+
+        def publish(self, message: Message) -> asyncio.Future[Stored]:
+            future = super().publish(message)
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.unsent_timeout / 1000, future.set_exception, BackendUnavailable("not sent"))
+            return future
+
+    adapter = BufferingAdapter()
+    bench = ProducerBench(adapter, clock, produce_timeout=2000)
+    adapter.slow = True
+    begun = clock.mono()
+    with pytest.raises(BackendUnavailable, match="not sent"):
+        await bench.produce(orders())
+    assert clock.mono() - begun == 2000
+    assert bench.all_landed()
+
+
 async def test_a_client_that_leaves_does_not_withdraw_its_message(
     clock: LoopClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = Bench(FakeAdapter(), clock)
+    bench = ProducerBench(FakeAdapter(), clock)
     bench.adapter.slow = True
     task = asyncio.ensure_future(bench.produce(orders()))
     await turns()
@@ -309,8 +365,8 @@ async def test_a_client_that_leaves_does_not_withdraw_its_message(
 
 
 async def test_a_batch_keeps_its_order_and_judges_each_message_on_its_own(clock: LoopClock) -> None:
-    bench = Bench(FakePartitionedAdapter(2), clock)
-    bench.adapter.publish_failures = [None, BackendUnavailable("gone"), None]
+    bench = ProducerBench(FakePartitionedAdapter(2), clock)
+    bench.adapter.publish_failures = [None, BackendUnavailable("away"), None]
     results = await bench.produce_all(
         orders(message_id="1"),
         BodyInvalid("was no message"),
@@ -326,7 +382,7 @@ async def test_a_batch_keeps_its_order_and_judges_each_message_on_its_own(clock:
 
 
 async def test_a_batch_travels_together_and_times_out_as_one(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(), clock, produce_timeout=2000)
+    bench = ProducerBench(FakeAdapter(), clock, produce_timeout=2000)
     bench.adapter.slow = True
     begun = clock.mono()
     batch = asyncio.ensure_future(bench.produce_all(*[orders()] * 50))
@@ -338,19 +394,197 @@ async def test_a_batch_travels_together_and_times_out_as_one(clock: LoopClock) -
     assert [isinstance(r, OutcomeUnknown) for r in results] == [i != 7 for i in range(50)]
 
 
+async def test_a_batch_that_waits_holds_no_bodies(clock: LoopClock) -> None:
+    bench = ProducerBench(FakeAdapter(), clock)
+    bench.adapter.slow = True
+    body = bytes(5)
+    before = getrefcount(body)
+    batch = asyncio.ensure_future(bench.producer.produce_all([orders(body=body)], (), ""))
+    await turns()
+    assert getrefcount(body) == before + 1, "the adapter holds it"
+    bench.adapter.published.clear()
+    assert getrefcount(body) == before
+    bench.adapter.pending[0].set_result(Stored(None, 0))
+    assert [type(produced) for produced in await batch] == [Produced]
+
+
+class PublishingMany(FakePartitionedAdapter):
+    """Stores at once what is not sent to `slow`, and refuses what is sent to `full`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[list[str | None]] = []
+        self.known = {"orders", "slow", "full"}
+
+    def publish_many(self, messages: Sequence[Message]) -> Sequence[Published]:
+        self.calls.append([message.message_id for message in messages])
+        return [self._publish(message) for message in messages]
+
+    def _publish(self, message: Message) -> Published:
+        self.slow = message.destination == "slow"
+        if message.destination == "full":
+            return BackendFull("full")
+        future = self.publish(message)
+        return future if self.slow else future.result()
+
+
+async def test_a_batch_is_one_call_of_a_backend_that_publishes_many(clock: LoopClock) -> None:
+    adapter = PublishingMany()
+    bench = ProducerBench(adapter, clock)
+    sent = [("orders", "1"), ("full", "2"), ("slow", "3"), ("orders", "4"), ("orders.dlq", "5")]
+    batch = asyncio.ensure_future(
+        bench.produce_all(*[Message(name, b"body", message_id=identity) for name, identity in sent])
+    )
+    await turns()
+    assert adapter.calls == [["1", "2", "3", "4"]]
+    assert (bench.counters.in_flight, bench.counters.in_flight_bytes) == (1, len("slow3body"))
+    bench.adapter.pending[0].set_result(Stored(None, 7))
+    results = await batch
+    assert [getattr(result, "message_id", type(result)) for result in results] == [
+        *("1", BackendFull, "3", "4", DestinationInvalid)
+    ]
+    assert bench.all_landed()
+    assert bench.counters.produced == 3
+
+
+async def test_a_batch_is_sent_in_pieces_that_may_be_in_flight(clock: LoopClock) -> None:
+    adapter = PublishingMany()
+    bench = ProducerBench(adapter, clock, in_flight=2, in_flight_bytes=2 * len("orders0body"))
+    stored = [orders(message_id=str(number)) for number in range(5)]
+    assert [type(result) for result in await bench.produce_all(*stored)] == [Produced] * 5
+    assert adapter.calls == [["0", "1"], ["2", "3"], ["4"]]
+    slow = [Message("slow", b"body", message_id=str(number)) for number in range(5)]
+    batch = asyncio.ensure_future(bench.produce_all(*slow))
+    await turns()
+    assert adapter.calls[3:] == [["0", "1"]]
+    for future in bench.adapter.pending:
+        future.set_result(Stored(None, 0))
+    assert [type(result) for result in await batch] == [*[Produced] * 2, *[TooManyInFlight] * 3]
+
+
+async def test_a_batch_for_an_unknown_destination_keeps_its_order(clock: LoopClock) -> None:
+    adapter = PublishingMany()
+    adapter.existing = {"orders", "full", "slow"}
+    bench = ProducerBench(adapter, clock)
+    sent = [("orders", "1"), ("new", "2"), ("orders", "3"), ("new", "4")]
+    await bench.produce_all(*[Message(name, b"", message_id=identity) for name, identity in sent])
+    assert adapter.calls == [["1"], ["2", "3", "4"]], "the first one does not wait for the unknown destination"
+    assert adapter.existing == {"orders", "full", "slow", "new"}
+
+
 async def test_an_empty_batch_has_no_results(clock: LoopClock) -> None:
-    assert await Bench(FakeAdapter(), clock).produce_all() == []
+    assert await ProducerBench(FakeAdapter(), clock).produce_all() == []
 
 
 async def test_a_dead_letter_goes_past_every_limit_for_clients(clock: LoopClock) -> None:
-    bench = Bench(FakePartitionedAdapter(), clock, in_flight=0, quota=1, strict=True)
+    bench = ProducerBench(FakePartitionedAdapter(), clock, in_flight=0, quota=1, strict=True)
     for _ in range(3):
-        await bench.producer.bury(orders(message_key="a", born_timestamp=None))
+        entry = Entry(Delivery(orders(message_key="a", born_timestamp=None), 3, 0, 16), 0)
+        await bench.producer.dead_letter(SubscriptionKey("orders", "app"), entry)
     assert [m.partition for m in bench.adapter.published] == [partition_of("a", 8)] * 3
 
 
+async def test_a_backend_refuses_names_of_properties_to_clients_only(clock: LoopClock) -> None:
+    adapter = FakePartitionedAdapter()
+    adapter.existing = set()
+    adapter.features = adapter.features._replace(
+        property_refusal=lambda name: f"the property {name} is reserved." if name == "x-death" else None
+    )
+    bench = ProducerBench(adapter, clock)
+    given = orders(properties={"region": "eu", "x-death": "1"})
+    with pytest.raises(HeaderInvalid, match=r"^orders: the property x-death is reserved\.$"):
+        await bench.produce(given)
+    assert (adapter.existing, adapter.published) == (set(), [])
+    await bench.producer.dead_letter(SubscriptionKey("orders", "app"), Entry(Delivery(given, 3, 0, 16), 0))
+    [dead] = adapter.published
+    assert dead.properties.items() > given.properties.items()
+
+
+async def test_a_message_that_is_refused_creates_nothing(clock: LoopClock) -> None:
+    adapter = FakePartitionedAdapter(transactionId=Support.UNSUPPORTED)
+    adapter.existing = set()
+    bench = ProducerBench(adapter, clock, quota=1)
+    late = orders(delay_time=DELAY_MAX + 1)
+    assert await bench.refused(late, orders(partition=8), orders(destination="__a")) == [
+        *(HeaderInvalid, PartitionUnknown, DestinationInvalid)
+    ]
+    assert await bench.refused(orders(transaction_id="t"), require="transactionId") == [FieldUnsupported]
+    assert await bench.refused(orders()) == [QuotaExceeded]  # the message for an unknown partition counted
+    assert await ProducerBench(adapter, clock, in_flight=0).refused(orders()) == [TooManyInFlight]
+    strict = ProducerBench(adapter, clock, strict=True)
+    assert await strict.refused(orders(born_timestamp=None)) == [HeaderMissing]
+    assert (adapter.existing, adapter.published) == (set(), [])
+    await asyncio.sleep(1)
+    await bench.produce(orders(partition=7, body=b""))
+    assert adapter.existing == {"orders"}
+
+
+async def test_only_the_bridge_writes_dead_letters(clock: LoopClock) -> None:
+    adapter = FakePartitionedAdapter()
+    adapter.existing = {"orders"}
+    bench = ProducerBench(adapter, clock, auto_create=False)
+    long = dead_letter_of("a" * NAME_MAX)
+    assert await bench.refused(orders(destination="orders.dlq"), orders(destination=long)) == [DestinationInvalid] * 2
+    forged = {"oms-dead-letter-expiretime": "1", "oms-dead-letter-source": "bank", "colour": "red"}
+    entry = Entry(Delivery(orders(properties=forged), 3, 0, 16), 0)
+    for failures in ([], [BodyTooLarge("with its reason")]):
+        adapter.publish_failures = list(failures)
+        await bench.producer.dead_letter(SubscriptionKey("orders", "app"), entry)
+    first, _, without_reason = adapter.published
+    assert (first.properties["oms-dead-letter-source"], first.properties["colour"]) == ("orders", "red")
+    assert "oms-dead-letter-expiretime" not in first.properties
+    assert without_reason.properties == {"colour": "red"}
+    assert adapter.existing == {"orders", "orders.dlq"}, "auto_create is about clients"
+
+
+async def test_one_client_does_not_use_up_the_delayed_messages_of_all(clock: LoopClock) -> None:
+    bench = ProducerBench(FakePartitionedAdapter(), clock, delayed=4, client_share=50)
+
+    async def delayed(peer: str, delay: int = 10_000) -> None:
+        await bench.produce(orders(delay_time=delay), peer=peer)
+
+    for _ in range(2):
+        await delayed("10.0.0.1:5")
+    with pytest.raises(LimitReached, match=r"10\.0\.0\.1 .* limits\.delayed"):
+        await delayed("10.0.0.1:6")
+    await bench.produce(orders(), peer="10.0.0.1:7")
+    bench.adapter.publish_failures = [BackendFull("full")]
+    with pytest.raises(BackendFull):
+        await delayed("10.0.0.2:5")
+    await asyncio.sleep(0)
+    for _ in range(2):
+        await delayed("10.0.0.2:5", 60_000)
+    with pytest.raises(BackendFull, match="All clients"):
+        await delayed("10.0.0.3:5")
+    await asyncio.sleep(11)
+    await delayed("10.0.0.1:5")
+    with pytest.raises(LimitReached):
+        await delayed("10.0.0.2:5")
+
+
+async def test_one_client_does_not_use_up_the_bytes_of_delayed_messages(clock: LoopClock) -> None:
+    bench = ProducerBench(FakePartitionedAdapter(), clock, delayed_bytes=400, client_share=50)
+
+    async def delayed(peer: str, size: int, delay: int = 10_000) -> None:
+        await bench.produce(Message("orders", bytes(size - len("orders")), delay_time=delay), peer=peer)
+
+    await delayed("10.0.0.1:5", 150)
+    bench.adapter.publish_failures = [BackendFull("full")]
+    with pytest.raises(BackendFull, match="full"):
+        await delayed("10.0.0.1:5", 50)
+    await asyncio.sleep(0)
+    await delayed("10.0.0.1:5", 50)
+    with pytest.raises(LimitReached, match=r"10\.0\.0\.1 may have 200 bytes .* limits\.delayed_bytes"):
+        await delayed("10.0.0.1:5", 6)
+    await delayed("10.0.0.2:5", 200, 60_000)
+    with pytest.raises(BackendFull, match="400 bytes of delayed messages"):
+        await delayed("10.0.0.3:5", 6)
+    await asyncio.sleep(11)
+    await delayed("10.0.0.1:5", 200)
+
+
 async def test_a_quota_refuses_what_is_too_much(clock: LoopClock) -> None:
-    bench = Bench(FakeAdapter(), clock, quota=2)
+    bench = ProducerBench(FakeAdapter(), clock, quota=2)
     for _ in range(2):
         await bench.produce(orders())
     with pytest.raises(QuotaExceeded) as refused:
@@ -402,7 +636,26 @@ def test_a_quota_forgets_destinations_that_are_full_again() -> None:
         quota.take("d19999", 19_999)
 
 
-def test_the_system_clock_counts_milliseconds() -> None:
+def test_a_quota_forgets_only_destinations_that_are_full_again_and_only_when_it_keeps_4096() -> None:
+    quota = Quota(1)
+    for number in range(4095):
+        quota.take(f"d{number}", 0)
+    quota.take("late", 500)
+    assert len(quota._buckets) == 4096, "4096 of them may stay"
+    with pytest.raises(QuotaExceeded, match="late takes at most 1 messages a second"):
+        quota.take("late", 1000)
+    quota.take("d0", 1000)
+    assert len(quota._buckets) == 4096, "a known destination is not added again"
+    quota.take("new", 1000)
+    assert quota._buckets.keys() == {"late", "d0", "new"}
+    with pytest.raises(QuotaExceeded):
+        quota.take("late", 1499)
+    quota.take("one more", 9000)
+    assert quota._buckets.keys() == {"late", "d0", "new", "one more"}, "there was space for one more"
+
+
+def test_the_system_clock_counts_whole_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_999_999)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 5_999_999)
     clock = SystemClock()
-    assert clock.wall() > 1_700_000_000_000
-    assert clock.mono() <= clock.mono()
+    assert (clock.wall(), clock.mono()) == (1_700_000_000_123, 5)

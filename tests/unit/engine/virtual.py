@@ -35,7 +35,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock:
-    """The engine's clocks, told by the loop; the wall clock can be set."""
+    """The engine's clocks, read from the loop; the wall clock can be set."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""The login and TLS of a URL, as Java's client is told of them."""
+"""The login and TLS of a URL, as settings of Java's client."""
 
 from pathlib import Path
 
@@ -25,18 +25,17 @@ def test_nothing_is_asked_for() -> None:
     assert java_settings(Security()) == {"security.protocol": "PLAINTEXT"}
 
 
-@pytest.mark.parametrize(
-    ("tls", "login", "protocol"),
-    [
+def test_the_protocol(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[bool, bool, str]] = [
         (False, True, "SASL_PLAINTEXT"),
         (True, False, "SSL"),
         (True, True, "SASL_SSL"),
-    ],
-)
-def test_the_protocol(tls: bool, login: bool, protocol: str) -> None:
-    named = Security(mechanism="PLAIN", user="u", password="p") if login else Security()  # noqa: S106
-    settings = java_settings(named._replace(tls=tls))
-    assert settings["security.protocol"] == protocol
+    ]
+    for tls, login, protocol in cases:
+        with subtests.test(tls=tls, login=login, protocol=protocol):
+            named = Security(mechanism="PLAIN", user="u", password="p") if login else Security()  # noqa: S106
+            settings = java_settings(named._replace(tls=tls))
+            assert settings["security.protocol"] == protocol
 
 
 def test_the_authorities_of_this_machine_are_those_of_java() -> None:

@@ -1,7 +1,7 @@
 """What lies between two offsets of Spark's connector, and what of it is gone."""
 
 from adapters.kafka.record import Part
-from bridge.mirror.manifest import Gap
+from bridge.mirror.offsets import Gap
 from bridge.mirror.sources.kafka import offsets
 
 A, B, C = Part("a", 0), Part("a", 1), Part("c", 0)

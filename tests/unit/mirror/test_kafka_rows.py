@@ -107,7 +107,7 @@ def test_what_cannot_be_shown_is_in_quarantine_with_its_bytes() -> None:
         *("quarantine", "orders", b"bytes"),
         *("orders/1", 5),
     )
-    assert "is no time" in bad["error"]
+    assert "is not a time" in bad["error"]
 
 
 def test_whatever_goes_wrong_with_a_record_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,9 +136,8 @@ def test_the_collector_of_cycles_is_left_as_it_was() -> None:
             gc.enable()
 
 
-@pytest.mark.parametrize(
-    ("topic", "destination"),
-    [
+def test_a_lane_lies_under_its_destination(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("orders", "orders"),
         ("orders.oms-hi", "orders"),
         ("orders.oms-lo", "orders"),
@@ -147,10 +146,10 @@ def test_the_collector_of_cycles_is_left_as_it_was() -> None:
         (".oms-hi", ".oms-hi"),
         ("orders.oms-lo.oms-hi", "orders.oms-lo"),
         ("orders.oms-hi.x", "orders.oms-hi.x"),
-    ],
-)
-def test_a_lane_lies_under_its_destination(topic: str, destination: str) -> None:
-    assert destination_of(topic) == destination
+    ]
+    for topic, destination in cases:
+        with subtests.test(topic=topic, destination=destination):
+            assert destination_of(topic) == destination
 
 
 def test_a_lane_is_a_log_of_its_own() -> None:

@@ -9,7 +9,7 @@ from bridge.message import Message
 from bridge.mirror.rows import Rows
 from bridge.mirror.schema import SOURCE, TIME_MAX
 from bridge.mirror.sources.memory.rows import destination_of, to_batch
-from bridge.wire.block import decode, encode
+from bridge.wire.log_block import decode, encode
 from tests.unit.strategies import messages
 
 LOG = "00c0ffee00c0ffee/orders.x/3"

@@ -1,4 +1,4 @@
-"""The planner of the sources in Python: nothing twice, nothing skipped without being told, no batch without news."""
+"""The planner of the sources in Python: nothing twice, nothing skipped silently, no batch without news."""
 
 import json
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mirror.manifest import Gap
+from bridge.mirror.offsets import Gap
 from bridge.mirror.sources.ranges import (
     Place,
     capped,
+    describe,
     from_json,
     gaps,
     moved,
@@ -17,7 +18,6 @@ from bridge.mirror.sources.ranges import (
     read,
     split,
     to_json,
-    told,
 )
 
 pairs = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda pair: (min(pair), max(pair)))
@@ -155,6 +155,6 @@ def test_many_logs_become_few_tasks() -> None:
 
 
 def test_losses_are_named() -> None:
-    assert told([Gap("a", 3, 5), Gap("b", 7, None)]) == "a from 3 to 4; b from 7 on"
+    assert describe([Gap("a", 3, 5), Gap("b", 7, None)]) == "a from 3 to 4; b from 7 on"
     many: list[Any] = [Gap("a", n, n + 1) for n in range(12)]
-    assert told(many).endswith("; and 2 more")
+    assert describe(many).endswith("; and 2 more")

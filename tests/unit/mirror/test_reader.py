@@ -1,6 +1,5 @@
 """What the sources in Python have in common, without a Spark: policies, outages, what is said of them."""
 
-import json
 import time
 from collections.abc import Iterator
 
@@ -9,10 +8,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from bridge.errors import BackendUnavailable
-from bridge.mirror.manifest import Ranges
+from bridge.mirror.offsets import Ranges
 from bridge.mirror.options import OnDataLoss, Options
+from bridge.mirror.sources import ranges
 from bridge.mirror.sources.ranges import Piece
-from bridge.mirror.sources.reader import Ask, DataLost, Pieces, RangeReader, explain, outage, report
+from bridge.mirror.sources.reader import TROUBLE, Ask, DataLost, Pieces, RangeReader, explain, outage
 
 ALL = ReadAllAvailable()
 
@@ -84,7 +84,9 @@ def test_an_outage_is_no_news_and_asked_about_less_and_less_often(monkeypatch: p
 
 
 def report_of(shelf: Shelf) -> tuple[Ranges, str | None]:
-    return report(json.dumps(shelf.reportLatestOffset()))
+    fields = shelf.reportLatestOffset()
+    trouble = fields.pop(TROUBLE, None)
+    return {log: (place.begin, place.next) for log, place in ranges.from_json(fields).items()}, trouble
 
 
 def test_an_outage_does_not_pass_for_all_being_done() -> None:
@@ -125,7 +127,7 @@ def test_what_went_after_it_was_planned_is_a_row_or_an_error() -> None:
     assert recording.stopped == 1
     (row,) = batch.to_pylist()
     assert (row["area"], row["destination"], row["log"], row["offset"]) == ("quarantine", "orders", "a", 4)
-    assert row["error"] == "gone before it was read: a from 4 to 6"
+    assert row["error"] == "dropped before it was read: a from 4 to 6"
     with pytest.raises(DataLost):
         list(failing.read(partition))
 

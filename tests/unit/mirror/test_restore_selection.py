@@ -6,20 +6,20 @@ from typing import cast
 
 import pytest
 
-from bridge.client import Client, Receipt
+from bridge.client import Client, ProduceResult
 from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, CannotStart, OutcomeUnknown, QuotaExceeded
 from bridge.message import Message
-from bridge.mirror.restore.revived import Row, revived
 from bridge.mirror.restore.sender import Sender, again
 from bridge.mirror.restore.state import State
+from bridge.mirror.restore.to_message import Row, to_message
 
 NOW = 1_000_000
-STORED = Receipt("id", 1, "host", None, None, {})
+STORED = ProduceResult("id", 1, "host", None, None, {})
 BUSY = BackendUnavailable("away")
 
 
 def sent(message: Message, *, destination: str | None = None, expired: bool = False) -> Message | None:
-    return revived(Row(message, "orders/0", 7), destination=destination, expired=expired, now=NOW)
+    return to_message(Row(message, "orders/0", 7), destination=destination, expired=expired, now=NOW)
 
 
 def test_a_message_keeps_what_its_producer_said_and_says_where_it_comes_from() -> None:
@@ -69,10 +69,12 @@ def test_what_has_not_expired_keeps_its_time() -> None:
         assert "oms-restored-expiretime" not in made.properties
 
 
-@pytest.mark.parametrize("error", [BUSY, OutcomeUnknown("lost"), QuotaExceeded("wait")])
-def test_what_may_pass_is_sent_again_and_with_it_what_follows_of_its_key(error: BridgeError) -> None:
-    batch = [Message("d", message_key=key) for key in ("a", "b", "a", None, "b")]
-    assert again(batch, [error, STORED, STORED, STORED, STORED]) == [0, 2]
+def test_what_may_pass_is_sent_again_and_with_it_what_follows_of_its_key(subtests: pytest.Subtests) -> None:
+    cases: list[BridgeError] = [BUSY, OutcomeUnknown("lost"), QuotaExceeded("wait")]
+    for error in cases:
+        with subtests.test(error=error):
+            batch = [Message("d", message_key=key) for key in ("a", "b", "a", None, "b")]
+            assert again(batch, [error, STORED, STORED, STORED, STORED]) == [0, 2]
 
 
 def test_without_a_key_nothing_follows() -> None:
@@ -86,7 +88,7 @@ def test_what_is_refused_is_not_sent_again() -> None:
 class Taking:
     """A client whose bridge takes everything."""
 
-    async def produce_batch(self, messages: Sequence[Message]) -> list[Receipt]:
+    async def produce_batch(self, messages: Sequence[Message]) -> list[ProduceResult]:
         return [STORED for _ in messages]
 
 
@@ -122,12 +124,13 @@ def test_the_state_of_another_restore_is_refused(tmp_path: Path) -> None:
         State(path, {"out": "/other"})
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"of": {}}', '{"of": {}, "next": {"a": "x"}}'])
-def test_what_is_no_state_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "state.json"
-    path.write_text(text)
-    with pytest.raises(CannotStart, match="not the state"):
-        State(path, {})
+def test_what_is_no_state_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for text in ("", "{", "[]", '{"of": {}}', '{"of": {}, "next": {"a": "x"}}'):
+        with subtests.test(text=text):
+            path = tmp_path / "state.json"
+            path.write_text(text)
+            with pytest.raises(CannotStart, match="not the state"):
+                State(path, {})
 
 
 def test_without_a_file_nothing_is_kept() -> None:

@@ -61,41 +61,40 @@ def test_every_field_comes_back(given: list[Message]) -> None:
     assert taken(rows) == []
 
 
-@pytest.mark.parametrize(
-    ("destination", "area"), [("orders", "data"), ("orders.dlq", "dead-letters"), ("orders.dlq.x", "data")]
-)
-def test_dead_letters_are_no_data(destination: str, area: str) -> None:
-    rows = Rows("kafka")
-    rows.add(Message(destination), "x", 0)
-    assert [row["area"] for row in taken(rows)] == [area]
+def test_dead_letters_are_no_data(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [("orders", "data"), ("orders.dlq", "dead-letters"), ("orders.dlq.x", "data")]
+    for destination, area in cases:
+        with subtests.test(destination=destination, area=area):
+            rows = Rows("kafka")
+            rows.add(Message(destination), "x", 0)
+            assert [row["area"] for row in taken(rows)] == [area]
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"store_timestamp": TIME_MAX + 1}, "253402300800000 ms since 1970 is no time"),
-        ({"born_timestamp": 2**63 - 1}, "is no time"),
-        ({"store_timestamp": -1}, "is no time"),
+def test_what_no_file_can_show_is_in_quarantine_alone(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"store_timestamp": TIME_MAX + 1}, "253402300800000 ms since 1970 is not a time"),
+        ({"born_timestamp": 2**63 - 1}, "is not a time"),
+        ({"store_timestamp": -1}, "is not a time"),
         ({"expire_time": 2**63}, "OverflowError"),
         ({"message_key": "half a \ud800 pair"}, "UnicodeEncodeError"),
         ({"properties": {"a": "\udfff"}}, "UnicodeEncodeError"),
         ({"properties": {"a": 5}}, "Arrow"),
         ({"destination": "or\ud800ders"}, "UnicodeEncodeError"),
         ({"priority": "high"}, "Arrow"),
-    ],
-)
-def test_what_no_file_can_show_is_in_quarantine_alone(change: dict[str, Any], says: str) -> None:
-    rows = Rows("kafka")
-    good = Message("orders", b"good", {"a": "b"}, store_timestamp=1)
-    for number, message in enumerate([good, good._replace(body=b"\xffraw", **change), good]):
-        rows.add(message, "orders/3", number)
-    found = taken(rows)
-    assert [row["area"] for row in found] == ["data", "quarantine", "data"]
-    assert [as_message(row) for row in found[::2]] == [good, good]
-    bad = found[1]
-    assert says in bad["error"]
-    assert (bad["body"], bad["log"], bad["offset"]) == (b"\xffraw", "orders/3", 1)
-    assert bad["destination"].startswith("or")
+    ]
+    for change, says in cases:
+        with subtests.test(change=change, says=says):
+            rows = Rows("kafka")
+            good = Message("orders", b"good", {"a": "b"}, store_timestamp=1)
+            for number, message in enumerate([good, good._replace(body=b"\xffraw", **change), good]):
+                rows.add(message, "orders/3", number)
+            found = taken(rows)
+            assert [row["area"] for row in found] == ["data", "quarantine", "data"]
+            assert [as_message(row) for row in found[::2]] == [good, good]
+            bad = found[1]
+            assert says in bad["error"]
+            assert (bad["body"], bad["log"], bad["offset"]) == (b"\xffraw", "orders/3", 1)
+            assert bad["destination"].startswith("or")
 
 
 def test_a_record_that_cannot_be_read_keeps_its_bytes() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, HeaderInvalid, HeaderMissing, HeaderRepeated, Rejected
 from bridge.message import FIELDS, Field, Message
+from bridge.steps import run_at_once
 from bridge.wire.jsonform import decode, decode_array, encode, encode_array
 from tests.unit.strategies import messages, refusal
 
@@ -16,7 +17,7 @@ def item(**members: object) -> dict[str, Any]:
 
 
 def judged(raw: bytes | str, limit: int = 100) -> list[Message | BridgeError]:
-    return decode_array(raw.encode() if isinstance(raw, str) else raw, limit)
+    return run_at_once(decode_array(raw.encode() if isinstance(raw, str) else raw, limit))
 
 
 def one(raw: bytes | str) -> Message | BridgeError:
@@ -26,7 +27,7 @@ def one(raw: bytes | str) -> Message | BridgeError:
 
 @given(st.lists(messages(), max_size=4))
 def test_an_array_that_is_encoded_is_decoded_again(batch: list[Message]) -> None:
-    assert decode_array(encode_array(batch), 4) == batch
+    assert run_at_once(decode_array(encode_array(batch), 4)) == batch
 
 
 @given(messages())
@@ -48,7 +49,7 @@ _MEMBERS = st.sampled_from(("version", "header", "extensionHeader", "properties"
 def test_no_json_raises_anything_but_the_error_tree(array: list[object]) -> None:
     raw = json.dumps(array).encode()
     try:
-        results = decode_array(raw, 10)
+        results = run_at_once(decode_array(raw, 10))
     except BodyInvalid:
         assert b"NaN" in raw or b"Infinity" in raw
         return
@@ -60,13 +61,12 @@ def test_no_json_raises_anything_but_the_error_tree(array: list[object]) -> None
 
 @given(st.binary(max_size=60))
 def test_no_bytes_raise_anything_but_the_error_tree(raw: bytes) -> None:
-    error = refusal(lambda: decode_array(raw, 10))
+    error = refusal(lambda: run_at_once(decode_array(raw, 10)))
     assert error is None or error.status in {400, 413}
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
+def test_what_is_no_json_array_is_refused_as_a_whole(subtests: pytest.Subtests) -> None:
+    cases: list[bytes | str] = [
         "",
         "{}",
         "null",
@@ -81,11 +81,10 @@ def test_no_bytes_raise_anything_but_the_error_tree(raw: bytes) -> None:
         "[]x",
         "\ufeff[",
         b"\xff",
-    ],
-)
-def test_what_is_no_json_array_is_refused_as_a_whole(raw: bytes | str) -> None:
-    with pytest.raises(BodyInvalid):
-        judged(raw)
+    ]
+    for raw in cases:
+        with subtests.test(raw=raw), pytest.raises(BodyInvalid):
+            judged(raw)
 
 
 @pytest.mark.parametrize("raw", ["[" * 200_000, '{"a":' * 200_000, "[" * 100_000 + "]" * 100_000])
@@ -124,32 +123,35 @@ def test_an_empty_body_may_be_null_or_an_empty_object(data: object) -> None:
     assert decode(item()).body == b""
 
 
-@pytest.mark.parametrize("data", ["a", "aGk", "a-_=", "aGk=\n", "ü", "\ud800", 7, [], {"a": 1}, True, "aGk==="])
-def test_data_that_is_no_base64_is_refused(data: object) -> None:
-    with pytest.raises(BodyInvalid):
-        decode(item(data=data))
+def test_data_that_is_no_base64_is_refused(subtests: pytest.Subtests) -> None:
+    cases: list[object] = ["a", "aGk", "a-_=", "aGk=\n", "ü", "\ud800", 7, [], {"a": 1}, True, "aGk==="]
+    for data in cases:
+        with subtests.test(data=data), pytest.raises(BodyInvalid):
+            decode(item(data=data))
 
 
-@pytest.mark.parametrize("field", [f for f in FIELDS if f.maximum is not None], ids=lambda f: f.name)
-def test_a_number_is_a_whole_number_in_its_range(field: Field) -> None:
-    assert field.maximum is not None
-    for number in (0, field.maximum):
-        assert getattr(decode(_with(field, number)), field.attribute) == number
-    wrong: list[object] = [-1, field.maximum + 1, 10**400, 1.0, 0.5, True, "1", None, [], {}]
-    for value in wrong:
-        with pytest.raises(HeaderInvalid, match=field.name):
-            decode(_with(field, value))
+def test_a_number_is_a_whole_number_in_its_range(subtests: pytest.Subtests) -> None:
+    for field in [f for f in FIELDS if f.maximum is not None]:
+        with subtests.test(field=field):
+            assert field.maximum is not None
+            for number in (0, field.maximum):
+                assert getattr(decode(_with(field, number)), field.attribute) == number
+            wrong: list[object] = [-1, field.maximum + 1, 10**400, 1.0, 0.5, True, "1", None, [], {}]
+            for value in wrong:
+                with pytest.raises(HeaderInvalid, match=field.name):
+                    decode(_with(field, value))
 
 
-@pytest.mark.parametrize("field", [f for f in FIELDS if f.maximum is None], ids=lambda f: f.name)
-def test_a_string_is_text(field: Field) -> None:
-    wrong: list[object] = [1, None, True, [], {}, "\ud800"]
-    for value in wrong:
-        with pytest.raises(HeaderInvalid, match=field.name):
-            decode(_with(field, value))
-    if field.required:
-        with pytest.raises(HeaderInvalid, match="empty"):
-            decode(_with(field, ""))
+def test_a_string_is_text(subtests: pytest.Subtests) -> None:
+    for field in [f for f in FIELDS if f.maximum is None]:
+        with subtests.test(field=field):
+            wrong: list[object] = [1, None, True, [], {}, "\ud800"]
+            for value in wrong:
+                with pytest.raises(HeaderInvalid, match=field.name):
+                    decode(_with(field, value))
+            if field.required:
+                with pytest.raises(HeaderInvalid, match="empty"):
+                    decode(_with(field, ""))
 
 
 def _with(field: Field, value: object) -> dict[str, Any]:
@@ -158,9 +160,8 @@ def _with(field: Field, value: object) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_a_member_that_does_not_fit_is_named(subtests: pytest.Subtests) -> None:
+    cases: list[object] = [
         {"header": None},
         {"header": []},
         item(extensionHeader=None),
@@ -179,12 +180,31 @@ def _with(field: Field, value: object) -> dict[str, Any]:
         item(body=""),
         item(version="2.0.0"),
         item(version=1),
-    ],
-)
-def test_a_member_that_does_not_fit_is_named(wrong: object) -> None:
-    with pytest.raises(Rejected) as refused:
-        decode(wrong)
-    assert refused.value.detail.isascii()
+    ]
+    for wrong in cases:
+        with subtests.test(wrong=wrong):
+            with pytest.raises(Rejected) as refused:
+                decode(wrong)
+            assert refused.value.detail.isascii()
+
+
+def test_a_mistyped_member_names_the_nearest_one(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[object, str]] = [
+        (item(headers={}), "unknown member `headers`; did you mean `header`?"),
+        (item(colour={}), "unknown member `colour`; a message has data, extensionHeader, header, properties, version."),
+        (
+            item(extensionHeader={"prioritty": 1}),
+            "unknown member `extensionHeader.prioritty`; did you mean `extensionHeader.priority`?",
+        ),
+        (
+            {"header": {"messageKey": "a"}},
+            "unknown member `header.messageKey`; did you mean `extensionHeader.messageKey`?",
+        ),
+    ]
+    for wrong, sentence in cases:
+        with subtests.test(wrong=wrong), pytest.raises(HeaderInvalid) as refused:
+            decode(wrong)
+        assert refused.value.detail == sentence
 
 
 def test_a_message_needs_a_destination() -> None:
@@ -194,29 +214,32 @@ def test_a_message_needs_a_destination() -> None:
             decode(wrong)
 
 
-@pytest.mark.parametrize("text", ["7", "-1", "2.5", "1.10", "1" + "0" * 30, "1e999", "-0.0"])
-def test_a_numeric_property_keeps_the_text_it_was_written_with(text: str) -> None:
-    (message,) = decode_array(b'[{"header":{"destination":"a"},"properties":{"a":%s}}]' % text.encode(), 1)
-    assert isinstance(message, Message)
-    assert message.properties == {"a": text}
+def test_a_numeric_property_keeps_the_text_it_was_written_with(subtests: pytest.Subtests) -> None:
+    cases: list[str] = ["7", "-1", "2.5", "1.10", "1" + "0" * 30, "1e999", "-0.0"]
+    for text in cases:
+        with subtests.test(text=text):
+            (message,) = run_at_once(
+                decode_array(b'[{"header":{"destination":"a"},"properties":{"a":%s}}]' % text.encode(), 1)
+            )
+            assert isinstance(message, Message)
+            assert message.properties == {"a": text}
 
 
 def test_a_number_is_no_string() -> None:
     assert isinstance(one('[{"header":{"destination":1.5}}]'), HeaderInvalid)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
+def test_a_repeated_member_is_refused_as_a_repeated_header_is(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
         '[{"header":{"destination":"a","destination":"b"}}]',
         '[{"header":{"destination":"a"},"header":{"destination":"b"}}]',
         '[{"header":{"destination":"a"},"properties":{"p":"1","p":"1"}}]',
         '[{"message":{"header":{"destination":"a"},"data":"","data":""}}]',
         '[{"message":{},"message":{}}]',
-    ],
-)
-def test_a_repeated_member_is_refused_as_a_repeated_header_is(raw: str) -> None:
-    assert isinstance(one(raw), HeaderRepeated)
+    ]
+    for raw in cases:
+        with subtests.test(raw=raw):
+            assert isinstance(one(raw), HeaderRepeated)
 
 
 def test_a_repeated_member_harms_its_own_message_only() -> None:
@@ -231,7 +254,7 @@ def test_a_broken_trace_context_is_dropped_and_not_an_error() -> None:
 
 
 def test_members_that_nobody_set_are_left_out() -> None:
-    assert encode(Message("orders")) == {
+    assert json.loads(encode(Message("orders"))) == {
         "version": "1.0.0",
         "header": {"destination": "orders"},
         "extensionHeader": {},

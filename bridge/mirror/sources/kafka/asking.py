@@ -3,18 +3,17 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka import errors as kafka
 from kafka.admin import OffsetSpec
 from kafka.consumer.fetcher import IsolationLevel
 
-from adapters.kafka.drivers.kafka_python import errors
-from adapters.kafka.drivers.kafka_python.network import BOOTSTRAP_TIMEOUT, Client
-from adapters.kafka.drivers.kafka_python.security import connection_settings
+from adapters.kafka import client_errors, connections
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
 from adapters.kafka.record import Part
+from adapters.kafka.security import connection_settings
 from bridge.mirror.sources.kafka.offsets import Offsets
 
 T = TypeVar("T")
@@ -36,12 +35,12 @@ class Topic(NamedTuple):
 
 
 class Asking:
-    """Each method connects, asks and lets go: it is asked once a batch. All raise `BackendUnavailable`, `Refused`."""
+    """Each method connects, asks and closes: it is called once a batch. All raise `BackendUnavailable`, `Refused`."""
 
     def __init__(self, options: Options, pattern: str) -> None:
         """`pattern` is that of the names of topics that are mirrored. Raises `CannotStart` for bad files."""
         self._options = options
-        self._settings = connection_settings(options)
+        connection_settings(options)  # a bad file ends the start, and not a batch
         self._mirrored = re.compile(pattern).fullmatch
 
     def topics(self) -> list[Topic]:
@@ -76,29 +75,10 @@ class Asking:
 
     def _ask(self, question: Callable[[KafkaAdminClient], T]) -> T:
         try:
-            with closing(self._connect()) as client:
+            with closing(connections.admin(self._options)) as client:
                 return question(client)
         except (kafka.KafkaError, OSError) as error:
-            raise errors.of_request(error, _WHAT) from error
-
-    def _connect(self) -> KafkaAdminClient:
-        made: list[Client] = []
-
-        def make(**configs: Any) -> Client:  # noqa: ANN401 - the library's settings
-            made.append(Client(**configs))
-            return made[0]
-
-        try:
-            return KafkaAdminClient(
-                **self._settings,
-                request_timeout_ms=REQUEST_TIMEOUT,
-                bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT,
-                kafka_client=make,
-            )
-        except Exception as error:
-            for client in made:
-                client.close()  # which a constructor that failed does not
-            raise errors.no_connection(self._options, made[0].connections.failure if made else error) from error
+            raise client_errors.of_request(error, _WHAT) from error
 
 
 def _offsets(client: KafkaAdminClient, parts: Iterable[Part], spec: OffsetSpec) -> Offsets:

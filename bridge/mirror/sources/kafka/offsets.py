@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from adapters.kafka.record import Part
-from bridge.mirror.manifest import Gap, Ranges
+from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.sources.kafka.rows import log_of
 
 Offsets = Mapping[Part, int]
 
 EARLIEST: Final = -2
-"""What stands for the oldest offset in a text that tells the connector where to begin."""
+"""What stands for the oldest offset in a text that says where the connector begins."""
 
 
 def read(text: str) -> dict[Part, int]:
@@ -29,7 +29,7 @@ def write(offsets: Offsets) -> str:
 
 
 def starting(start: Mapping[str, int], parts: Iterator[Part]) -> str:
-    """Write where to begin: the connector wants to be told of every partition, and of no other."""
+    """Write where to begin: the connector requires every partition, and no other."""
     return write({part: start.get(log_of(*part), EARLIEST) for part in parts})
 
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from typing import Final
 
@@ -10,11 +9,10 @@ import pyarrow as pa
 from kafka import KafkaConsumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
-from adapters.kafka.delay.connecting import connect
-from adapters.kafka.drivers.kafka_python.security import connection_settings
+from adapters.kafka.connections import reading
 from adapters.kafka.options import Options
 from adapters.kafka.record import Record
-from bridge.mirror.manifest import Ranges
+from bridge.mirror.offsets import Ranges
 from bridge.mirror.rows import Rows
 from bridge.mirror.schema import SOURCE_DDL
 from bridge.mirror.sources.kafka.rows import BACKEND, add
@@ -34,11 +32,10 @@ def reread(spark: SparkSession, options: Options, ranges: Ranges) -> DataFrame:
 
 def _read(options: Options, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     rows = Rows(BACKEND)
-    settings = connection_settings(options) | {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
     for batch in batches:
         for log, start, end in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             topic, _, partition = log.rpartition("/")
-            with closing(connect(KafkaConsumer, settings)) as consumer:
+            with reading(options, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
                 for record in _records(consumer, TopicPartition(topic, int(partition)), start, end):
                     add(rows, record)
                     if rows.full:

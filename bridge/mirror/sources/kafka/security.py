@@ -1,12 +1,12 @@
-"""The login and TLS of a `kafka://` URL, as Java's client is told of them. Files are read here: workers have none."""
+"""The login and TLS of a `kafka://` URL, as settings of Java's client. Files are read here: workers have none."""
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from adapters.kafka.drivers.kafka_python.security import tls_context
 from adapters.kafka.options import Security
+from adapters.kafka.security import tls_context
 from bridge.errors import CannotStart
 
 _MODULES: Final = {
@@ -28,7 +28,7 @@ def java_settings(security: Security) -> dict[str, str]:
 def _tls(security: Security) -> Mapping[str, str]:
     if not security.tls:
         return {}
-    tls_context(security)  # a file that is none is told as `serve` tells it
+    tls_context(security)  # an invalid file fails as in `serve`
     settings: dict[str, str] = {}
     if security.ca is not None:
         settings |= {
@@ -49,8 +49,8 @@ def _login(security: Security) -> Mapping[str, str]:
         return {}
     if security.mechanism == "OAUTHBEARER":
         raise CannotStart(
-            "mechanism=OAUTHBEARER: the mirror reads Kafka with Spark's connector, to which tokens cannot be handed on "
-            "without settings of its Java processes; give it a user with SCRAM or PLAIN, or a certificate."
+            "mechanism=OAUTHBEARER: the mirror reads Kafka with Spark's connector, which cannot use the "
+            "bridge's tokens; use a user with SCRAM or PLAIN, or a certificate."
         )
     module = f"org.apache.kafka.common.security.{_MODULES[security.mechanism]}"
     user, password = _quoted(security.user or ""), _quoted(security.password or "")
@@ -74,7 +74,7 @@ def _key(file: Path) -> str:
     key = _blocks(file, _KEY)
     if not key:
         raise CannotStart(
-            f"key: {file} is not in PKCS #8, the only form of which Java's client knows "
+            f"key: {file} is not in PKCS #8, the only form that Java's client reads "
             f"(openssl pkcs8 -topk8 -nocrypt -in {file} writes it)."
         )
     return key

@@ -6,10 +6,10 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from adapters.kafka import url
 from adapters.kafka.names import Own
+from adapters.kafka.url import parse
 from bridge.errors import CannotStart
-from bridge.mirror.manifest import Gap, Ranges
+from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.options import Options
 from bridge.mirror.rows import BATCH_BYTES, BATCH_ROWS
 from bridge.mirror.schema import SOURCE_DDL
@@ -36,7 +36,7 @@ class KafkaSource:
     def __init__(self, options: Options) -> None:
         """Raises `CannotStart` for a URL, a login or files with which Kafka cannot be read."""
         try:
-            kafka = url.parse(options.backend)
+            kafka = parse(options.backend)
         except ValueError as error:
             raise CannotStart(str(error)) from None
         self._options = options
@@ -65,7 +65,7 @@ class KafkaSource:
     def gaps(self, before: str | None, after: str) -> Iterable[Gap]:
         """Return what is gone of what lies between; see `moved`. Raises `BackendUnavailable`.
 
-        A topic that was deleted and made anew is seen where its offsets regress, and while this source lives by its id.
+        A topic that was deleted and made anew is seen where its offsets regress, and while this source runs by its id.
         """
         start, end = _read(before), _read(after)
         topics, firsts = self._asking.firsts([part for part, at in end.items() if at != start.get(part)])
@@ -73,7 +73,9 @@ class KafkaSource:
         self._lives |= {each.name: each.life for each in topics}
         return tuple(offsets.gaps(start, end, firsts, remade))
 
-    def instead(self, spark: SparkSession, before: str | None, after: str, error: BaseException) -> DataFrame | None:
+    def fallback_read(
+        self, spark: SparkSession, before: str | None, after: str, error: BaseException
+    ) -> DataFrame | None:
         """Return the rows of a batch that ended so, read by other means; None: they can only be read as before.
 
         A timestamp that Java reads as a time beyond the year 294247 ends the connector's batch, each time anew.
@@ -92,7 +94,7 @@ class KafkaSource:
         return trouble.outage(error)
 
     def explain(self, error: BaseException) -> str | None:
-        """Return what an operator is told about the error that ended a query; None: it is none of Kafka's."""
+        """Return the operator's sentence about the error that ended a query; None: it is none of Kafka's."""
         return trouble.explain(error)
 
     def _settings(self, spark: SparkSession, start: Mapping[str, int]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Final
 from bridge.errors import BackendUnavailable
 
 _PART: Final = r"(\S+)-(\d+)"
-_RECORD: Final = "--on-data-loss record names the gap and goes on."
+_RECORD: Final = "--on-data-loss record records the gap and continues."
 
 _FORGED: Final = re.compile(r"Record at topic (\S+) partition (\d+) offset (\d+) has timestamp value (-?\d+)")
 
@@ -19,35 +19,35 @@ def _partition(topic: str, number: str) -> str:
 
 
 def _unread(start: str, end: str, topic: str, number: str) -> str:
-    lost = f"of the offsets {start} to {int(end) - 1} some were gone before the mirror came to them"
+    lost = f"some of the offsets {start} to {int(end) - 1} were dropped before the mirror read them"
     return f"{_partition(topic, number)}: {lost}; {_RECORD}"
 
 
 def _begun_late(topic: str, number: str, first: str) -> str:
-    lost = f"the offsets 0 to {int(first) - 1} were gone before the mirror came to them"
+    lost = f"the offsets 0 to {int(first) - 1} were dropped before the mirror read them"
     return f"{_partition(topic, number)}: {lost}; {_RECORD}"
 
 
 def _reset(topic: str, number: str, wanted: str, found: str) -> str:
-    return f"{_partition(topic, number)}: offset {wanted} was to be read, and {found} came; {_RECORD}"
+    return f"{_partition(topic, number)}: offset {wanted} was expected, and {found} was read; {_RECORD}"
 
 
 def _regressed(topic: str, number: str, wanted: str, end: str) -> str:
-    lost = f"offset {wanted} was to be read, and it ends at {end}: it was deleted and made again, or lost its tail"
+    lost = f"offset {wanted} was expected, and it ends at {end}: it was recreated, or lost its last records"
     return f"{_partition(topic, number)}: {lost}; {_RECORD}"
 
 
 def _deleted(parts: str) -> str:
-    return f"Kafka's partitions {parts} were deleted, perhaps before the mirror had read them to their end; {_RECORD}"
+    return f"Kafka's partitions {parts} were deleted, possibly before the mirror had read all of them; {_RECORD}"
 
 
 def _forged(topic: str, number: str, offset: str, time: str) -> str:
-    wrong = f"the record at offset {offset} has the timestamp {time}, which is no time in milliseconds"
+    wrong = f"the record at offset {offset} has the timestamp {time}, which is not a time in milliseconds"
     return f"{_partition(topic, number)}: {wrong}, and Spark's connector cannot read it."
 
 
 def _forbidden(topics: str) -> str:
-    return f"Kafka does not let the mirror read {topics}: it needs the permissions to describe and to read its topics."
+    return f"The mirror has no permission to read {topics} in Kafka: it needs Describe and Read on its topics."
 
 
 _SAID: Final[tuple[tuple[re.Pattern[str], _Sentence], ...]] = (
@@ -65,7 +65,7 @@ _SAID: Final[tuple[tuple[re.Pattern[str], _Sentence], ...]] = (
     ),
     (
         re.compile(r"SslAuthenticationException"),
-        lambda: "No TLS to Kafka comes about: the certificate of one side is not one that the other trusts.",
+        lambda: "The TLS handshake with Kafka failed: one side does not trust the certificate of the other.",
     ),
 )
 """In the words of Spark 4.2 and of its kafka-clients 3.9."""
@@ -92,7 +92,7 @@ def unreadable(error: BaseException) -> bool:
 
 
 def outage(error: BaseException) -> bool:
-    """Whether it passes by itself, so that the same query is to be started again."""
+    """Whether it is an outage: the same query is started again later."""
     if isinstance(error, BackendUnavailable):
         return True
     return explain(error) is None and _PASSING.search(str(error)) is not None

@@ -7,9 +7,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from bridge.errors import BackendUnavailable, CannotStart, DestinationUnknown, NotFound
-from bridge.mirror.manifest import Ranges
-from bridge.wire import block
-from bridge.wire.block import Block
+from bridge.mirror.offsets import Ranges
+from bridge.wire import log_block
+from bridge.wire.log_block import Block
 
 _PATIENCE: Final = (0.2, 0.5, 1, 2, 4, 8, 8, 8)
 """Seconds before each further attempt of a task: a bridge that is started again is back within them."""
@@ -47,7 +47,7 @@ class MemoryLog:
         asked = {"x-oms-log": log, "x-oms-offset": str(start), "x-oms-maxmessages": str(limit)}
         for pause in (*_PATIENCE, None):
             try:
-                return block.decode(self._get("/v1/log", asked))
+                return log_block.decode(self._get("/v1/log", asked))
             except DestinationUnknown:
                 return None
             except BackendUnavailable:
@@ -57,7 +57,7 @@ class MemoryLog:
         raise AssertionError("the last attempt raises or returns")
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -82,6 +82,8 @@ class MemoryLog:
         if status >= _PASSING:
             return BackendUnavailable(f"The bridge at {self._url} answers {status} {code or ''}".rstrip() + ".")
         if code == NotFound.code:
-            return CannotStart(f"bridge: {self._url} has no log to be read: its backend is not memory, or it is older.")
+            return CannotStart(
+                f"bridge: {self._url} has no /v1/log: its backend is not memory, or its version is older."
+            )
         shown = body[:200].decode("utf-8", "replace")
         return CannotStart(f"bridge: {self._url} answers {status} to the mirror: {shown}")

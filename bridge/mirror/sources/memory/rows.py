@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from bridge.engine.names import is_dead_letter
 from bridge.mirror.rows import Rows
 from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX
-from bridge.wire.block import Block
+from bridge.wire.log_block import Block
 
 BACKEND: Final = "memory"
 _MICROS: Final = 1000
@@ -63,5 +63,5 @@ def _column(block: Block, name: str, count: int) -> pa.Array:
         return pa.array(values, kind)
     millis = pa.array(values, pa.int64())
     if not pc.all(pc.less_equal(millis, TIME_MAX)).as_py():
-        raise ValueError("a time that a Parquet file cannot show")
+        raise ValueError("a time that a Parquet file cannot hold")
     return pc.multiply(millis, _MICROS).cast(kind)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from adapters.rabbitmq.channel import Channel
-from adapters.rabbitmq.entries import Contents
-from adapters.rabbitmq.link import Link
-from adapters.rabbitmq.properties import Properties
-from adapters.rabbitmq.topology import Layout
-from bridge.mirror.sources.rabbitmq.taps import OFFSET
+from adapters.amqp.channel import Channel
+from adapters.amqp.link import Link
+from adapters.amqp.properties import Properties
+from adapters.rabbitmq.topology.declarations import Layout
+from adapters.rabbitmq.topology.records import Contents
+from bridge.mirror.sources.rabbitmq.probes import OFFSET
 
 _PREFETCH: Final = 1000
 

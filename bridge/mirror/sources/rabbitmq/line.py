@@ -6,9 +6,9 @@ from typing import Any, Final, Self, TypeVar
 
 from pika import exceptions as pika
 
-from adapters.rabbitmq.link import Link
+from adapters.amqp.errors import ClosedInTLS
+from adapters.amqp.link import Link
 from adapters.rabbitmq.options import Options
-from adapters.rabbitmq.reasons import ClosedInTLS
 from bridge.errors import BackendUnavailable, BridgeError, CannotStart, Refused
 
 _HEARTBEAT: Final = 3_600_000
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Line:
-    """One connection at a time, and the event loop that it lives on. What the loop does it does inside `run`."""
+    """One connection at a time, and the event loop that it runs on. What the loop does it does inside `run`."""
 
     def __init__(self, options: Options, purpose: str) -> None:
         self._options = options._replace(heartbeat=_HEARTBEAT)
@@ -51,7 +51,7 @@ class Line:
         return self._link
 
     async def hang_up(self) -> None:
-        """Let go of the connection: the next one is a new one."""
+        """Close the connection: the next one is a new one."""
         link, self._link = self._link, None
         if link is not None:
             await link.close()

@@ -13,17 +13,17 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pika import BasicProperties
 
-from adapters.rabbitmq import names
-from adapters.rabbitmq.channel import Channel
-from adapters.rabbitmq.mapping import from_arrival, is_marker
-from adapters.rabbitmq.outcomes import of_channel
-from adapters.rabbitmq.record import Arrival
+from adapters.amqp.channel import Channel
+from adapters.amqp.errors import of_channel
+from adapters.amqp.messages import Arrival
+from adapters.rabbitmq.message.mapping import from_arrival, is_marker
+from adapters.rabbitmq.topology import names
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from bridge.mirror.rows import Rows
+from bridge.mirror.sources.rabbitmq.end_offsets import read_end, read_firsts
 from bridge.mirror.sources.rabbitmq.line import Line
+from bridge.mirror.sources.rabbitmq.probes import OFFSET
 from bridge.mirror.sources.rabbitmq.streams import Stream, stream_of
-from bridge.mirror.sources.rabbitmq.tails import read_end, read_firsts
-from bridge.mirror.sources.rabbitmq.taps import OFFSET
 from bridge.mirror.sources.ranges import Piece
 
 BACKEND: Final = "rabbitmq"
@@ -111,7 +111,6 @@ class RangeReading:
             self._add(offset, arrival)
         self._next = max(self._next, offset + 1)
         self._progress, self._doubted = time.monotonic(), None
-        self._unacknowledged += 1
         self._acknowledge(arrival.tag)
 
     def _acknowledge(self, tag: int) -> None:

@@ -10,12 +10,12 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable, CannotStart
-from bridge.mirror.manifest import Ranges
+from bridge.mirror.offsets import Ranges
 from bridge.mirror.sources import ranges
+from bridge.mirror.sources.rabbitmq.end_offsets import EndOffsets
 from bridge.mirror.sources.rabbitmq.line import Line
 from bridge.mirror.sources.rabbitmq.reading import BACKEND, Lost, RangeReading
-from bridge.mirror.sources.rabbitmq.streams import Stream, behind, ended, logs, stream_of, without_ended
-from bridge.mirror.sources.rabbitmq.tails import Tails
+from bridge.mirror.sources.rabbitmq.streams import Stream, behind, ended, logs, stream_of
 from bridge.mirror.sources.ranges import Piece, Place
 from bridge.mirror.sources.reader import Ask, Pieces, RangeReader
 
@@ -40,7 +40,7 @@ class RabbitMQReader(RangeReader):
         super().__init__(ask)
         self._url = parse(ask.options.backend)
         self._line: Line | None = None
-        self._tails: Tails | None = None
+        self._ends: EndOffsets | None = None
         self._before: Mapping[str, Place] = {}
         self._doubted: dict[str, float] = {}
         """Since when a stream ends before its place."""
@@ -51,15 +51,15 @@ class RabbitMQReader(RangeReader):
     def bounds(self) -> Ranges:
         """See `RangeReader`."""
         self._line = self._line or Line(self._url, "mirror plans")
-        tails = self._tails = self._tails or Tails(self._url, self._line)
+        ends = self._ends = self._ends or EndOffsets(self._url, self._line)
         try:
-            found = self._line.run(tails.bounds())
+            found = self._line.run(ends.bounds())
         except (BackendUnavailable, CannotStart):
             self.stop()
             raise
         now = time.monotonic()
         self._doubted = {stream: self._doubted.get(stream, now) for stream in behind(found, self._before)}
-        return logs(found, tails.missing, self._before, self._anew())
+        return logs(found, ends.missing, self._before, self._anew())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         """See `RangeReader`."""
@@ -76,23 +76,22 @@ class RabbitMQReader(RangeReader):
         return ranges.to_json(over | ranges.from_json(latest))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """See `RangeReader`. Raises `BackendUnavailable`; `CannotStart` if nobody knows whose streams these are."""
-        moving = without_ended(ranges.from_json(start), ranges.from_json(end))
-        found = super().partitions(start, ranges.to_json(moving))
-        if self._tails is None and found:
+        """See `RangeReader`. Raises `BackendUnavailable`; `CannotStart` if the owner of the streams is unknown."""
+        found = super().partitions(start, end)
+        if self._ends is None and found:
             self.bounds()  # an unfinished batch of an earlier process: nothing was asked yet
-        streams = self._tails.streams if self._tails is not None else {}
+        streams = self._ends.streams if self._ends is not None else {}
         try:
             return [Streams(each.pieces, streams) for each in found if isinstance(each, Pieces)]
         except KeyError as error:
             raise CannotStart(
-                f"RabbitMQ: {error.args[0]} is to be read, and the bridges' book does not name its destination any"
-                " more: start a bridge, or give the options it was planned with."
+                f"RabbitMQ: {error.args[0]} is planned, but the bridges' catalogue stream no longer names its"
+                " destination: start a bridge, or use the options that it was planned with."
             ) from None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See `RangeReader`."""
-        assert isinstance(partition, Streams)  # noqa: S101 - nobody else makes them
+        assert isinstance(partition, Streams)  # noqa: S101 - only the mirror makes them
         self._streams = partition.streams
         self._line = Line(self._url, "mirror reads")
         yield from super().read(partition)
@@ -109,8 +108,8 @@ class RabbitMQReader(RangeReader):
                 yield step
 
     def stop(self) -> None:
-        """Let go of the connection."""
-        line, self._line, self._tails = self._line, None, None
+        """Close the connection."""
+        line, self._line, self._ends = self._line, None, None
         if line is not None:
             line.close()
 

@@ -1,16 +1,16 @@
 """Which streams there are to mirror, and what the mirror calls them. Pure.
 
 The mirror's name of a log is the stream's; of one that was deleted and made anew, and so counts from 0 again, it is
-`<stream>#1`, then `#2`. RabbitMQ tells nobody which it is: what the mirror had read of it does.
+`<stream>#1`, then `#2`. RabbitMQ does not say which it is: what the mirror had read of it does.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from adapters.rabbitmq import names
 from adapters.rabbitmq.options import Existing, Options
-from adapters.rabbitmq.topology import Layout
-from bridge.mirror.manifest import Ranges
+from adapters.rabbitmq.topology import names
+from adapters.rabbitmq.topology.declarations import Layout
+from bridge.mirror.offsets import Ranges
 from bridge.mirror.sources.ranges import Place
 
 _LIFE: Final = "#"
@@ -91,11 +91,6 @@ def behind(found: Ranges, before: Mapping[str, Place]) -> list[str]:
     lives = _lives(before)
     places = {stream: before.get(_log(stream, lives.get(stream, 0))) for stream in found}
     return [stream for stream, place in places.items() if place and not ended(place) and found[stream][1] < place.next]
-
-
-def without_ended(before: Mapping[str, Place], after: Mapping[str, Place]) -> dict[str, Place]:
-    """Leave out the logs that were gone before: nothing moves in them."""
-    return {log: place for log, place in after.items() if log not in before or not ended(before[log])}
 
 
 def ended(place: Place) -> bool:

@@ -7,8 +7,18 @@
 {{- .Values.mirror.persistence.existingClaim | default $own }}
 {{- end }}
 
+{{/* The options of `run` and `once` that the values add. */}}
+{{- define "openmessaging-bridge.mirror.args" -}}
+{{- range $name, $value := .Values.mirror.sparkConf }}
+- {{ printf "--conf=%s=%s" $name $value | quote }}
+{{- end }}
+{{- range .Values.mirror.args }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
 {{/*
-The container, all but its arguments, ports and probes. Takes: root; backend, empty for what needs none.
+The container without arguments, ports and probes. Takes: root; backend, empty if it needs none.
 */}}
 {{- define "openmessaging-bridge.mirror.container" -}}
 {{- $mirror := .root.Values.mirror -}}
@@ -39,19 +49,19 @@ volumeMounts:
 {{- end }}
 
 {{/*
-The pod, all but its containers. Takes: root; backend; room, the values of the mirror.
+The pod without its containers. Takes: root; backend; part, the values of the mirror.
 */}}
 {{- define "openmessaging-bridge.mirror.pod" -}}
 {{- include "openmessaging-bridge.pod" . }}
-{{- with .room.serviceAccountName }}
+{{- with .part.serviceAccountName }}
 serviceAccountName: {{ . }}
 {{- end }}
-terminationGracePeriodSeconds: {{ .room.terminationGracePeriodSeconds }}
+terminationGracePeriodSeconds: {{ .part.terminationGracePeriodSeconds }}
 volumes:
   - name: oms-bridge-tmp
     emptyDir:
-      sizeLimit: {{ .room.scratch }}
-  {{- if not .room.out }}
+      sizeLimit: {{ .part.scratch }}
+  {{- if not .part.out }}
   - name: oms-bridge-mirror
     persistentVolumeClaim:
       claimName: {{ include "openmessaging-bridge.mirror.claim" .root }}
@@ -61,7 +71,7 @@ volumes:
   {{- end }}
 {{- end }}
 
-{{/* The affinity of jobs to the mirror that runs: a volume that one node can mount is mounted there. */}}
+{{/* The affinity of jobs to the running mirror: its node is the one that has mounted the volume. */}}
 {{- define "openmessaging-bridge.mirror.beside" -}}
 podAffinity:
   requiredDuringSchedulingIgnoredDuringExecution:

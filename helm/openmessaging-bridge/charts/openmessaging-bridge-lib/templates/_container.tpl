@@ -1,5 +1,5 @@
 {{/*
-The image's full name. Takes: image; version, the tag where it names none.
+The image's full name. Takes: image; version, the default tag.
 */}}
 {{- define "oms-bridge.image" -}}
 {{- if .image.digest -}}
@@ -10,7 +10,7 @@ The image's full name. Takes: image; version, the tag where it names none.
 {{- end }}
 
 {{/*
-What the restricted Pod Security profile asks of a container, and a read-only root beside it.
+The container's security context: the restricted Pod Security profile, and a read-only root.
 */}}
 {{- define "oms-bridge.security" -}}
 runAsNonRoot: true
@@ -25,7 +25,7 @@ seccompProfile:
 {{- end }}
 
 {{/*
-Where the backend's URL comes from. Takes values.
+The variables that give the backend's URL. Takes values.
 */}}
 {{- define "oms-bridge.backend.env" -}}
 {{- if .backend.existingSecret -}}
@@ -50,7 +50,7 @@ securityContext:
   {{- include "oms-bridge.security" . | nindent 2 }}
 resources:
   {{- toYaml .resources | nindent 2 }}
-# /livez, for a bridge whose broker is away must not be restarted: it goes on trying.
+# /livez, since a bridge must not be restarted when its broker is down: it keeps retrying.
 startupProbe:
   httpGet: {path: /livez, port: oms-management}
   periodSeconds: 1

@@ -1,5 +1,5 @@
 {{/*
-The settings file. Takes: values; listen, the host of the data port; hosts, names that it is reached by.
+The settings file. Takes: values; listen, the host of the data port; hosts, the names that clients use.
 */}}
 {{- define "oms-bridge.settings" -}}
 {{- $own := dict
@@ -23,7 +23,7 @@ The settings file. Takes: values; listen, the host of the data port; hosts, name
 {{- end }}
 
 {{/*
-Seconds that the bridge needs to end, at most: its drain, and what docs/operations.md asks for beside it. Takes values.
+Maximum seconds that the bridge needs to stop: its drain, and the seconds that docs/operations.md adds. Takes values.
 */}}
 {{- define "oms-bridge.stop-seconds" -}}
 {{- $drain := dig "drain" 20000 .settings | int64 -}}
@@ -31,7 +31,7 @@ Seconds that the bridge needs to end, at most: its drain, and what docs/operatio
 {{- end }}
 
 {{/*
-What is wrong with values that a schema cannot say. Takes values.
+Checks that a schema cannot express. Takes values.
 */}}
 {{- define "oms-bridge.check" -}}
 {{- if and .backend.existingSecret .backend.url -}}

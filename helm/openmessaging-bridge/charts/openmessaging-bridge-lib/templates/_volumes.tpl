@@ -1,5 +1,5 @@
 {{/*
-What a container mounts of the Secrets and ConfigMaps that values name. Takes values.
+The container's mounts of the Secrets and ConfigMaps that the values name. Takes values.
 */}}
 {{- define "oms-bridge.mounts" -}}
 {{- if .backend.existingSecret }}
@@ -17,7 +17,7 @@ What a container mounts of the Secrets and ConfigMaps that values name. Takes va
 {{- end }}
 
 {{/*
-The volumes of those mounts, of each Secret no more than what is needed. Takes values.
+The volumes of those mounts, with only the needed keys of each Secret. Takes values.
 */}}
 {{- define "oms-bridge.mounted" -}}
 {{- with .backend }}

@@ -1,0 +1,199 @@
+"""pika's connection on asyncio's own transports.
+
+pika brings an adapter for asyncio. This takes its place, because that one writes and reads in small pieces (a system
+call for each frame, 4 KiB of what arrives; here each turn of the event loop writes once), cannot be cancelled while
+it shakes hands (`AMQPConnector.abort` fails an assertion), and gives up on all servers when one's name is unknown.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Any, Final, cast
+
+import pika
+import pika.connection
+from pika import exceptions, frame
+
+from adapters.amqp.errors import ClosedInTLS
+from adapters.amqp.properties import Properties
+from adapters.amqp.settings import CONNECT_TIMEOUT
+
+_HEAD: Final = Struct(">BHI")
+_CONFIRM: Final = Struct(">BHIIQB")
+_CONTENT: Final = Struct(">HHQ")
+_METHOD: Final = 1
+_HEADER: Final = 2
+_ACK: Final = 0x003C_0050
+_NACK: Final = 0x003C_0078
+_OVERHEAD: Final = 8
+"""Bytes of a frame beside its payload."""
+
+Confirmed = Callable[[int, bool, bool], None]
+"""Called with a number, whether all before it are meant as well, and whether it is an ack."""
+
+
+class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[misc] # pika has no types
+    """One connection, from the first byte to the last. Channels and everything above are pika's."""
+
+    def __init__(self, parameters: pika.ConnectionParameters) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._outbox: list[bytes] = []
+        self._unread = b""
+        self._secured = False
+        self._cause: Exception | None = None
+        self._shaken: asyncio.Future[BaseException | None] = self._loop.create_future()
+        """Done when it is open, or with the reason why it cannot be."""
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        """Done when it is closed, with all that belongs to it."""
+        self.congested = False
+        """Whether the broker reads more slowly than is written."""
+        self.confirmed: dict[int, Confirmed] = {}
+        """Callbacks for confirms, by channel: pika's own way to callbacks takes longer than the rest of a publish."""
+        super().__init__(
+            parameters,
+            on_open_callback=lambda _connection: self._shaken.set_result(None),
+            on_open_error_callback=self._on_not_opened,
+            internal_connection_workflow=False,
+        )
+
+    async def open(self) -> None:
+        """Wait until it is open. Raises why it cannot be."""
+        await asyncio.wait((self._shaken,))
+        if error := self._shaken.result():
+            raise error
+        if self.lost.done():
+            raise exceptions.StreamLostError("just after it was opened")
+
+    def abort(self) -> bool:
+        """Close the socket at once; return whether there is one, and `lost` will be done soon."""
+        if self._transport is None:
+            return False
+        self._transport.abort()
+        return True
+
+    def give_up(self) -> None:
+        """Close the socket as if heartbeats were missing: the broker does not answer on it."""
+        if not self.lost.done():
+            self._terminate_stream(exceptions.AMQPHeartbeatTimeout("no answer"))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to speak AMQP."""
+        self._secured = transport.get_extra_info("ssl_object") is not None
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self._on_stream_connected()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has arrived apart into frames; what is left of the last one waits for its end."""
+        self.bytes_received += len(data)
+        data = self._unread + data if self._unread else data
+        place, size = 0, len(data)
+        while size - place >= _OVERHEAD:
+            kind, channel, length = _HEAD.unpack_from(data, place)
+            end = place + length + _OVERHEAD
+            if end > size or data.startswith(b"AMQP", place):
+                break
+            if kind == _HEADER:
+                self._process_frame(_header(channel, data[place + _HEAD.size : end - 1]))
+            elif kind != _METHOD or channel not in self.confirmed or not self._confirm(channel, data, place):
+                self._process_frame(frame.decode_frame(data[place:end])[1])
+            place = end
+        self._unread = data[place:]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Notify pika, which notifies the channels first and the owner of the connection last."""
+        self._transport = None
+        self._cause = error
+        lost = None
+        if error is not None:
+            lost = exceptions.StreamLostError(str(error))
+            lost.__cause__ = error
+        elif self._error is None:
+            lost = exceptions.StreamLostError("the broker closed it and gave no reason")
+        self._on_stream_terminated(lost)
+        self.lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        """The socket takes no more for now."""
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.congested = False
+
+    def write(self, pieces: Sequence[bytes]) -> None:
+        """Write at the end of this turn of the event loop, with everything else that is written in it."""
+        if not self._outbox:
+            self._loop.call_soon(self._flush)
+        self._outbox += pieces
+
+    def _flush(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        transport = self._transport
+        if outbox and transport is not None and not transport.is_closing():
+            data = b"".join(outbox)
+            self.bytes_sent += len(data)
+            transport.write(data)
+
+    def _confirm(self, channel: int, data: bytes, place: int) -> bool:
+        """Report a confirm, if the frame at that place is one."""
+        if len(data) < place + _CONFIRM.size:
+            return False
+        _kind, _channel, _length, method, number, bits = _CONFIRM.unpack_from(data, place)
+        if method not in {_ACK, _NACK}:
+            return False
+        self.confirmed[channel](number, bool(bits & 1), method == _ACK)
+        return True
+
+    def _on_not_opened(self, _connection: object, error: BaseException) -> None:
+        if self._secured and isinstance(error, exceptions.IncompatibleProtocolError):
+            error = ClosedInTLS(str(error))
+        error.__cause__ = self._cause  # pika makes a new error of it
+        self._shaken.set_result(error)
+
+    # what pika asks of an adapter
+
+    def _output_marshaled_frames(self, frames: Sequence[bytes]) -> None:
+        self.write(frames)
+
+    def _adapter_emit_data(self, data: bytes) -> None:
+        self.write([data])
+
+    def _adapter_call_later(self, delay: float, callback: Callable[[], Any]) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay, callback)
+
+    def _adapter_remove_timeout(self, timeout_id: asyncio.TimerHandle) -> None:
+        timeout_id.cancel()
+
+    def _adapter_add_callback_threadsafe(self, callback: Callable[[], Any]) -> None:
+        self._loop.call_soon_threadsafe(callback)
+
+    def _adapter_connect_stream(self) -> None:
+        raise NotImplementedError("`connect` does this")
+
+    def _adapter_disconnect_stream(self) -> None:
+        self._flush()
+        self.abort()
+
+
+def _header(channel: int, payload: bytes) -> frame.Header:
+    """Return what pika would, but with properties that are read without pika's gaps."""
+    _class, _weight, size = _CONTENT.unpack_from(payload)
+    return frame.Header(channel, size, Properties().decode(payload, _CONTENT.size))
+
+
+async def connect(parameters: pika.ConnectionParameters, context: ssl.SSLContext | None) -> Connection:
+    """Return an open connection. Raises what sockets, TLS and pika raise, and `TimeoutError`; nothing is left then."""
+    connection = Connection(parameters)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT / 1000):
+            await asyncio.get_running_loop().create_connection(
+                lambda: connection, parameters.host, parameters.port, ssl=context
+            )
+            await connection.open()
+    except BaseException:
+        if connection.abort():
+            await asyncio.wait((connection.lost,))
+        raise
+    return connection

@@ -1,0 +1,83 @@
+"""The frames of one publish. Pure.
+
+pika makes objects of them first. Here the part that is the same for all messages of an exchange and a routing key is
+made once, and the rest is put behind it.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from adapters.amqp.messages import Outgoing
+from bridge.errors import BridgeError, HeadersTooLarge
+
+_METHOD: Final = 1
+_HEADER: Final = 2
+_BODY: Final = 3
+_END: Final = b"\xce"
+_OVERHEAD: Final = 8
+"""Bytes of a frame beside its payload."""
+_PUBLISH: Final = (60, 40)
+_MANDATORY: Final = 1
+_FRAME: Final = struct.Struct(">BHI")
+_CONTENT: Final = struct.Struct(">BHIHHQ")
+_CONTENT_START: Final = 12
+"""Class, weight and size of the body, in front of the properties."""
+_KNOWN_MAX: Final = 4096
+
+
+class Frames:
+    """Makes the frames of the messages of one channel."""
+
+    def __init__(self, channel: int, frame_max: int) -> None:
+        self._channel = channel
+        self._space = frame_max - _OVERHEAD
+        self._methods: dict[tuple[str, str, bool], bytes] = {}
+
+    def of(self, outgoing: Outgoing, *, mandatory: bool) -> list[bytes]:
+        """Return them. Raises `HeadersTooLarge`, or what pika raises for values that AMQP does not have."""
+        target = (outgoing.exchange, outgoing.routing_key, mandatory)
+        method = self._methods.get(target)
+        if method is None:
+            if len(self._methods) >= _KNOWN_MAX:  # routing keys of delays are without number
+                self._methods.clear()
+            method = self._methods[target] = self._method(*target)
+        properties = b"".join(outgoing.properties.encode())
+        size = len(properties) + _CONTENT_START
+        if size > self._space:
+            raise too_many_headers(outgoing.exchange, self._space)
+        body, channel = outgoing.body, self._channel
+        head = method + _CONTENT.pack(_HEADER, channel, size, _PUBLISH[0], 0, len(body)) + properties + _END
+        if not body:
+            return [head]
+        if len(body) <= self._space:
+            return [head, _FRAME.pack(_BODY, channel, len(body)), body, _END]
+        return [head, *self._pieces(body)]
+
+    def _pieces(self, body: bytes) -> Iterator[bytes]:
+        for start in range(0, len(body), self._space):
+            piece = body[start : start + self._space]
+            yield _FRAME.pack(_BODY, self._channel, len(piece))
+            yield piece
+            yield _END
+
+    def _method(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
+        payload = b"".join(
+            (
+                struct.pack(">HHH", *_PUBLISH, 0),
+                _short(exchange),
+                _short(routing_key),
+                bytes((_MANDATORY if mandatory else 0,)),
+            )
+        )
+        return _FRAME.pack(_METHOD, self._channel, len(payload)) + payload + _END
+
+
+def too_many_headers(exchange: str, most: int) -> BridgeError:
+    """Return the refusal of a message whose header is more than a frame: the broker would close the connection."""
+    return HeadersTooLarge(f"{exchange}: the properties together are larger than RabbitMQ accepts ({most} bytes).")
+
+
+def _short(text: str) -> bytes:
+    raw = text.encode()
+    return bytes((len(raw),)) + raw

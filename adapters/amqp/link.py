@@ -1,0 +1,219 @@
+"""One connection to the broker that is opened again automatically."""
+
+import asyncio
+import logging
+import random
+import re
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import pika
+from pika.exceptions import AMQPError
+
+from adapters.amqp.channel import Channel
+from adapters.amqp.connection import Connection, connect
+from adapters.amqp.errors import blocked, closing, of_connection
+from adapters.amqp.settings import REQUEST_TIMEOUT, ConnectionSettings
+from bridge.errors import BackendUnavailable
+
+_PAUSES: Final = (0.1, 5.0)
+"""Seconds between attempts to come back: the first pause and the longest, each doubled from the one before."""
+_GOODBYE: Final = 3.0
+"""Seconds for an orderly end; a broker that has an alarm, or hangs, does not read that it is asked for."""
+_log = logging.getLogger("bridge.rabbitmq")
+
+Version = tuple[int, int, int]
+
+
+class Link:
+    """A connection for one purpose: an alarm of the broker blocks those that publish, and only those.
+
+    `on_connected` is called each time it is there, `on_lost` each time it is lost, with the reason, `on_unblocked` each
+    time an alarm ends; all on the event loop, and they return at once. After a loss all channels are closed by then.
+    """
+
+    def __init__(self, options: ConnectionSettings, purpose: str) -> None:
+        self._options = options
+        self._purpose = purpose
+        self._connection: Connection | None = None
+        self._failure: BackendUnavailable = BackendUnavailable("RabbitMQ: there is no connection yet.")
+        self._coming_back: asyncio.Task[None] | None = None
+        self._closing = False
+        self.on_connected: list[Callable[[], None]] = []
+        self.on_lost: list[Callable[[BackendUnavailable], None]] = []
+        self.on_unblocked: list[Callable[[], None]] = []
+        self.version: Version = (0, 0, 0)
+        """Of the broker, from `connection.start`."""
+        self.blocked: str | None = None
+        """Why the broker takes no messages on this connection at the moment."""
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection."""
+        return self._connection is not None and self._connection.is_open
+
+    @property
+    def failure(self) -> BackendUnavailable:
+        """Why there is none."""
+        return self._failure
+
+    async def start(self) -> None:
+        """Connect for the first time. Raises `BackendUnavailable`; may be called again then."""
+        if self._connection is None:
+            if self._coming_back is not None:
+                raise BackendUnavailable(self._failure.detail)
+            await self._connect()
+
+    async def channel(self) -> Channel:
+        """Open a channel. Raises `BackendUnavailable`.
+
+        During an alarm that is at once, and the connection stays: the broker reads nothing from it until the alarm
+        ends, so no answer does not mean that it hangs.
+        """
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            raise BackendUnavailable(self._failure.detail)
+        if self.blocked is not None:
+            raise blocked(self.blocked)
+        opened: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
+        try:
+            connection.channel(on_open_callback=partial(_opened, opened))
+        except pika.exceptions.AMQPError as error:
+            raise of_connection(error) from error
+        await asyncio.wait(
+            (opened, connection.lost), timeout=REQUEST_TIMEOUT / 1000, return_when=asyncio.FIRST_COMPLETED
+        )
+        if opened.done():
+            return opened.result()
+        opened.cancel()
+        if self.blocked is not None:  # the alarm began meanwhile; a channel that opens later is closed
+            raise blocked(self.blocked)
+        connection.give_up()  # a broker can send heartbeats on a connection that hangs: seen for more than 30 s
+        raise BackendUnavailable(
+            self._failure.detail
+            if connection.lost.done()
+            else "RabbitMQ does not answer, or is closing the connection."
+        )
+
+    async def close(self) -> None:
+        """Close it, and let it not come back. Idempotent."""
+        self._closing = True
+        if self._coming_back is not None:
+            self._coming_back.cancel()
+            await asyncio.wait((self._coming_back,))
+        connection = self._connection
+        if connection is None:
+            return
+        if connection.is_open:
+            connection.close()
+        await asyncio.wait((connection.lost,), timeout=_GOODBYE)
+        if not connection.lost.done():
+            connection.abort()
+            await asyncio.wait((connection.lost,))
+
+    async def _connect(self) -> None:
+        """Try one server after the other. Raises `BackendUnavailable`: why the last one was not available."""
+        context = self._context() if self._options.security.tls else None
+        for host, port in self._options.servers:
+            try:
+                connection = await connect(self._parameters(host, port), context)
+            except (AMQPError, OSError, TimeoutError) as error:
+                self._failure = of_connection(error, f"{host}:{port}")
+                self._failure.__cause__ = error
+            else:
+                if self._closing:
+                    connection.abort()
+                    await asyncio.wait((connection.lost,))
+                    raise closing()
+                self._connected(connection)
+                return
+        raise BackendUnavailable(self._failure.detail) from self._failure.__cause__
+
+    def _connected(self, connection: Connection) -> None:
+        self._connection = connection
+        self.blocked = None
+        self.version = read_version(str((connection.server_properties or {}).get("version", "")))
+        connection.add_on_close_callback(self._on_close)
+        connection.add_on_connection_blocked_callback(self._on_blocked)
+        connection.add_on_connection_unblocked_callback(self._on_unblocked)
+        for listener in self.on_connected:
+            listener()
+
+    def _on_close(self, _connection: Connection, reason: BaseException) -> None:
+        self._connection = None
+        self.blocked = None
+        self._failure = of_connection(reason)
+        for listener in self.on_lost:
+            listener(self._failure)
+        if not self._closing:
+            _log.warning("%s", self._failure, extra={"connection": self._purpose})
+            self._coming_back = asyncio.get_running_loop().create_task(self._come_back())
+
+    async def _come_back(self) -> None:
+        pause, longest = _PAUSES
+        while not self._closing:
+            # jitter: bridges that lost the same broker at once do not come back at once
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+            try:
+                await self._connect()
+            except BackendUnavailable:
+                pause = min(pause * 2, longest)
+            else:
+                _log.warning("RabbitMQ is connected again.", extra={"connection": self._purpose})
+                return
+
+    def _on_blocked(self, _connection: Connection, frame: Any) -> None:  # noqa: ANN401 - a frame of pika's
+        self.blocked = str(frame.method.reason)
+        _log.warning("RabbitMQ accepts no messages: %s", self.blocked, extra={"connection": self._purpose})
+
+    def _on_unblocked(self, _connection: Connection, _frame: object) -> None:
+        self.blocked = None
+        _log.warning("RabbitMQ accepts messages again.", extra={"connection": self._purpose})
+        for listener in self.on_unblocked:
+            listener()
+
+    def _parameters(self, host: str, port: int) -> pika.ConnectionParameters:
+        security = self._options.security
+        return pika.ConnectionParameters(
+            host=host,
+            port=port,
+            virtual_host=self._options.vhost,
+            credentials=(
+                pika.credentials.ExternalCredentials()
+                if security.external
+                else pika.PlainCredentials(security.user, security.password)
+            ),
+            heartbeat=max(1, self._options.heartbeat // 1000),
+            client_properties={"connection_name": f"openmessaging-bridge {self._purpose}"},
+        )
+
+    def _context(self) -> ssl.SSLContext:
+        """Read the files anew each time: certificates are renewed while the bridge runs."""
+        security = self._options.security
+        try:
+            context = ssl.create_default_context(cafile=security.ca)
+            if security.certificate is not None:
+                context.load_cert_chain(security.certificate, security.key)
+        except OSError as error:
+            reason = (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or str(error)
+            self._failure = BackendUnavailable(
+                f"RabbitMQ: a file of ca=, certificate= or key= cannot be used ({reason})."
+            )
+            raise BackendUnavailable(self._failure.detail) from error
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        return context
+
+
+def read_version(text: str) -> Version:
+    """Return the three numbers of `3.10.8` or `4.1.0-rc.1`; what is missing counts as 0."""
+    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return (0, 0, 0) if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
+
+
+def _opened(opened: "asyncio.Future[Channel]", raw: Any) -> None:  # noqa: ANN401 - a channel of pika's
+    if opened.done():  # no caller waits for it any more
+        raw.close()
+    else:
+        opened.set_result(Channel(raw))

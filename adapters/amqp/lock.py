@@ -1,0 +1,35 @@
+"""A lock among all programs of a broker: an exclusive queue, which ends with its connection."""
+
+import asyncio
+
+from pika.exceptions import ChannelClosedByBroker
+
+from adapters.amqp.channel import Channel
+from adapters.amqp.errors import RESOURCE_LOCKED
+from adapters.amqp.link import Link
+from bridge.errors import BridgeError
+
+
+async def lock(link: Link, queue: str) -> Channel | None:
+    """Return a channel that nobody else has until it is closed; None: another connection has it.
+
+    The queue goes with its consumer, and that goes with the channel. Raises `Refused` or `BackendUnavailable`.
+    """
+    channel = await link.channel()
+    try:
+        await channel.ask(queue, "queue_declare", queue=queue, exclusive=True, auto_delete=True)
+        await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=_never, auto_ack=True)
+    except BridgeError:
+        reason = channel.ended.result() if channel.ended.done() else None
+        if isinstance(reason, ChannelClosedByBroker) and reason.reply_code == RESOURCE_LOCKED:
+            return None
+        await channel.close()
+        raise
+    except asyncio.CancelledError:
+        await channel.close()
+        raise
+    return channel
+
+
+def _never(_channel: object, _method: object, _properties: object, _body: bytes) -> None:
+    """Nobody publishes to a lock."""

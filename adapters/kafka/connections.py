@@ -1,0 +1,226 @@
+"""kafka-python's connections, with corrections: the library leaves sockets open, hides reasons and creates topics."""
+
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from weakref import WeakSet
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import errors as kafka
+from kafka.net.compat import KafkaNetClient
+from kafka.net.connection import KafkaConnection
+from kafka.net.inet import KafkaNetSocket, create_connection
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.consumer import JoinGroupRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+
+from adapters.kafka import client_errors
+from adapters.kafka.client_errors import REFUSALS
+from adapters.kafka.options import REQUEST_TIMEOUT, Options
+from adapters.kafka.security import connection_settings
+
+BOOTSTRAP_TIMEOUT: Final = 4_000
+"""Milliseconds in which one of the servers must answer."""
+_CONNECTING: Final = 20.0
+_INFORMING: Final = 3
+"""Questions for the metadata of a group's topics: one may be on its way that does not name them, or a topic be gone."""
+
+
+for _name in ("kafka.protocol.parser", "kafka.net.connection", "kafka.admin.client"):
+    # At debug they log what is sent byte by byte, and settings: the login's password and token among them.
+    logging.getLogger(_name).addFilter(lambda record: record.levelno > logging.DEBUG)
+
+
+class _Complete:
+    """Takes what came right before the end of a connection: the library drops it, and with it why a login failed."""
+
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        received, error = super()._sock_recv()  # type: ignore[misc] # of the class that it is mixed into
+        return received, None if received else error  # an end is read again the next time
+
+
+class _TcpTransport(_Complete, KafkaTCPTransport):  # type: ignore[misc] # has no types
+    pass
+
+
+class _TlsTransport(_Complete, KafkaSSLTransport):  # type: ignore[misc] # has no types
+    pass
+
+
+class _Direct(KafkaNetSocket):  # type: ignore[misc] # has no types
+    """Connects, and closes the socket of what was refused: the library left one open each second without a broker."""
+
+    SCHEMES = ("direct",)
+    """How `create_connection` finds this class."""
+
+    async def sock_connect(
+        self, net: NetworkSelector, sock: socket.socket, sockaddr: object, timeout_at: float | None = None
+    ) -> socket.socket:
+        try:
+            connected: socket.socket = await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
+        return connected
+
+
+class Connections(KafkaConnectionManager):  # type: ignore[misc] # has no types
+    """The connections of one client."""
+
+    def __init__(self, net: NetworkSelector, **configs: Any) -> None:  # noqa: ANN401 - the library's settings
+        super().__init__(net, **configs)
+        # 3.0.12 does not hand this setting on: the brokers' own default would make every topic that is only asked for
+        self.cluster.config["allow_auto_create_topics"] = False
+        self._transports: WeakSet[KafkaTCPTransport] = WeakSet()
+        self.failure: BaseException | None = None
+        """Why the last connection that failed did so."""
+
+    def get_connection(self, node_id: int | str, *args: Any, **kwargs: Any) -> KafkaConnection:  # noqa: ANN401 - as above
+        """Return a connection to a node, that exists or is being made; remember why it fails."""
+        known = self._conns.get(node_id)
+        connection = super().get_connection(node_id, *args, **kwargs)
+        if connection is not known:
+            connection.init_future.add_errback(self._failed)
+            connection.close_future.add_errback(self._failed)
+        return connection
+
+    def maybe_raise_auth_failure(self, node_id: int | str) -> None:
+        """Do nothing: else a refused login would be the last attempt, also after the broker's password is corrected."""
+
+    def send(self, request: Any, *args: Any, **kwargs: Any) -> Awaitable[Any]:  # noqa: ANN401 - the library's
+        """Send a request; see `_informed`."""
+        answer: Awaitable[Any] = super().send(request, *args, **kwargs)
+        return self._informed(answer) if isinstance(request, JoinGroupRequest) else answer
+
+    async def _informed(self, answer: Awaitable[Any]) -> Any:  # noqa: ANN401 - the library's
+        """Hand a leader the answer to its joining once it has every topic of the group.
+
+        3.0.12 shares out nothing of a topic that only others have subscribed to, and finds that out 2 s later: a first
+        pull of the second destination of a consumer id missed what was there.
+        """
+        joined = await answer
+        metadata = (ConsumerProtocolSubscription.decode(member.metadata) for member in joined.members)
+        topics = {topic for each in metadata for topic in each.topics}
+        for _ in range(_INFORMING):
+            if all(self.cluster.partitions_for_topic(topic) is not None for topic in topics):
+                break
+            self.cluster.set_topics(topics)
+            with contextlib.suppress(kafka.KafkaError):
+                await self.cluster.refresh_metadata()
+        return joined
+
+    def give_up(self) -> None:
+        """End the attempts to find a server; they fail soon."""
+        self.closed = True
+        self._bootstrap_wakeup.notify()
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> KafkaTCPTransport:  # noqa: ANN401 - a named tuple
+        """Connect, and close the socket where TLS fails, which the library leaves open."""
+        sock = await create_connection(
+            self._net, node.host, node.port, self.config["socket_options"], "direct://", timeout_at=timeout_at
+        )
+        transport = None
+        try:
+            if self.ssl_enabled:
+                context = {"ssl_context": self.config["ssl_context"]}
+                transport = _TlsTransport(self._net, sock, host=node.host, **context)
+            else:
+                transport = _TcpTransport(self._net, sock, host=node.host)
+            self._transports.add(transport)
+            await transport.handshake()
+        except Exception as error:
+            (sock if transport is None else transport._sock).close()  # noqa: SLF001 - its own close waits to write
+            raise kafka.KafkaConnectionError(f"Handshake failed: {error}") from error
+        return transport
+
+    def close_sockets(self) -> None:
+        """Close what is still open once the loop has ended: the library waits there to write, or to shake hands."""
+        for transport in self._transports:
+            sock, transport._sock = transport._sock, None  # noqa: SLF001 - as above
+            if sock is not None:
+                sock.close()
+
+    def _failed(self, reason: BaseException) -> None:
+        self.failure = reason
+        if isinstance(reason, REFUSALS) and not self.bootstrapped:
+            self.closed = True  # ends the attempts: ten refused logins in a row may lock a user out
+
+
+class Client(KafkaNetClient):  # type: ignore[misc] # has no types
+    """What kafka-python's own classes take as their setting `kafka_client`."""
+
+    def __init__(self, **configs: Any) -> None:  # noqa: ANN401 - the library's settings
+        net = NetworkSelector(**configs)
+        self.connections = Connections(net, **configs)
+        super().__init__(net=net, manager=self.connections)
+
+    def close(self, node_id: int | str | None = None) -> None:
+        """End the connection to one node, or everything."""
+        super().close(node_id)
+        if node_id is None:
+            self.connections.close_sockets()
+
+    def connection_delay(self, node_id: int | str) -> float:
+        """Milliseconds until a node may be connected to; a little while it is being connected to.
+
+        The library's own returns seconds, and 0 meanwhile: its sender takes them for milliseconds, and goes round
+        without a pause.
+        """
+        return float(self.connections.connection_delay(node_id) * 1000 or _CONNECTING)
+
+
+_TIMEOUTS: Final = {"bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT, "request_timeout_ms": REQUEST_TIMEOUT}
+
+
+class _Made:
+    """The network clients that a constructor has made, by giving itself to it as their class."""
+
+    def __init__(self) -> None:
+        self.clients: list[Client] = []
+
+    def __call__(self, **configs: Any) -> Client:  # noqa: ANN401 - the library's settings
+        self.clients.append(Client(**configs))
+        return self.clients[0]
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+
+
+def admin(options: Options) -> KafkaAdminClient:
+    """Connect for questions and orders. Raises `BackendUnavailable`."""
+    return _connect(KafkaAdminClient, options, **_TIMEOUTS)
+
+
+def transactional(options: Options, name: str, **more: object) -> KafkaProducer:
+    """Connect to produce under a transactional id. Raises `BackendUnavailable`."""
+    producer = _connect(KafkaProducer, options, **_TIMEOUTS, transactional_id=name, metrics_enabled=False, **more)
+    # After some errors 3.0.12 gets itself a new epoch, on old brokers also if another producer has fenced this one.
+    producer._transaction_manager._supports_epoch_bump = lambda: False  # noqa: SLF001
+    return producer
+
+
+def _connect(kind: Callable[..., Any], options: Options, **more: object) -> Any:  # noqa: ANN401 - has no types
+    made = _Made()
+    try:
+        return kind(**connection_settings(options), **more, kafka_client=made)
+    except Exception as error:
+        made.close()
+        reason = made.clients[0].connections.failure if made.clients else error
+        raise client_errors.no_connection(options, reason) from error
+
+
+@contextmanager
+def reading(options: Options, **more: object) -> Iterator[KafkaConsumer]:
+    """Read without a group, so that no group's offsets move. Raises kafka-python's errors."""
+    made = _Made()
+    own = {"enable_auto_commit": False, "metrics_enabled": False, **more}
+    try:
+        yield KafkaConsumer(**connection_settings(options), **_TIMEOUTS, **own, kafka_client=made)
+    finally:
+        made.close()  # not the consumer: where none came about, its threads and sockets are there all the same

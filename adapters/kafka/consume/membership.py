@@ -1,0 +1,242 @@
+"""What runs on kafka-python's IO thread: commits, and the partitions of a member that come and go."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from kafka import KafkaConsumer, errors
+from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
+from kafka.future import Future
+from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
+
+from adapters.kafka.consume.offsets import Offsets, Rebalancing
+from adapters.kafka.record import Commit, Commits, Part, Record
+from adapters.kafka.thread_bridge import ThreadBridge
+from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
+
+_PATIENCE: Final = 5.0
+"""Seconds that a commit waits for a rebalance to end, and a rebalance for the event loop."""
+_LOOK: Final = 0.01
+"""Seconds after which a waiting commit checks again whether the rebalance is over; the library has no callback."""
+Action = Callable[[], None]
+Terms = dict[Part, int]
+"""The number of a partition's stay with this member: it may go and come back while a commit waits."""
+_log = logging.getLogger("bridge.kafka")
+
+
+class Member(Protocol):
+    """The owner of a consumer. Every method is called on the event loop and returns at once."""
+
+    def assigned(self, part: Part, committed: Commit | None) -> None:
+        """Note a partition that is held from now on, before any of its records arrive."""
+        ...
+
+    def arrived(self, records: Sequence[Record]) -> None:
+        """Take records: of each partition in order of offsets, each once while the partition is held."""
+        ...
+
+    def revoked(self, parts: Collection[Part]) -> Commits:
+        """Release partitions: no more of their records arrive. Returns what has to be committed before they go."""
+        ...
+
+    def lost(self, parts: Collection[Part]) -> None:
+        """Release partitions that another member has already: nothing of them can be committed any more."""
+        ...
+
+    def failed(self, error: BridgeError) -> None:
+        """Note that nothing can be fetched now; it continues automatically. Called once for each outage."""
+        ...
+
+
+class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no types
+    """Gives a `Member` its partitions, and commits for it."""
+
+    def __init__(
+        self, consumer: KafkaConsumer, group: str, member: Member, thread_bridge: ThreadBridge[Action]
+    ) -> None:
+        self.consumer = consumer
+        self.parts: set[Part] = set()
+        """Assigned, and reported to the member."""
+        self.unknown: set[Part] = set()
+        """Assigned, but what is committed for them could not be read yet; they are paused."""
+        self.final: Commits = {}
+        """What is left to be committed once all is to end."""
+        self._closing = False
+        self._coordinator = consumer._coordinator  # noqa: SLF001 - the only place that shows when a rebalance is over
+        self._net = consumer._net  # noqa: SLF001 - the loop of the IO thread
+        self._what = f"The offsets of the group {group}"
+        self._member = member
+        self._bridge = thread_bridge
+        self._offsets = Offsets(consumer, self._what)
+        self._terms: Terms = {}
+        """Of `parts`, the copy of the IO thread."""
+        self._known: Terms = {}
+        """The same, the copy of the event loop."""
+        self._term = 0
+
+    @property
+    def fenced(self) -> bool:
+        """Whether a commit was refused because another has joined with the same instance."""
+        return self._offsets.fenced
+
+    # On the event loop:
+
+    def begin_commit(self, commits: Commits, answer: Callable[[BridgeError | None], None]) -> None:
+        """Write positions; the answer comes from another thread."""
+        known = {part: self._known.get(part, 0) for part in commits}
+
+        async def commit() -> None:
+            try:
+                await self._commit(commits, known)
+            except BridgeError as error:
+                answer(error)
+            except BaseException as error:  # whatever it is, also the end of the IO thread: a caller waits
+                answer(OutcomeUnknown(f"{self._what}: {type(error).__name__} {error}."))
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                answer(None)
+
+        try:
+            self._net.call_soon_threadsafe(commit)
+        except Exception as error:  # noqa: BLE001 - the IO thread has ended, or it raises what it broke down with
+            answer(BackendUnavailable(f"{self._what}: {error}."))
+
+    def close(self, final: Commits) -> None:
+        """Call the member no more; commit this at the end."""
+        self.final = {part: at for part, at in final.items() if part in self._known}
+        self._closing = True
+
+    # On the IO thread:
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """Say where each begins, before anything of it is fetched."""
+        self.unknown |= {Part(*tp) for tp in assigned}
+        try:
+            await self.announce()
+        except errors.KafkaError:
+            self.consumer.pause(*assigned)  # the poller tries again
+
+    async def announce(self) -> None:
+        """Read what is committed for partitions that are new. Raises `KafkaError`; they stay unknown then."""
+        parts = sorted(self.unknown)
+        places = [TopicPartition(*part) for part in parts]
+        found: dict[TopicPartition, OffsetAndMetadata] = await self._coordinator.fetch_committed_offsets_async(
+            places, timeout_ms=_PATIENCE * 1000
+        )
+        for part, place in zip(parts, places, strict=True):
+            if part not in self.unknown:  # taken away meanwhile
+                continue
+            self.unknown.discard(part)
+            at = found.get(place)
+            if at is not None:  # else the library goes on as if it had found nothing: at the oldest record
+                self.consumer.seek(place, at.offset)
+            # there is a NUL behind the text
+            self._hold(part, None if at is None else Commit(at.offset, (at.metadata or "").rstrip("\0")))
+            self.consumer.resume(place)
+
+    def replaced(self) -> list[Part]:
+        """Which partitions have another log now: their topic was deleted and created anew."""
+        return [part for part in self.parts if self._offsets.is_other(part, if_removed=False)]
+
+    async def renew(self) -> None:
+        """Begin anew with those. What is committed for them may be of the old log still."""
+        places = [TopicPartition(*part) for part in self.replaced()]
+        parts = self._forget(places)
+        self._bridge.put(partial(self._lost, parts))
+        self.consumer.seek_to_beginning(*places)
+        self.consumer.resume(*places)  # a pause ends with the log that it was meant for
+        for part in parts:
+            self._hold(part, None)
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        """Commit for partitions that go, before the next owner can have them."""
+        parts = self._forget(revoked)
+        try:
+            commits: Commits
+            if self._closing:
+                commits = {part: self.final[part] for part in parts if part in self.final}
+            elif parts:
+                commits = await self._ask(parts)
+            else:
+                return
+            await self._offsets.write(await self._offsets.of_this_log(commits))
+        except (errors.KafkaError, BridgeError) as error:
+            _log.warning("%s: uncommitted messages are delivered again: %s", self._what, error)
+
+    async def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        """Release partitions that others have already."""
+        parts = self._forget(lost)
+        if parts and not self._closing:
+            self._bridge.put(partial(self._lost, parts))
+
+    async def commit_final(self) -> None:
+        """Commit for the last time. Raises `BackendUnavailable`, `OutcomeUnknown`."""
+        final, self.final = self.final, {}
+        await self._offsets.write({part: at for part, at in final.items() if part in self.parts})
+
+    async def _commit(self, commits: Commits, known: Terms) -> None:
+        until = time.monotonic() + _PATIENCE
+        while True:
+            while self._coordinator.state is not MemberState.STABLE and time.monotonic() < until and not self._closing:
+                await self._net.sleep(_LOOK)
+            # a partition that has gone, or gone and come back, is another's to commit, or was committed when it went
+            mine = {part: at for part, at in commits.items() if self._terms.get(part, -1) == known[part]}
+            rest = {part: at for part, at in mine.items() if not self._offsets.is_other(part, if_removed=False)}
+            try:
+                await self._offsets.write(rest)
+            except Rebalancing:  # it began after the look above
+                if time.monotonic() >= until or self._closing:
+                    raise
+                await self._net.sleep(_LOOK)
+            else:
+                break
+        if len(rest) < len(mine):
+            raise BackendUnavailable(f"{self._what}: the topic was just recreated.")
+
+    def _hold(self, part: Part, commit: Commit | None) -> None:
+        self._term += 1
+        self._terms[part] = self._term
+        self._offsets.begin(part)
+        self.parts.add(part)
+        self._bridge.put(partial(self._assigned, part, self._term, commit))
+
+    def _forget(self, places: Collection[TopicPartition]) -> list[Part]:
+        parts = [Part(*place) for place in places]
+        self.unknown.difference_update(parts)
+        lost = [part for part in parts if part in self.parts]
+        self.parts.difference_update(lost)
+        for part in lost:
+            del self._terms[part]
+        return lost
+
+    async def _ask(self, parts: list[Part]) -> Commits:
+        answer = Future()
+
+        def ask() -> None:
+            for part in parts:
+                self._known.pop(part, None)
+            commits = {} if self._closing else self._member.revoked(parts)
+            with contextlib.suppress(Exception):  # the IO thread has ended, or broke down
+                # done on any other thread, the future would not wake this one
+                self._net.call_soon_threadsafe(lambda: answer.success(commits))
+
+        self._bridge.put(ask)
+        found: Commits = await self._coordinator._manager.wait_for(answer, _PATIENCE * 1000)  # noqa: SLF001
+        return found
+
+    # On the event loop again:
+
+    def _assigned(self, part: Part, term: int, commit: Commit | None) -> None:
+        self._known[part] = term
+        if not self._closing:
+            self._member.assigned(part, commit)
+
+    def _lost(self, parts: list[Part]) -> None:
+        for part in parts:
+            self._known.pop(part, None)
+        if not self._closing:
+            self._member.lost(parts)

@@ -1,0 +1,266 @@
+"""The thread that joins a group with kafka-python, polls, and leaves, or ends when its consumer cannot continue."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Final
+
+from kafka import KafkaConsumer, TopicPartition, errors
+
+from adapters.kafka.client_errors import of_request
+from adapters.kafka.connections import Client
+from adapters.kafka.consume.membership import Action, Member, Membership
+from adapters.kafka.consume.session import POLL, Session
+from adapters.kafka.options import Options
+from adapters.kafka.outcomes import InstanceTaken
+from adapters.kafka.record import Commits, Part, Record
+from adapters.kafka.thread_bridge import ThreadBridge
+from bridge.errors import BackendUnavailable, BridgeError, Refused
+
+_QUICK_FOR: Final = 2.0
+"""Seconds after a pause or a resumption for which polls are quick while partitions are paused.
+
+A consumer that takes longer for half of a full buffer has enough in the other half until a fetch that is not quick.
+"""
+_AHEAD: Final = 4
+"""Polls whose records the event loop may have yet to take: so much may still arrive after a pause."""
+_JOINING: Final = 40.0
+"""Seconds: the broker waits for a member that was killed as long as its session lasts."""
+_FIRST: Final = 3.0
+"""Seconds in which the first record of each partition has to arrive."""
+_AGAIN: Final = 0.2
+"""Seconds after a poll that failed."""
+_UNLIKE: Final = errors.InconsistentGroupProtocolError
+"""The group's members share its partitions in another way: native ones, who may stay for long."""
+_LAST: Final = 2.0
+"""Seconds in which a rebalance must end before the last commit."""
+
+
+_log = logging.getLogger("bridge.kafka")
+
+
+class Poller:
+    """One member of a group, from its first connection to its last."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, options: Options, group: str, topics: Sequence[str], member: Member
+    ) -> None:
+        self.joined: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        """Done when everything is released; raises what became of the last commit, or why the thread has ended."""
+        self._options = options
+        self._group = group
+        self._topics = topics
+        self._member = member
+        self._bridge: ThreadBridge[Action] = ThreadBridge(loop, lambda action: action())
+        self._thread = threading.Thread(target=self._run, name=f"kafka-{group}", daemon=True)
+        self._stopping = threading.Event()
+        self._resumed = threading.Event()
+        self._changed_at = 0.0
+        self._ahead = threading.Semaphore(_AHEAD)
+        self._clients: list[Client] = []
+        self._membership: Membership | None = None
+        self._begun: set[Part] = set()
+        """Of which a record has arrived, until all has begun."""
+        self._first_by = 0.0
+        self._has_joined = False
+        self._notified = False
+        """Whether an error was reported to the member that may still last."""
+
+    # On the event loop:
+
+    def start(self) -> None:
+        """Begin to join."""
+        self._thread.start()
+
+    def stop(self, final: Commits) -> None:
+        """Begin to leave, with a last commit; see `ended`."""
+        if self._stopping.is_set():
+            return
+        if self._membership is not None:
+            self._membership.close(final)
+        self._stopping.set()
+        self._resumed.set()
+        if self._membership is None:
+            for client in list(self._clients):  # it may be waiting for a broker
+                with contextlib.suppress(RuntimeError):
+                    client.connections._net.call_soon_threadsafe(client.connections.close)  # noqa: SLF001
+
+    def commit(self, commits: Commits, future: asyncio.Future[None]) -> None:
+        """Write positions, then answer the future."""
+        membership = self._membership
+        if membership is None or self._stopping.is_set():
+            _answer(future, BackendUnavailable(f"{self._group}: this bridge is not a member of the group now."))
+        else:
+            membership.begin_commit(commits, lambda error: self._bridge.put(partial(_answer, future, error)))
+
+    def pause(self, parts: Collection[Part]) -> None:
+        """Stop fetching these. The library sets a flag, under its own lock."""
+        self._flag(KafkaConsumer.pause, parts)
+
+    def resume(self, parts: Collection[Part]) -> None:
+        """Go on fetching them."""
+        self._flag(KafkaConsumer.resume, parts)
+        self._resumed.set()
+
+    def end_offset(self, part: Part) -> int | None:
+        """Return the end of a partition that the library got with its latest fetch; None: not known."""
+        if self._membership is None:
+            return None
+        try:
+            end: int | None = self._membership.consumer.highwater(TopicPartition(*part))
+        except (errors.KafkaError, KeyError):  # it has just gone
+            return None
+        return end
+
+    def _flag(self, method: Callable[..., None], parts: Collection[Part]) -> None:
+        self._changed_at = time.monotonic()
+        if self._membership is not None:
+            for part in parts:
+                with contextlib.suppress(KeyError):  # it has just gone
+                    method(self._membership.consumer, TopicPartition(*part))
+
+    def _arrived(self, records: list[Record]) -> None:
+        self._ahead.release()
+        if not self._stopping.is_set():
+            self._member.arrived(records)
+
+    # On the thread:
+
+    def _run(self) -> None:
+        outcome: BridgeError | None = BackendUnavailable(f"{self._group}: the fetching thread has failed.")
+        try:
+            outcome = self._attend()
+        except Exception:  # noqa: BLE001 - the thread must not end silently
+            _log.exception("%s: the fetching thread has failed", self._group)
+        finally:
+            closed = BackendUnavailable(f"{self._group}: the bridge has left the group.")
+            self._bridge.put(partial(_answer, self.joined, outcome or closed))
+            self._bridge.put(partial(_answer, self.ended, outcome))
+
+    def _attend(self) -> BridgeError | None:
+        """Be a member until `stop` (returns what became of the last commit), or return why that is not possible."""
+        self._clients = []
+        try:
+            session = Session(self._options, self._group, self._clients)
+        except Exception as error:  # noqa: BLE001 - whatever it is, a caller waits
+            return BackendUnavailable(str(error))
+        self._membership = membership = Membership(session.consumer, self._group, self._member, self._bridge)
+        try:
+            session.subscribe(self._topics, membership)
+            self._poll(session, membership)
+            return self._leave(session, membership)
+        except BridgeError as error:
+            return self._broken(membership, error)
+        except Exception as error:  # noqa: BLE001 - a defect of the library: another consumer takes its place
+            return self._broken(membership, of_request(error, self._group))
+        finally:
+            session.close()
+
+    def _poll(self, session: Session, membership: Membership) -> None:
+        """Poll until all is to end. Raises what cannot be waited out."""
+        give_up = time.monotonic() + _JOINING
+        while not self._stopping.is_set():
+            try:
+                if membership.unknown and session.well:
+                    session.run(membership.announce)
+                if membership.replaced():
+                    session.run(membership.renew)
+                records = session.poll(quick=self._hurry(session, membership))
+            except errors.KafkaError as error:
+                self._handle_error(error, give_up)
+                self._stopping.wait(_AGAIN)
+                continue
+            if session.fenced or membership.fenced:
+                raise InstanceTaken(self._group)
+            if records:
+                self._hand_over(records)
+            if self._has_joined:
+                self._notified = self._notified and not session.well
+            elif session.stable:
+                self._look_whether_begun(session, membership, records)
+            elif time.monotonic() > give_up:
+                raise BackendUnavailable(
+                    f"{self._group}: the bridge waits for the group's other members and its coordinator."
+                )
+
+    def _hurry(self, session: Session, membership: Membership) -> bool:
+        """Whether the next poll has to be quick; where none could bring anything, wait here until one may."""
+        paused = session.paused()
+        if not paused:
+            return not self._has_joined
+        if session.stable and paused == len(membership.parts):
+            self._resumed.wait(POLL / 1000)
+            self._resumed.clear()
+            return True
+        return time.monotonic() - self._changed_at < _QUICK_FOR
+
+    def _hand_over(self, records: list[Record]) -> None:
+        while not self._ahead.acquire(timeout=POLL / 1000):
+            if self._stopping.is_set():
+                return
+        self._bridge.put(partial(self._arrived, records))
+
+    def _look_whether_begun(self, session: Session, membership: Membership, records: list[Record]) -> None:
+        """Let `join` return once each partition has had a record, or has none; or when that takes too long."""
+        now = time.monotonic()
+        self._first_by = self._first_by or now + _FIRST
+        self._begun.update(Part(each.topic, each.partition) for each in records)
+        missing = membership.parts - self._begun
+        if missing and now < self._first_by:
+            self._begun |= session.empty(missing)
+            missing -= self._begun
+        if (missing or membership.unknown) and now < self._first_by:
+            return
+        self._has_joined = True
+        self._bridge.put(partial(_answer, self.joined, None))
+
+    def _handle_error(self, error: errors.KafkaError, give_up: float) -> None:
+        """Report an error once; before the group is joined, an error that waiting does not end is raised."""
+        if isinstance(error, errors.FencedInstanceIdError):
+            raise InstanceTaken(self._group)
+        refused_topic = isinstance(error, errors.TopicAuthorizationFailedError)
+        problem = of_request(error, ", ".join(self._topics) if refused_topic else self._group)
+        hopeless = isinstance(problem, Refused) or isinstance(error, _UNLIKE) or time.monotonic() > give_up
+        if hopeless and not self._has_joined:
+            raise problem
+        self._tell(problem)
+
+    def _tell(self, problem: BridgeError) -> None:
+        if self._has_joined and not self._notified:
+            self._notified = True
+            self._bridge.put(partial(self._member.failed, problem))
+
+    def _broken(self, membership: Membership, error: BridgeError) -> BridgeError:
+        """Nothing can be had from this consumer any more."""
+        membership.close({})
+        self._membership = None
+        if self._has_joined and membership.parts:
+            self._bridge.put(partial(self._member.lost, set(membership.parts)))
+        return error
+
+    def _leave(self, session: Session, membership: Membership) -> BridgeError | None:
+        until = time.monotonic() + _LAST
+        try:
+            while membership.final and not session.stable and time.monotonic() < until:
+                session.poll(quick=True)
+            session.run(membership.commit_final)
+        except BridgeError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - as in `_attend`
+            return of_request(error, self._group)
+        return None
+
+
+def _answer(future: asyncio.Future[None], error: BridgeError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+        future.exception()  # whether a caller waits for it or not

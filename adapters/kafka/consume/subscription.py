@@ -1,0 +1,258 @@
+"""One group's view of one destination, on partitions of Kafka that this bridge holds for a while."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from adapters.base import Delivery, Outcome, Revoked
+from adapters.kafka.admin import Admin
+from adapters.kafka.consume.buffer import Buffer, PartitionBuffer
+from adapters.kafka.consume.committer import Committer
+from adapters.kafka.consume.consumer import RejoiningConsumer
+from adapters.kafka.consume.settled_ranges import LogReplaced
+from adapters.kafka.options import Options
+from adapters.kafka.record import Commit, Commits, Part, Record
+from adapters.wall_clock import wall
+from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
+
+_WALL_CHECK: Final = 10.0
+"""Seconds after which the wall clock is looked at again: it may have been set."""
+_log = logging.getLogger("bridge.kafka")
+
+
+class KafkaSubscription:
+    """Fetches from what a member of the consumer group was sent, and commits what the engine settles."""
+
+    def __init__(self, options: Options, admin: Admin, group: str, topics: Sequence[str], revoked: Revoked) -> None:
+        """`topics` by the number of their lane; the first one is named as the destination."""
+        self._buffer = Buffer(topics)
+        self._revoked = revoked
+        self._consumer = RejoiningConsumer(options, admin, group, topics, self)
+        self._commits = Committer(self._buffer.held, self._consumer.commit)
+        self._loop = asyncio.get_running_loop()
+        self._pending: asyncio.Future[list[Delivery]] | None = None
+        self._request = (1, 0)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0
+        self._paused: set[Part] = set()
+        self.closed = False
+
+    @property
+    def not_ready_reason(self) -> str | None:
+        """See `adapters.base.Rejoining`."""
+        return self._consumer.not_ready_reason
+
+    async def join(self) -> None:
+        """Join the group. Raises `BackendUnavailable` or `Refused`; nothing is left to close then."""
+        await self._consumer.join()
+
+    def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
+        """Return what is at hand, else a future that waits and raises `BackendUnavailable` in trouble, once closed."""
+        future: asyncio.Future[list[Delivery]] = self._loop.create_future()
+        if self.closed:
+            future.set_exception(_closed())
+        elif self.not_ready_reason is not None:
+            future.set_exception(BackendUnavailable(self.not_ready_reason))
+        elif found := self._take(limit, max_bytes):
+            future.set_result(found)
+        else:
+            self._pending, self._request = future, (limit, max_bytes)
+        return future
+
+    def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
+        """Record the outcome: what is settled is committed when the future is done, the rest is with a later commit.
+
+        The future raises `BackendUnavailable` also where the partition is another bridge's now: it delivers again.
+        """
+        parts, lost = self._note(deliveries, outcome)
+        if outcome is Outcome.SETTLED and parts and not lost and not self.closed:
+            future = self._commits.settled(parts)
+        else:
+            self._commits.changed(parts)
+            future = self._loop.create_future()
+            if outcome is Outcome.SETTLED and (lost or self.closed):
+                future.set_exception(_moved())
+            else:
+                future.set_result(None)
+        self._go_on(self._paused & parts)
+        return future
+
+    @property
+    def lag(self) -> int | None:
+        """See `adapters.base.Lagging`: by the ends of the partitions that Kafka sent with the latest fetch of each."""
+        lag = 0
+        for part, held in self._buffer.held.items():
+            end = self._consumer.end_offset(part)
+            if end is None:
+                return None
+            lag += held.progress.lag(end)
+        return lag
+
+    def gauges(self) -> Mapping[str, int]:
+        """What is held here now."""
+        held = self._buffer.held.values()
+        return {
+            "held_partitions": len(held),
+            "paused_partitions": sum(each.paused and each.stalled for each in held),
+            "buffered_records": sum(len(each.waiting) + len(each.due) for each in held),
+            "buffered_bytes": self._buffer.bytes,
+            "delayed_held": self._buffer.delayed,
+        }
+
+    async def close(self) -> None:
+        """Commit what is not committed yet, and leave the group."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail_fetch(_closed())
+        error: BridgeError | None = None
+        try:
+            await self._consumer.close(self._commits.stop())
+        except BridgeError as failure:
+            _log.warning("the last acknowledgements are not committed; these messages are delivered again: %s", failure)
+            error = failure
+        self._commits.finish(error)
+        for part in list(self._buffer.held):
+            self._buffer.drop(part)
+
+    # What the consumer reports:
+
+    def assigned(self, part: Part, committed: Commit | None) -> None:
+        """Hold a partition."""
+        self._buffer.hold(part, committed)
+
+    def arrived(self, records: Sequence[Record]) -> None:
+        """Keep records until they are fetched."""
+        touched: set[PartitionBuffer] = set()
+        held_by = self._buffer.held
+        for record in records:
+            held = held_by.get(Part(record.topic, record.partition))
+            if held is None:
+                continue
+            try:
+                self._buffer.add(held, record)
+            except LogReplaced:
+                held = self._begin_anew(held)
+                self._buffer.add(held, record)
+            touched.add(held)
+        self._answer()
+        crowded = [held for held in touched if not held.paused and self._buffer.crowded(held)]
+        if crowded:
+            for held in crowded:
+                held.paused = True
+                self._paused.add(held.part)
+            self._consumer.pause([held.part for held in crowded])
+
+    def revoked(self, parts: Collection[Part]) -> Commits:
+        """Release partitions that another bridge will have; returns their last commits."""
+        held = [self._buffer.held[part] for part in parts if part in self._buffer.held]
+        for delivery in self._revoked([each.handle for each in held]):
+            if (owner := self._buffer.find(delivery.partition)) is not None:
+                owner.progress.attempt(delivery.position, delivery.attempts)
+        self._drop(held)
+        return {each.part: commit for each in held if (commit := each.progress.commit()) is not None}
+
+    def lost(self, parts: Collection[Part]) -> None:
+        """Release partitions that another bridge has already."""
+        held = [self._buffer.held[part] for part in parts if part in self._buffer.held]
+        self._revoked([each.handle for each in held])
+        self._drop(held)
+
+    def failed(self, error: BridgeError) -> None:
+        """Fail the pending fetch; the engine asks again."""
+        self._fail_fetch(error)
+        if not self.closed:
+            _log.warning("%s", error)
+
+    def ended(self, error: BridgeError) -> None:
+        """Drop all partitions."""
+        self.lost(list(self._buffer.held))
+        self._fail_fetch(error)
+
+    def _fail_fetch(self, error: BridgeError) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None and not pending.done():
+            pending.set_exception(error)
+            pending.exception()  # whether a caller waits for it or not
+
+    def _note(self, deliveries: Iterable[Delivery], outcome: Outcome) -> tuple[set[Part], bool]:
+        """Mark what became of deliveries; returns the partitions, and whether some are not held any more."""
+        parts: set[Part] = set()
+        lost = False
+        for delivery in deliveries:
+            held = self._buffer.find(delivery.partition)
+            if held is None:
+                lost = True
+            elif outcome is Outcome.SETTLED:
+                held.progress.settle(delivery.position)
+                parts.add(held.part)
+            else:
+                held.progress.attempt(delivery.position, delivery.attempts)
+                parts.add(held.part)
+        return parts, lost
+
+    def _begin_anew(self, held: PartitionBuffer) -> PartitionBuffer:
+        """Another log has taken the place of this one: whatever is known of the old one is not true of the new one."""
+        self._revoked([held.handle])
+        self._drop([held])
+        return self._buffer.hold(held.part, None)
+
+    def _drop(self, lost: Collection[PartitionBuffer]) -> None:
+        parts = {held.part for held in lost}
+        for part in parts:
+            self._buffer.drop(part)
+        self._paused -= parts
+        self._commits.forget(parts, OutcomeUnknown("The partition moved to another bridge during the acknowledgement."))
+        self._go_on(self._paused)
+
+    def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
+        found = self._buffer.take(limit, max_bytes, wall())
+        self._go_on(self._paused)
+        self._arm()
+        return found
+
+    def _answer(self) -> None:
+        pending = self._pending
+        if pending is None:
+            return
+        if pending.done():
+            self._pending = None
+        elif found := self._take(*self._request):
+            self._pending = None
+            pending.set_result(found)
+
+    def _go_on(self, parts: Collection[Part]) -> None:
+        """Let paused partitions come again that have room."""
+        roomy = [part for part in parts if self._buffer.roomy(self._buffer.held[part])]
+        if roomy:
+            for part in roomy:
+                self._buffer.held[part].paused = False
+            self._paused.difference_update(roomy)
+            self._consumer.resume(roomy)
+
+    def _arm(self) -> None:
+        """Look again when the first of those that wait is due: never early, as the wall clock is rounded down."""
+        due = self._buffer.next_due
+        if due is None or (self._timer is not None and self._timer_due <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        ahead = (due - wall()) / 1000
+        self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._ripe)
+
+    def _ripe(self) -> None:
+        self._timer = None
+        self._answer()
+        self._arm()
+
+
+def _closed() -> BackendUnavailable:
+    return BackendUnavailable("The subscription is closed.")
+
+
+def _moved() -> BackendUnavailable:
+    return BackendUnavailable("The partition moved to another bridge, which delivers the message again.")

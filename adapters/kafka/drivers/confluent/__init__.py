@@ -1,1 +1,0 @@
-"""The driver of confluent-kafka: librdkafka, with a quarter of the CPU per message."""

@@ -1,1 +1,0 @@
-"""The driver of kafka-python, the default: pure Python, on threads of its own."""

@@ -1,0 +1,1 @@
+"""Producing: the records of messages to Kafka, with librdkafka or kafka-python."""

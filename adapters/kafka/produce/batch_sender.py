@@ -1,0 +1,273 @@
+"""kafka-python's sender thread, with rounds of our own.
+
+`KafkaProducer` of 3.0.12 is not used as it is, because:
+
+- its `send` waits, on the caller's thread, for the metadata of a topic;
+- one record that is too large, or one topic without a permission, is fatal to it, and fails every record of every topic
+  that is on its way with the same error, stored or not;
+- a batch that was sent once and then expires in an outage leaves it without a producer id forever (it resets the id
+  and never asks for another), and what was taken from the queue at that moment is not sent for 60 s;
+- without a producer id nothing expires, and while a connection is made it goes round without a pause.
+
+Its parts are sound: the connections and the requests are used as they are, the accumulator with batches of our own.
+Records go through twice as fast this way: 27,000 of 1 KiB per second with 26 us of CPU for each, where it has 12,900
+with 74; that was with the batches of the library.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from kafka import errors as kafka
+from kafka.cluster import ClusterMetadata
+from kafka.producer.producer_batch import ProducerBatch
+from kafka.producer.record_accumulator import RecordAccumulator
+from kafka.producer.sender import Sender
+from kafka.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
+from kafka.protocol.producer import InitProducerIdRequest
+
+from adapters.kafka import client_errors, outcomes
+from adapters.kafka.connections import BOOTSTRAP_TIMEOUT, Client
+from adapters.kafka.options import DELIVERY_TIMEOUT, UNSENT_TIMEOUT
+from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
+
+Verdict = Callable[[int], BridgeError]
+"""The error for the record with this number within its batch: a new one for each future."""
+
+
+class ErrorClassifier(Sender):  # type: ignore[misc] # has no types
+    """A sender whose every error says whether the record was stored. All of it runs on the sender's thread.
+
+    Of each partition one batch is on its way at a time, so what fails is always the newest that has been sent.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401 - the library's own
+        super().__init__(*args, guarantee_message_order=True, **settings)
+        self._doubtful: set[ProducerBatch] = set()
+        """Batches of which an earlier attempt may have been stored."""
+
+    def _dispatch_error(self, batch: ProducerBatch, exception: Exception, partition_response: Any) -> None:  # noqa: ANN401
+        """ErrorClassifier one batch that was answered with an error, or not at all: split it, repeat it, or fail it."""
+        code = client_errors.code_of(exception)
+        if not outcomes.certain(code) and not isinstance(exception, kafka.NodeNotReadyError):  # that is before it left
+            self._doubtful.add(batch)
+        if self._can_split(batch, type(exception)) or self._can_retry(batch, type(exception)):
+            super()._dispatch_error(batch, exception, partition_response)
+            return
+        topic = batch.topic_partition.topic
+        guilty = frozenset[int]() if partition_response is None else _guilty(partition_response)
+        self._fail(batch, lambda index: _verdict(code, topic, index, guilty))
+        self._accumulator.muted.discard(batch.topic_partition)
+        if isinstance(exception, kafka.InvalidMetadataError):
+            self._metadata.request_update()
+
+    def _can_retry(self, batch: ProducerBatch, error_cls: type[Exception]) -> bool:
+        """Whether the same batch is sent again: the brokers drop it if they have it. `_expire` limits how long."""
+        return batch.final_state is None and issubclass(error_cls, kafka.RetriableError)
+
+    def _is_retention_based_unknown_producer_id(self, *_: object) -> bool:
+        """Never: brokers since 2.5 take a batch of a producer that they have forgotten."""
+        return False
+
+    def _get_expired_inflight_batches(self, now: float | None = None) -> Sequence[ProducerBatch]:
+        """None: what is on its way ends with its request, after `request_timeout_ms` at the latest."""
+        del now
+        self._in_flight_batches.clear()
+        return []
+
+    def _expire(self) -> None:
+        """Fail what waits for too long. What is certainly not stored fails early, as it may safely be repeated."""
+        now = time.monotonic()
+
+        def overdue(batch: ProducerBatch) -> bool:
+            patience = DELIVERY_TIMEOUT if batch in self._doubtful else UNSENT_TIMEOUT
+            return bool(now - batch.created >= patience / 1000)
+
+        self._fail_waiting(
+            overdue, lambda topic: BackendUnavailable(f"{topic}: no broker accepts messages for it now.")
+        )
+
+    def _fail_waiting(self, which: Callable[[ProducerBatch], bool], verdict: Callable[[str], BridgeError]) -> None:
+        """Fail batches that are not on their way just now."""
+        accumulator = self._accumulator
+        for part, batches in list(accumulator._batches.items()):  # noqa: SLF001 - as its own `expired_batches` does
+            with accumulator._tp_lock(part):  # noqa: SLF001 - the same
+                chosen = [batch for batch in batches if which(batch)]
+                for batch in chosen:
+                    batches.remove(batch)
+                    batch.records.close()
+            for batch in chosen:
+                self._fail(batch, partial(_of_topic, verdict, part.topic))
+
+    def _fail_everything(self) -> None:
+        """Fail also what is on its way, which is unknown then: no code reads the answers any more."""
+        said = "The connection to Kafka was closed before the message was sent."
+        self._fail_waiting(lambda _: True, lambda _: BackendUnavailable(said))
+        for batch in self._accumulator._incomplete.all():  # noqa: SLF001 - as its own `abort_batches` does
+            self._doubtful.add(batch)
+            self._fail(batch, lambda _: BackendUnavailable(said))
+
+    def _fail(self, batch: ProducerBatch, verdict: Verdict) -> None:
+        """Complete the futures of the batch's records, and keep the sequence of its partition whole."""
+        transactions, part = self._transaction_manager, batch.topic_partition
+        doubtful = batch in self._doubtful
+        if batch.has_sequence and transactions.producer_id_and_epoch.match(batch):
+            if doubtful:
+                # Which number comes next is unknown: go on under a new identity. Batches that were sent under
+                # the old one keep it, and when they are sent again the brokers still drop what they have.
+                transactions.reset_producer_id()
+            else:
+                transactions.set_sequence_number(part, batch.base_sequence)
+        said = _unknown(part.topic) if doubtful else verdict
+        batch.complete_exceptionally(said(0), said)
+        self._doubtful.discard(batch)
+        self._accumulator.deallocate(batch)
+
+
+def _verdict(code: int, topic: str, index: int, guilty: frozenset[int]) -> BridgeError:
+    """Of a batch that is refused for the sake of some records, the others are valid and may be sent again."""
+    if guilty and index not in guilty:
+        return BackendUnavailable(f"{topic}: Kafka refused the message together with another one of its batch.")
+    return outcomes.of_produce(code, topic)
+
+
+def _guilty(response: Any) -> frozenset[int]:  # noqa: ANN401 - a row of the protocol
+    return frozenset(row.batch_index for row in response.record_errors or ())
+
+
+def _of_topic(verdict: Callable[[str], BridgeError], topic: str, _index: int) -> BridgeError:
+    return verdict(topic)
+
+
+def _unknown(topic: str) -> Verdict:
+    return lambda _: OutcomeUnknown(f"{topic}: Kafka does not say whether it stored the message.")
+
+
+_log = logging.getLogger(__name__)
+
+_ROUND_MAX: Final = 0.1
+"""Seconds after which a round ends while something waits, to see what has waited too long."""
+_FAILED_ROUNDS_MAX: Final = 50
+_DENIED_PAUSE: Final = 1.0
+"""Seconds between two tries to get a producer id without the permission to write anything."""
+_MISSING: Final = 3.0
+"""Seconds without a topic at any broker asked, until it counts as removed: a new one reaches them one by one."""
+_TOPIC_DENIED: Final = kafka.TopicAuthorizationFailedError.errno
+
+
+class BatchSender(ErrorClassifier):
+    """One thread: connects, sends, judges. Ends when it is closed, or when it cannot continue."""
+
+    def __init__(
+        self,
+        client: Client,
+        accumulator: RecordAccumulator,
+        transactions: TransactionManager,
+        started: Callable[[BaseException | None], None],
+        **settings: Any,  # noqa: ANN401 - the library's own
+    ) -> None:
+        """`started` is called once on this thread: with None when connected, or with what hindered that."""
+        super().__init__(client, client.cluster, accumulator, transaction_manager=transactions, **settings)
+        self.daemon = True
+        self.ended = False
+        """Nothing is sent any more."""
+        self._tell = started
+        self._asking = False
+        self._ask_again = 0.0
+        self._expire_again = 0.0
+        self._missing: dict[str, float] = {}
+        """Topics that are wanted and not there, since when."""
+
+    def run(self) -> None:
+        """Connect, then send until the end; whatever is left then fails, and all connections are closed."""
+        try:
+            self._client.connections.bootstrap(BOOTSTRAP_TIMEOUT)
+        except BaseException as error:  # noqa: BLE001 - it is the result of the start
+            self.ended = True
+            self._client.close()
+            self._tell(error)
+            return
+        self._metadata.add_listener(self._refreshed)
+        self._tell(None)
+        try:
+            self._send_until_closed()
+        finally:
+            self.ended = True
+            self._accumulator.close()
+            self._fail_everything()
+            self._client.close()
+
+    def _send_until_closed(self) -> None:
+        failed = 0
+        while self._running or (not self._force_close and self._accumulator.has_incomplete):
+            try:
+                self.run_once()
+                failed = 0
+            except Exception:  # noqa: BLE001 - whatever it is, the next round may do better
+                failed += 1
+                _log.exception("kafka-python's sender failed in a round")
+                if failed == _FAILED_ROUNDS_MAX:
+                    return
+                time.sleep(_ROUND_MAX)
+
+    def run_once(self) -> None:
+        """Do one round: get an identity if there is none, fail what is overdue, send what is ready, take answers."""
+        while self._topics_to_add:
+            self._metadata.add_topic(self._topics_to_add.pop())
+        now = time.monotonic()
+        patience = None
+        if self._accumulator.has_incomplete:
+            patience = _ROUND_MAX * 1000
+            if now >= self._expire_again:
+                self._expire_again = now + _ROUND_MAX
+                self._expire()
+        if self._transaction_manager.has_producer_id():
+            wanted = self._send_producer_data()
+            patience = wanted if patience is None else min(patience, wanted)
+        elif not self._asking and now >= self._ask_again:
+            self._asking = True
+            self._client.connections.call_soon(self._identify)
+        self._client.poll(timeout_ms=patience)
+
+    async def _identify(self) -> None:
+        """Ask for a producer id, by which the brokers distinguish a repetition from a new batch."""
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1, max_version=4
+        )
+        try:
+            answer = await self._client.connections.send(request)
+            if answer.error_code:
+                raise kafka.for_code(answer.error_code)
+            self._transaction_manager.set_producer_id_and_epoch(
+                ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+            )
+        except kafka.AuthorizationError as error:
+            code = client_errors.code_of(error)
+            self._ask_again = time.monotonic() + _DENIED_PAUSE
+            self._fail_waiting(
+                lambda batch: batch not in self._doubtful, lambda topic: outcomes.of_produce(code, topic)
+            )
+        except kafka.KafkaError:
+            self._ask_again = time.monotonic() + _ROUND_MAX
+        finally:
+            self._asking = False
+
+    def _refreshed(self, cluster: ClusterMetadata) -> None:
+        """Fail what waits for a topic that is gone, and ask for it no more: the library would, ten times a second."""
+        now = time.monotonic()
+        missing = cluster._topics - cluster._partitions.keys()  # noqa: SLF001 - has no other way
+        self._missing = {topic: self._missing.get(topic, now) for topic in missing}
+        for topic, since in self._missing.items():
+            code = _TOPIC_DENIED if topic in cluster.unauthorized_topics else outcomes.UNKNOWN_TOPIC
+            if code == outcomes.UNKNOWN_TOPIC and now - since < _MISSING:
+                continue
+            self._fail_topic(topic, code)
+            if not any(batch.topic_partition.topic == topic for batch in self._accumulator._incomplete.all()):  # noqa: SLF001
+                cluster._topics.discard(topic)  # noqa: SLF001 - the same
+
+    def _fail_topic(self, topic: str, code: int) -> None:
+        self._fail_waiting(
+            lambda batch: batch.topic_partition.topic == topic, lambda topic: outcomes.of_produce(code, topic)
+        )

@@ -1,0 +1,198 @@
+"""The topic of transactions. An entry takes effect when it is read again, in its place among those of all bridges."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+from uuid import uuid4
+
+from adapters.kafka.admin import Admin
+from adapters.kafka.names import Own
+from adapters.kafka.options import Options
+from adapters.kafka.outcomes import is_topic_removed
+from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.record import Outgoing, Part, Record
+from adapters.kafka.topics import Topics
+from adapters.kafka.transaction.entries import Entry, Kind, control, ended, entry_of
+from adapters.kafka.transaction.log_reader import LogReader
+from adapters.kafka.transaction.table import TransactionTable, Verdict
+from adapters.wall_clock import wall
+from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
+
+_CONFIGS: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(7 * 24 * 3_600_000),
+    "retention.bytes": "-1",
+    "segment.bytes": str(64 << 20),
+}
+_LOOK: Final = 10.0
+"""Seconds between two looks for the topic, which another bridge may have created."""
+_TIDY: Final = 30.0
+"""Seconds between two looks at whether old records can be deleted."""
+_UNLISTED_MAX: Final = 20_000
+"""Records that a start reads, about, beside the list of what has ended. Reading 9,000 took 0.5 s."""
+_PATIENCE: Final = 5.0
+"""Seconds until an entry that was written and not read is taken for held up by a bridge that was killed."""
+_ROUNDS: Final = 4
+"""So often `_PATIENCE`, then it is given up."""
+
+_log = logging.getLogger("bridge.kafka")
+
+
+class TransactionTopic:
+    """Created with the first prepared message; until then `table` is empty."""
+
+    def __init__(
+        self,
+        options: Options,
+        admin: Admin,
+        topics: Topics,
+        publisher: Publisher,
+        on_held_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`on_held_up` is to end transactions of Kafka's that other bridges have left open."""
+        self.name = Own(options.prefix).transactions
+        self.table = TransactionTable()
+        self.is_read = False
+        """Whether the table is up to date."""
+        self._options = options
+        self._admin = admin
+        self._topics = topics
+        self._publisher = publisher
+        self._on_held_up = on_held_up
+        self._reader: LogReader | None = None
+        self._reading = asyncio.Lock()
+        self._upkeep: list[asyncio.Task[None]] = []
+        self._tokens = (f"{uuid4().hex}/{number}" for number in itertools.count())
+        self._verdicts: dict[str, asyncio.Future[Verdict]] = {}
+        self._changed = asyncio.Event()
+
+    async def start(self) -> None:
+        """Read what there is. Raises `BackendUnavailable` or `Refused`."""
+        await self.read(create=False)
+        if not self._upkeep:
+            self._upkeep = [asyncio.create_task(self._tidy_repeatedly()), asyncio.create_task(self._wait_for_topic())]
+
+    @property
+    def started(self) -> bool:
+        """Whether the table says what there is."""
+        return bool(self._upkeep)
+
+    async def close(self) -> None:
+        """Stop reading. Idempotent."""
+        left, self._upkeep = self._upkeep, []
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        await self._stop_reading()
+
+    def entry(self, kind: Kind, transaction: str = "", writer: str = "") -> Entry:
+        """Return a new entry."""
+        return Entry(kind, transaction, writer, next(self._tokens))
+
+    async def append(self, entry: Entry, record: Outgoing | None = None) -> Verdict:
+        """Store an entry, with its record unless it is a short one, and return what it has brought about.
+
+        Raises `NotStored`, `OutcomeUnknown` or a `Rejected`.
+        """
+        verdict = self.expect(entry)
+        try:
+            await self._send(control(self.name, entry, wall()) if record is None else record)
+            for _ in range(_ROUNDS):
+                done, _ = await asyncio.wait([verdict], timeout=_PATIENCE)
+                if done:
+                    return verdict.result()
+                await self._on_held_up()
+            raise OutcomeUnknown(f"{self.name}: what was written cannot be read.")
+        finally:
+            verdict.cancel()
+
+    def expect(self, entry: Entry) -> asyncio.Future[Verdict]:
+        """Return the future result of an entry."""
+        verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._verdicts[entry.token] = verdict
+        verdict.add_done_callback(lambda _: self._verdicts.pop(entry.token))
+        return verdict
+
+    async def changed(self, until: float) -> None:
+        """Wait until entries have been read, or until a time of the loop's clock."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self._changed.wait()
+
+    async def read(self, *, create: bool) -> bool:
+        """Bring the table up to date. Returns whether there is a topic. Raises `BackendUnavailable` or `Refused`."""
+        async with self._reading:
+            if self.is_read:
+                return True
+            if create:
+                await self._topics.ensure(self.name, 1, _CONFIGS)
+            elif await self._publisher.partitions(self.name) is None:
+                return False
+            self.table = TransactionTable()
+            self._reader = LogReader(self._options, self.name, self._take)
+            try:
+                await self._reader.caught_up()
+            except BaseException:
+                await self._stop_reading()
+                raise
+            self.is_read = True
+            return True
+
+    async def tidy(self) -> None:
+        """List the transactions that have ended, and delete the older records. Raises as `append`, and `Refused`."""
+        low = self.table.low
+        entry = self.entry(Kind.ENDED)
+        *others, last = await asyncio.to_thread(ended, self.name, entry, self.table.ended, wall())
+        for record in others:  # one by one, so that no bridge has to take all at once
+            await self._send(record)
+        await self.append(entry, last)
+        await self._admin.delete_records({Part(self.name, 0): low})
+
+    async def _send(self, record: Outgoing) -> None:
+        try:
+            await self._publisher.send(record)
+        except BackendUnavailable as error:
+            if is_topic_removed(error):
+                await self._stop_reading()
+            raise
+
+    def _take(self, records: Sequence[Record]) -> None:
+        for record in records:
+            try:
+                entry = entry_of(record)
+                verdict = self.table.apply(entry, record)
+            except (ValueError, TypeError, LookupError):
+                place = {"topic": record.topic, "offset": record.offset}
+                _log.warning("a record is not about a transaction of a bridge", extra=place)
+                continue
+            waiting = self._verdicts.get(entry.token)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(verdict)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _stop_reading(self) -> None:
+        reader, self._reader = self._reader, None
+        self.is_read = False
+        if reader is not None:
+            await reader.close()
+
+    async def _wait_for_topic(self) -> None:
+        while not self.is_read:
+            await asyncio.sleep(_LOOK)
+            with contextlib.suppress(BridgeError):
+                await self.read(create=False)
+
+    async def _tidy_repeatedly(self) -> None:
+        while True:
+            await asyncio.sleep(_TIDY * random.uniform(0.5, 1.5))  # noqa: S311 - so that one bridge is the first
+            if self.table.unlisted > _UNLISTED_MAX:
+                try:
+                    await self.tidy()
+                except BridgeError as error:
+                    _log.warning("Records of ended transactions cannot be deleted: %s", error)

@@ -1,0 +1,218 @@
+"""Transactions of all bridges of an instance; see `Transactional`.
+
+The place of an entry in the topic decides, so that all bridges come to the same result. A commit first claims the
+transaction: one bridge at a time writes its messages. If that bridge is gone, another one fences it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from adapters.base import Complete, Stored, Transaction, TransactionState
+from adapters.kafka.admin import Admin
+from adapters.kafka.options import Options
+from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.record import Outgoing
+from adapters.kafka.topics import Topics
+from adapters.kafka.transaction.entries import Entry, Kind, control, prepared
+from adapters.kafka.transaction.group_commit import CommitFailed, GroupCommit
+from adapters.kafka.transaction.table import Verdict
+from adapters.kafka.transaction.topic import TransactionTopic
+from adapters.wall_clock import wall
+from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown, TransactionEnded, TransactionUnknown
+from bridge.message import Message
+
+_T = TypeVar("_T")
+
+_PATIENCE: Final = 5.0
+"""Seconds after which a bridge that has claimed a transaction and does not end it is fenced."""
+
+
+class Transactions:
+    """Prepares, commits and rolls back."""
+
+    def __init__(
+        self,
+        options: Options,
+        admin: Admin,
+        topics: Topics,
+        publisher: Publisher,
+        to_outgoing: Callable[[Message], Awaitable[Outgoing]],
+    ) -> None:
+        """`to_outgoing` returns the record of a complete message: for its destination, or for a delay topic."""
+        self._own = options.prefix
+        self._to_outgoing = to_outgoing
+        self._topic = TransactionTopic(options, admin, topics, publisher, self._fence_others)
+        self._group = GroupCommit(options)
+        self._ending: dict[str, asyncio.Future[Any]] = {}
+        """Commits and rollbacks that run, by transaction."""
+        self._retiring: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self) -> None:
+        """Read the topic if there is one. Raises `BackendUnavailable` or `Refused`."""
+        await self._topic.start()
+
+    def known(self) -> Mapping[str, Transaction]:
+        """See `Transactional.known_transactions`."""
+        if not self._topic.started:
+            raise BackendUnavailable("The transactions have not been read yet.")
+        return self._topic.table.known
+
+    async def prepare(self, transaction: Transaction, message: Message) -> None:
+        """See `Transactional`. Raises also `Refused` if the bridge's user may not write or create the topic."""
+        await self._topic.read(create=True)
+        self._check_open(transaction.id)
+        entry = self._topic.entry(Kind.PREPARED, transaction.id)
+        record = prepared(self._topic.name, entry, transaction, message, wall())
+        verdict = await self._topic.append(entry, record)
+        if verdict is Verdict.BLOCKED:
+            await self._until_released(transaction.id)
+        if verdict is not Verdict.DONE:
+            self._check_open(transaction.id)
+
+    async def commit(self, name: str, complete: Complete) -> Sequence[Stored | None]:
+        """See `Transactional`."""
+        return await self._end(name, lambda: self._commit(name, complete))
+
+    async def rollback(self, name: str) -> None:
+        """See `Transactional`."""
+        await self._end(name, lambda: self._rollback(name))
+
+    async def close(self) -> None:
+        """Finish the commits that run, and disconnect. Idempotent."""
+        if self._ending:
+            await asyncio.wait(self._ending.values(), timeout=_PATIENCE)
+        left: list[asyncio.Future[Any]] = [*self._ending.values(), *self._retiring.values()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        await self._group.close()
+        await self._topic.close()
+
+    async def _end(self, name: str, ending: Callable[[], Awaitable[_T]]) -> _T:
+        """Run a commit or rollback to its end, even if the caller no longer waits; one at a time of a transaction."""
+        if not await self._topic.read(create=False):
+            raise _unknown(name)
+        while (earlier := self._ending.get(name)) is not None:
+            await asyncio.wait([earlier])
+        task = self._ending[name] = asyncio.ensure_future(ending())
+        task.add_done_callback(lambda done: self._ended(name, done))
+        return await asyncio.shield(task)
+
+    def _ended(self, name: str, task: asyncio.Future[_T]) -> None:
+        del self._ending[name]
+        if not task.cancelled():
+            task.exception()  # the caller may no longer wait
+
+    async def _commit(self, name: str, complete: Complete) -> Sequence[Stored | None]:
+        alone = False
+        while not self._has_ended(name, TransactionState.COMMITTED):
+            writer = await self._group.writer()
+            await self._ask(self._topic.entry(Kind.CLAIMED, name, writer))
+            if self._topic.table.owner(name) != writer:
+                continue
+            try:
+                messages = await complete(self._topic.table.messages(name))
+                records = [await self._to_outgoing(message) for message in messages if message is not None]
+            except BaseException:
+                with contextlib.suppress(BridgeError):
+                    await self._topic.append(self._topic.entry(Kind.RELEASED, name, writer))
+                raise
+            entry = self._topic.entry(Kind.COMMITTED, name, writer)
+            verdict = self._topic.expect(entry)
+            try:
+                places = await self._write(entry, verdict, records, alone=alone)
+            except CommitFailed as failed:
+                await self._find_out(writer, failed)
+                if not verdict.done():
+                    if failed.alone and self._topic.table.known[name].state is TransactionState.OPEN:
+                        raise failed.error from failed
+                    alone = True
+                    continue
+                places = [Stored(None, None) for _ in records]
+            finally:
+                verdict.cancel()
+            rest = iter(places)
+            return [None if message is None else next(rest) for message in messages]
+        return ()
+
+    async def _write(
+        self, entry: Entry, verdict: asyncio.Future[Verdict], records: Sequence[Outgoing], *, alone: bool
+    ) -> list[Stored]:
+        """Store the records and the end of the transaction, and wait until the table has it. Raises `CommitFailed`."""
+        marker = control(self._topic.name, entry, wall())
+        stored = await self._group.commit(entry.writer, [*records, marker], alone=alone)
+        await asyncio.wait([verdict], timeout=_PATIENCE)  # it is committed, even if the reader has no connection
+        places = zip(records, stored, strict=False)
+        return [Stored(None, None) if record.topic.startswith(self._own) else place for record, place in places]
+
+    async def _find_out(self, writer: str, failed: CommitFailed) -> None:
+        """Retire a writer that has failed: after that, what it has committed has been read."""
+        try:
+            await self._retire(writer)
+        except BridgeError as error:
+            if failed.ending:
+                raise OutcomeUnknown(f"Kafka does not say whether it committed: {failed}.") from error
+            raise BackendUnavailable(f"Kafka does not commit now: {failed}.") from error
+
+    async def _rollback(self, name: str) -> None:
+        while not self._has_ended(name, TransactionState.ROLLED_BACK):
+            current = self._group.current
+            if current is not None and self._topic.table.owner(name) == current:  # of a commit that has failed
+                await self._topic.append(self._topic.entry(Kind.RELEASED, name, current))
+            await self._ask(self._topic.entry(Kind.ROLLED_BACK, name))
+
+    async def _ask(self, entry: Entry) -> None:
+        """Append an entry that is to end a transaction; if another one does, wait. Raises `TransactionUnknown`."""
+        verdict = await self._topic.append(entry)
+        if verdict is Verdict.UNKNOWN:
+            raise _unknown(entry.id)
+        if verdict is Verdict.BLOCKED:
+            await self._until_released(entry.id)
+
+    def _has_ended(self, name: str, state: TransactionState) -> bool:
+        """Return whether it has ended so. Raises `TransactionEnded` if it has ended otherwise."""
+        known = self._topic.table.known.get(name)
+        if known is not None and known.state is not state:
+            self._check_open(name)
+        return known is not None and known.state is state
+
+    def _check_open(self, name: str) -> None:
+        known = self._topic.table.known.get(name)
+        if known is not None and known.state is not TransactionState.OPEN:
+            raise TransactionEnded(f"The transaction {name[:300]!a} was {known.state.replace('-', ' ')}.")
+
+    async def _until_released(self, name: str) -> None:
+        """Wait until no bridge is committing a transaction. A bridge that takes too long is fenced."""
+        loop = asyncio.get_running_loop()
+        earlier, until = None, 0.0
+        while (owner := self._topic.table.owner(name)) is not None:
+            if owner != earlier:
+                earlier, until = owner, loop.time() + _PATIENCE
+            elif loop.time() >= until:
+                await self._retire(owner)
+            await self._topic.changed(until)
+
+    async def _retire(self, writer: str) -> None:
+        """Fence a writer, and report it to all bridges."""
+        task = self._retiring.get(writer)
+        if task is None:
+            task = self._retiring[writer] = asyncio.create_task(self._fence(writer))
+            task.add_done_callback(lambda _: self._retiring.pop(writer))
+        await asyncio.shield(task)
+
+    async def _fence(self, writer: str) -> None:
+        await self._group.fence(writer)
+        await self._topic.append(self._topic.entry(Kind.RETIRED, writer=writer))
+
+    async def _fence_others(self) -> None:
+        """End what other bridges have open: while it is, nothing behind it in the topic can be read."""
+        for writer in self._topic.table.owners - {self._group.current} - self._retiring.keys():
+            with contextlib.suppress(BridgeError):
+                await self._group.fence(writer)
+
+
+def _unknown(name: str) -> TransactionUnknown:
+    return TransactionUnknown(f"No transaction {name[:300]!a} is open, and none ended lately.")

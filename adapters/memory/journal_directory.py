@@ -1,0 +1,132 @@
+"""The files of the journal: the lock of their directory, the number of confirmed commits, the check of SQLite's WAL."""
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+from typing import Final, Self
+
+from bridge.errors import BackendUnavailable, CannotStart
+
+_COUNTER: Final = 8
+"""Bytes of the number of confirmed commits, little-endian."""
+_WAL_HEADER: Final = struct.Struct(">8I")
+"""Magic, format, page size, checkpoint number, two salts, two checksums."""
+_WAL_FRAME: Final = struct.Struct(">6I")
+"""Page number, pages after commit, two salts, two checksums; a page follows."""
+_WAL_MAGIC: Final = 0x377F0682
+"""The lowest bit says whether checksums read words in big-endian order."""
+_MASK: Final = 0xFFFFFFFF
+
+
+class JournalCorrupt(CannotStart):
+    """The journal is damaged; the text names the file, the byte offset and what to do. Nothing was changed."""
+
+
+class JournalDirectory:
+    """An existing, locked directory with the journal's files.
+
+    `confirmed` holds the number of acknowledged commits. It is written after each commit and not synced: the page cache
+    survives `kill -9`. After a power cut it may be older; then fewer lost commits are detected. A database with fewer
+    commits has lost some, which SQLite does not notice (see `first_bad_frame`).
+    """
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.database = path / "journal.db"
+        self.wal = path / "journal.db-wal"
+        self.confirmed = path / "confirmed"
+        self._lock = lock
+        self._counter: int | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Create the directory if it does not exist, and lock it.
+
+        Raises `CannotStart`, or `BackendUnavailable` while another process has the lock: it may be about to stop.
+        """
+        try:
+            _create(path)
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CannotStart(f"The journal's directory {path} cannot be used: {error.strerror}.") from error
+        try:
+            # the kernel releases this lock when the process ends, however it ends: a stale lock is impossible
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise BackendUnavailable(f"The journal's directory {path} is in use by another process.") from error
+        return cls(path, lock)
+
+    def read_confirmed(self) -> int:
+        """Return the number of confirmed commits; 0 if it is not known."""
+        try:
+            return int.from_bytes(self.confirmed.read_bytes()[:_COUNTER], "little")
+        except FileNotFoundError:
+            return 0
+
+    def confirm(self, commits: int) -> None:
+        """Write the number of confirmed commits. Raises `OSError`."""
+        if self._counter is None:
+            self._counter = os.open(self.confirmed, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.pwrite(self._counter, commits.to_bytes(_COUNTER, "little"), 0)
+
+    def close(self) -> None:
+        """Unlock. Idempotent."""
+        for descriptor in (self._counter, self._lock):
+            if descriptor is not None and descriptor >= 0:
+                os.close(descriptor)
+        self._counter, self._lock = None, -1
+
+
+def _create(path: Path) -> None:
+    """Create a directory and its parents, so that they exist after a power cut."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in missing:
+        descriptor = os.open(folder.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def first_bad_frame(path: Path) -> int:
+    """Return the byte offset of the first frame of SQLite's WAL that is torn, damaged, or left from earlier use.
+
+    0 if there is no file or its header is damaged; the file's length if all of it is valid.
+
+    SQLite recovers a log up to the first frame with a wrong checksum and does not report the rest: that is right for a
+    torn tail, but silent loss if a bit in the middle is flipped. The format: https://sqlite.org/fileformat2.html#walformat
+    """
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return 0
+    with file:
+        raw = file.read(_WAL_HEADER.size)
+        if len(raw) < _WAL_HEADER.size:
+            return 0
+        magic, _, page_size, _, salt1, salt2, *expected = _WAL_HEADER.unpack(raw)
+        order = ">" if magic & 1 else "<"
+        sums = _checksum(order, raw[:24], (0, 0))
+        if magic | 1 != _WAL_MAGIC | 1 or list(sums) != expected:
+            return 0
+        offset = _WAL_HEADER.size
+        while len(raw := file.read(_WAL_FRAME.size + page_size)) == _WAL_FRAME.size + page_size:
+            _, _, frame_salt1, frame_salt2, *expected = _WAL_FRAME.unpack_from(raw)
+            sums = _checksum(order, raw[:8], sums)
+            sums = _checksum(order, raw[_WAL_FRAME.size :], sums)
+            if (frame_salt1, frame_salt2) != (salt1, salt2) or list(sums) != expected:
+                break
+            offset += len(raw)
+        return offset
+
+
+def _checksum(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
+    """Return SQLite's checksum, continued over `data`, whose length is a multiple of 8."""
+    first, second = sums
+    for one, two in struct.iter_unpack(order + "2I", data):
+        first = (first + one + second) & _MASK
+        second = (second + two + first) & _MASK
+    return first, second

@@ -1,0 +1,101 @@
+"""The transactions of the memory backend as a data structure. No clock, no I/O."""
+
+import asyncio
+from typing import Final
+
+from adapters.base import ENDED_MAX, Transaction, TransactionState
+from adapters.memory.record_codec import Record
+from bridge.errors import BackendUnavailable, TransactionEnded, TransactionUnknown
+
+_KEPT: Final = 3_600_000
+"""Milliseconds for which an ended transaction is remembered."""
+
+
+class OpenTransaction:
+    """A transaction that has not ended, with its messages."""
+
+    __slots__ = ("details", "ending", "prepared", "writing")
+
+    def __init__(self, details: Transaction) -> None:
+        self.details = details
+        """`messages` and `size` count what is in `prepared`."""
+        self.prepared: dict[int, Record] = {}
+        """By sequence, in the order of preparing."""
+        self.writing = 0
+        """Messages that wait for the journal and are not in `prepared` yet."""
+        self.ending = asyncio.Lock()
+        """Held while the transaction is committed or rolled back."""
+
+
+class TransactionTable:
+    """All open transactions, and those that ended lately."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Transaction] = {}
+        """By id; an open transaction is known as soon as its first message is stored."""
+        self.open: dict[str, OpenTransaction] = {}
+        self._ended: dict[str, int] = {}
+        """When each ended transaction ended, ms since 1970, in the order of ending."""
+
+    @property
+    def prepared(self) -> int:
+        """Number of prepared messages."""
+        return sum(len(each.prepared) for each in self.open.values())
+
+    def begin(self, details: Transaction) -> OpenTransaction:
+        """Return the open transaction of an id, or a new one, which is not in the table yet.
+
+        Raises `TransactionEnded`; `BackendUnavailable` while it is being committed or rolled back.
+        """
+        found = self.open.get(details.id)
+        if found is None:
+            if known := self.known.get(details.id):
+                raise _error(known)
+            return OpenTransaction(details._replace(state=TransactionState.OPEN, messages=0, size=0))
+        if found.ending.locked():
+            raise BackendUnavailable(f"The transaction {details.id[:300]!a} is just being committed or rolled back.")
+        return found
+
+    def find(self, name: str, state: TransactionState) -> OpenTransaction | None:
+        """Return an open transaction; None: it has ended as `state` says.
+
+        Raises `TransactionEnded` if it ended in the other way, or `TransactionUnknown`.
+        """
+        found = self.open.get(name)
+        if found is None:
+            if (known := self.known.get(name)) is None:
+                raise TransactionUnknown(f"No transaction {name[:300]!a} is open, and none ended lately.")
+            if known.state is not state:
+                raise _error(known)
+        return found
+
+    def add(self, transaction: OpenTransaction, sequence: int, record: Record, size: int) -> None:
+        """Add a message of `size` bytes that is stored."""
+        details = transaction.details
+        details = details._replace(messages=details.messages + 1, size=details.size + size)
+        transaction.prepared[sequence] = record
+        transaction.details = self.known[details.id] = details
+        self.open[details.id] = transaction
+
+    def remove_if_empty(self, transaction: OpenTransaction) -> None:
+        """Remove a transaction whose first message could not be stored: it has not begun."""
+        if not transaction.prepared and not transaction.writing:
+            self.open.pop(transaction.details.id, None)
+
+    def end(self, details: Transaction, now: int) -> list[str]:
+        """Note how a transaction ended; return the ids of transactions that are forgotten now."""
+        self.open.pop(details.id, None)
+        self.known[details.id] = details._replace(messages=0, size=0, check=None)
+        self._ended[details.id] = now
+        forgotten: list[str] = []
+        while (oldest := next(iter(self._ended))) != details.id and (
+            now - self._ended[oldest] > _KEPT or len(self._ended) > ENDED_MAX
+        ):
+            del self._ended[oldest], self.known[oldest]
+            forgotten.append(oldest)
+        return forgotten
+
+
+def _error(transaction: Transaction) -> TransactionEnded:
+    state = "committed" if transaction.state is TransactionState.COMMITTED else "rolled back"
+    return TransactionEnded(f"The transaction {transaction.id[:300]!a} was {state}.")

@@ -1,0 +1,109 @@
+"""Transactions of the memory backend; see `Transactional`. A journal overrides how each step is stored."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from adapters.base import Complete, Stored, Support, Transaction, TransactionState
+from adapters.memory.capacity import Capacity
+from adapters.memory.destination import Destination
+from adapters.memory.journal_transactions import PreparedWrite
+from adapters.memory.partition import Partition
+from adapters.memory.record_codec import Record, pack, unpack
+from adapters.memory.store import MessageStore
+from adapters.memory.transaction_table import OpenTransaction
+from adapters.wall_clock import wall
+from bridge.message import Message
+
+
+class Transactions(ABC):
+    """The part of the memory adapter that prepares, commits and rolls back."""
+
+    transactions = Support.NATIVE
+    _store: MessageStore
+    _capacity: Capacity
+
+    def known_transactions(self) -> Mapping[str, Transaction]:
+        """Return the transactions by id; see `Transactional`. Raises `BackendUnavailable`."""
+        self._running()
+        return self._store.transactions.known
+
+    def prepare(self, transaction: Transaction, message: Message) -> asyncio.Future[None]:
+        """Add a message. Raises `TransactionEnded`, `BackendFull` or `BackendUnavailable`."""
+        future: asyncio.Future[None] = self._running().create_future()
+        found = self._store.transactions.begin(transaction)
+        record = pack(message)
+        self._admit(record, wall())
+        self._store_prepared(PreparedWrite(found, self._store.next_sequence(), record, message.size, future))
+        return future
+
+    async def commit(self, transaction: str, complete: Complete) -> Sequence[Stored | None]:
+        """Store the messages; see `Transactional`. The journal's errors are `NotStored` or `OutcomeUnknown`."""
+        transactions, state = self._store.transactions, TransactionState.COMMITTED
+        self._running()
+        if (found := transactions.find(transaction, state)) is None:
+            return ()
+        async with found.ending:
+            await self._all_prepared(found)
+            if transactions.find(transaction, state) is None:
+                return ()
+            prepared = found.prepared.values()
+            messages = await complete([unpack(record) for record in prepared])
+            self._running()
+            places = [None if message is None else (message, *self._store.place(message)) for message in messages]
+            now = wall()
+            for record in prepared:
+                self._capacity.remove(record)  # completed, it is counted again: a full backend refuses no commit
+            stored = [None if place is None else self._move(*place, now) for place in places]
+            await self._end(found, state, now)
+            return stored
+
+    async def rollback(self, transaction: str) -> None:
+        """Drop the messages; see `Transactional`."""
+        transactions, state = self._store.transactions, TransactionState.ROLLED_BACK
+        self._running()
+        if (found := transactions.find(transaction, state)) is None:
+            return
+        async with found.ending:
+            await self._all_prepared(found)
+            if transactions.find(transaction, state) is not None:
+                await self._end(found, state, wall())
+
+    def _move(self, message: Message, destination: Destination, partition: Partition, now: int) -> Stored:
+        record = pack(message)
+        self._capacity.restore(record)
+        return self._append(message, destination, partition, record, now)
+
+    async def _all_prepared(self, transaction: OpenTransaction) -> None:
+        while transaction.writing:
+            await self._recorded()
+
+    # A journal overrides the following
+
+    def _store_prepared(self, write: PreparedWrite) -> None:
+        self._store.transactions.add(write.transaction, write.sequence, write.record, write.size)
+        write.future.set_result(None)
+
+    async def _end(self, transaction: OpenTransaction, state: TransactionState, now: int) -> None:
+        self._forget_prepared(transaction, state)
+        self._store.transactions.end(transaction.details._replace(state=state), now)
+
+    def _forget_prepared(self, transaction: OpenTransaction, state: TransactionState) -> None:
+        """Stop counting the messages of a transaction that was rolled back."""
+        if state is TransactionState.ROLLED_BACK:
+            for record in transaction.prepared.values():
+                self._capacity.remove(record)
+
+    @abstractmethod
+    def _running(self) -> asyncio.AbstractEventLoop: ...
+
+    @abstractmethod
+    def _admit(self, record: Record, now: int) -> None: ...
+
+    @abstractmethod
+    def _append(
+        self, message: Message, destination: Destination, partition: Partition, record: Record, now: int
+    ) -> Stored: ...
+
+    @abstractmethod
+    async def _recorded(self) -> None: ...

@@ -1,0 +1,1 @@
+"""From the queues of a group to the engine, and acknowledgements back."""

@@ -1,0 +1,115 @@
+"""The channel of a held partition: what is delivered on it, what is acknowledged, and proof that the broker has it.
+
+An acknowledgement has no answer. What came after it on the same channel has. On 3.10.8, with a quorum queue, and with
+the writer of the broker's log suspended in the third column:
+
+| answer of | after 1 ack, after 24 | comes while nothing is written |
+|---|---|---|
+| `basic.qos` | 0.15 ms, 0.5 ms | yes: the bridge may die then, the broker may not (one kill undid 7 of 24) |
+| passive `queue.declare` | 0.17 ms, 0.5 ms | yes (one kill undid 1 of 24) |
+| `basic.consume`, `basic.cancel` | 0.6 ms, 1.4 ms | no: both go through the queue's log, behind the acknowledgements |
+
+So a second consumer comes and goes in turn. With single active consumer it is never given anything.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, Final
+
+from pika.exceptions import ChannelClosed
+
+from adapters.amqp.channel import Channel
+from adapters.amqp.messages import Arrival
+from adapters.rabbitmq.consume.unacked import Ack
+from bridge.errors import BackendUnavailable, BridgeError
+
+FRAMES: Final = 24
+"""Acknowledgements between two proofs: a channel that has 32 of them unanswered by a quorum queue keeps the next ones
+back, and the proof would overtake those (`quorum_commands_soft_limit`)."""
+
+Arrived = Callable[[Arrival], None]
+Over = Callable[[BridgeError], None]
+
+
+class Consumer:
+    """Consumes one queue, or a second one as well, on its own channel."""
+
+    def __init__(self, channel: Channel, prefetch: int, over: Over, *, shared: bool) -> None:
+        """`over` is called when the broker ends it, but not when the connection is lost."""
+        self._channel = channel
+        self._prefetch = prefetch
+        self._over = over
+        self._shared = shared
+        self._queues: dict[str, str] = {}
+        """What is consumed, by consumer tag."""
+        self._queue = ""
+        """The last of them."""
+        self._proofs = count()
+        self._proof: str | None = None
+        """Tag of the second consumer while it is there; each has its own, as pika keeps the last a moment longer."""
+        self._closing = False
+        channel.ended.add_done_callback(lambda ended: self._ended(ended.result()))
+        channel.raw.add_on_cancel_callback(lambda frame: self._cancelled(str(frame.method.consumer_tag)))
+
+    @property
+    def open(self) -> bool:
+        """Whether anything comes on it, or can be acknowledged."""
+        return self._channel.open and not self._closing
+
+    async def consume(self, queue: str, arrived: Arrived) -> int:
+        """Begin; returns how many messages were ready in the queue.
+
+        Raises `DestinationUnknown` if there is no such queue, `Refused` or `BackendUnavailable`.
+        """
+        declared = await self._channel.ask(queue, "queue_declare", queue=queue, passive=True)
+        await self._channel.ask(queue, "basic_qos", prefetch_count=self._prefetch)
+
+        def deliver(_raw: object, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401 - pika's
+            arrived(Arrival(method.delivery_tag, method.redelivered, method.routing_key, properties, body))
+
+        tag = f"partition {len(self._queues)}"
+        await self._channel.ask(queue, "basic_consume", queue=queue, on_message_callback=deliver, consumer_tag=tag)
+        self._queues[tag] = self._queue = queue
+        return int(declared.message_count)
+
+    async def delete(self, queue: str) -> None:
+        """Delete a queue that was consumed. Raises `Refused` or `BackendUnavailable`."""
+        for tag in [tag for tag, consumed in self._queues.items() if consumed == queue]:
+            del self._queues[tag]  # the broker reports its end
+        await self._channel.ask(queue, "queue_delete", queue=queue)
+
+    def ack(self, acks: Sequence[Ack], proven: Callable[[], None]) -> None:
+        """Acknowledge, and call back once the broker has surely received it; never, if the channel closes before."""
+        raw = self._channel.raw
+        for ack in acks:
+            raw.basic_ack(ack.tag, ack.multiple)
+        if self._shared:
+            raw.basic_qos(prefetch_count=self._prefetch, callback=lambda _frame: proven())
+        elif self._proof is not None:
+            proof, self._proof = self._proof, None
+            raw.basic_cancel(proof, callback=lambda _frame: proven())
+        else:
+            proof = self._proof = f"proof {next(self._proofs)}"
+            raw.basic_consume(self._queue, _never, consumer_tag=proof, callback=lambda _frame: proven())
+
+    async def close(self) -> None:
+        """Close the channel: what was not acknowledged goes back to its place in the queue."""
+        self._closing = True
+        await self._channel.close()
+
+    def _ended(self, reason: BaseException) -> None:
+        # `consume` raises it as well: reported twice, the partition would be held twice
+        if not self._closing and self._queues and isinstance(reason, ChannelClosed):
+            self._closing = True
+            self._over(BackendUnavailable(f"{self._queue}: RabbitMQ closed the channel ({reason})."))
+
+    def _cancelled(self, tag: str) -> None:
+        if tag == self._proof:
+            self._proof = None
+        elif tag in self._queues and not self._closing:
+            self._closing = True
+            self._over(BackendUnavailable(f"{self._queues[tag]}: RabbitMQ has cancelled the consumer."))
+
+
+def _never(_raw: object, _method: object, _properties: object, _body: bytes) -> None:
+    """Take what comes all the same, in the moment between the end of the other consumer and that of the channel."""

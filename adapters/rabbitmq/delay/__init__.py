@@ -1,0 +1,1 @@
+"""Messages that wait in RabbitMQ until they are due."""

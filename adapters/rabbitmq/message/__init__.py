@@ -1,0 +1,1 @@
+"""From a message to AMQP properties and headers, and back."""

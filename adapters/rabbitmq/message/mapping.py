@@ -1,0 +1,226 @@
+"""Message to properties and body and back, by the table in `headers`. Pure.
+
+A message comes back as it was, except: traceId is set where only a traceparent was, half a surrogate pair becomes `?`,
+and there is no deliveryCount. What native producers write, `foreign` makes something of.
+
+For 8 headers and 6 slots 3.7 us out and 4.3 us to encode, 6.0 us to decode and 2.7 us in (pika's own encoder and
+decoder take 5.9 and 7.1 us); a native message with 4 headers 13 us (CPython 3.11).
+"""
+
+from typing import Any, Final
+
+from pika import BasicProperties
+
+from adapters.amqp.messages import Arrival
+from adapters.amqp.properties import Properties
+from adapters.amqp.tables import SHORT_MAX
+from adapters.cloud_events import PropertyHeaders, property_headers, read_event
+from adapters.field_headers import (
+    FIELD_INDEX,
+    INTERNAL_PREFIX,
+    PROPERTY_PREFIX,
+    move_invalid,
+    traceparent_of,
+    without_surrogates,
+)
+from adapters.gzip_body import GZIP, is_gzip
+from adapters.plain_properties import prefixed_header
+from adapters.rabbitmq.message import headers as named
+from adapters.rabbitmq.message.headers import BROKERS, EVENT_PREFIX, NATIVE_EVENT_PREFIXES, NUMBERS, READ, TEXTS
+from adapters.rabbitmq.message.native import hash_of, read_native
+from adapters.rabbitmq.message.values import bytes_of, number_of, text_of
+from adapters.unmapped_headers import NAME_BYTES_MAX, Unmapped, add_properties
+from bridge.message import AT_MOST_ONCE, DEFAULT_PRIORITY, LONG_MAX, PRIORITIES, Message
+
+EXPIRATION_MAX: Final = 315_360_000_000
+"""Ten years, ms: over a longer time to live RabbitMQ closes the channel. The header still says it."""
+ATTEMPTS_MAX: Final = 2**31 - 1
+
+_NEW: Final = tuple(Message("", b""))
+_DESTINATION: Final = FIELD_INDEX["destination"]
+_BODY: Final = FIELD_INDEX["body"]
+_PROPERTIES: Final = FIELD_INDEX["properties"]
+_MESSAGE_ID: Final = FIELD_INDEX["message_id"]
+_STORED: Final = FIELD_INDEX["store_timestamp"]
+_COMPRESSION: Final = FIELD_INDEX["compression"]
+_PARTITION: Final = FIELD_INDEX["partition"]
+_CORRELATION_ID: Final = FIELD_INDEX["correlation_id"]
+_CONTENT_TYPE: Final = FIELD_INDEX["content_type"]
+
+_PROPERTY: Final = len(PROPERTY_PREFIX)
+_SHORT: Final = SHORT_MAX // 4
+"""A text of so many characters has room in a short string, whatever they are."""
+_PERSISTENT: Final = 2
+
+
+def to_properties(message: Message, header_of: PropertyHeaders = prefixed_header) -> tuple[Properties, bytes]:
+    """Write a message that the engine has completed; `header_of` names the headers of properties.
+
+    Raises `ValueError` for a message that has no time.
+    """
+    if message.store_timestamp is None:
+        raise ValueError("a message is stored with its storeTimestamp set")
+    headers = _write(message, header_of)
+    try:
+        "".join((*headers, *(value for value in headers.values() if type(value) is str))).encode()
+    except UnicodeEncodeError:
+        return to_properties(without_surrogates(message), header_of)
+    transient = message.durability == 0 or message.qos == AT_MOST_ONCE
+    priority, born = message.priority, message.born_timestamp
+    return Properties(
+        content_type=_slot(headers, named.CONTENT_TYPE),
+        content_encoding=GZIP if message.compression == GZIP else None,
+        headers=headers,
+        delivery_mode=1 if transient else _PERSISTENT,
+        priority=(DEFAULT_PRIORITY if priority is None or priority not in PRIORITIES else priority) - 1,
+        correlation_id=_slot(headers, named.CORRELATION_ID),
+        expiration=_time_to_live(message),
+        message_id=_slot(headers, named.MESSAGE_ID),
+        timestamp=None if born is None or not 0 <= born <= LONG_MAX else born // 1000,
+    ), message.body
+
+
+def from_arrival(arrival: Arrival, destination: str, partition: int) -> Message:
+    """Read a message from whatever lies in RabbitMQ; one without an id has the hash of what it holds for it."""
+    slots = arrival.properties
+    values: list[Any] = list(_NEW)
+    properties: dict[str, str] = {}
+    unmapped = _read(slots.headers, values, properties) if slots.headers else []
+    values[_DESTINATION] = destination
+    values[_BODY] = arrival.body
+    values[_PROPERTIES] = properties
+    values[_PARTITION] = partition
+    if not values[_MESSAGE_ID]:
+        values[_MESSAGE_ID] = message_id(arrival)
+    if values[_CORRELATION_ID] is None and slots.correlation_id is not None:
+        values[_CORRELATION_ID] = text_of(slots.correlation_id)
+    if values[_CONTENT_TYPE] is None and slots.content_type is not None:
+        if isinstance(slots.content_type, str):
+            values[_CONTENT_TYPE] = slots.content_type
+        else:
+            unmapped.append(("content-type", slots.content_type))
+    native = values[_STORED] is None
+    if unmapped:
+        for prefix in NATIVE_EVENT_PREFIXES if native else (EVENT_PREFIX,):
+            unmapped = read_event(unmapped, values, properties, prefix, native=native)
+    if native:
+        read_native(arrival, values, unmapped)
+    move_invalid(values, unmapped)
+    if unmapped or slots.content_encoding is not None:
+        _add_unmapped(values, properties, unmapped, slots.content_encoding, native=native)
+    return Message._make(values)
+
+
+def message_id(arrival: Arrival) -> str:
+    """Return the same id as `from_arrival`."""
+    slots = arrival.properties
+    headers = slots.headers or {}
+    for name in (named.MESSAGE_ID, *named.EVENT_IDS):
+        if (said := headers.get(name)) and isinstance(said, str):
+            return said
+    return text_of(slots.message_id) if slots.message_id else hash_of(slots, arrival.body)
+
+
+def broker_attempts(arrival: Arrival, counter: str | None = named.DELIVERY_COUNT) -> int:
+    """How often a message was handed out before, as far as the broker, or the message itself, says.
+
+    `counter` is the header that this queue surely counts in: on a quorum queue `x-delivery-count`, from RabbitMQ 4.3 on
+    `x-acquired-count`; None: the queue counts in none, and such a header is a producer's.
+    """
+    headers = arrival.properties.headers or {}
+    before = _count(headers.get(named.ATTEMPTS))
+    if not arrival.redelivered:
+        return before
+    return min(before + max(1, 0 if counter is None else _count(headers.get(counter))), ATTEMPTS_MAX)
+
+
+def is_marker(properties: BasicProperties) -> bool:
+    """Whether it is no client's message, but one of the bridge's marks among them."""
+    return bool(properties.headers) and named.MARKER in properties.headers
+
+
+def _write(message: Message, header_of: PropertyHeaders) -> dict[str, Any]:
+    fields: tuple[Any, ...] = message
+    headers = {name: value for name, place in TEXTS if (value := fields[place]) is not None}
+    for name, place in NUMBERS:
+        if (value := fields[place]) is not None:
+            headers[name] = value
+    if message.message_id is not None:
+        headers[named.MESSAGE_ID] = message.message_id
+    if message.correlation_id is not None:
+        headers[named.CORRELATION_ID] = message.correlation_id
+    if message.content_type is not None:
+        headers[named.CONTENT_TYPE] = message.content_type
+    if message.compression is not None and message.compression != GZIP:
+        headers[named.COMPRESSION] = message.compression
+    headers.update(property_headers(message, header_of))
+    if message.trace_id is not None and message.traceparent is None and (parent := traceparent_of(message.trace_id)):
+        headers["traceparent"] = parent
+    return headers
+
+
+def _slot(headers: dict[str, Any], name: str) -> str | None:
+    """Take a text out of the headers if AMQP allows it elsewhere."""
+    text: str | None = headers.get(name)
+    if text is None or (len(text) > _SHORT and len(text.encode()) > SHORT_MAX) or "\0" in text:
+        return None
+    del headers[name]
+    return text
+
+
+def _time_to_live(message: Message) -> str | None:
+    """Return how long native consumers may have it. Delayed ones would end with it, somewhere on their way."""
+    expires, stored = message.expires, message.store_timestamp
+    if expires is None or message.delay_time or not 0 < (left := expires - (stored or 0)) <= EXPIRATION_MAX:
+        return None
+    return str(left)
+
+
+def _read(headers: dict[str, Any], values: list[Any], properties: dict[str, str]) -> Unmapped:
+    """Sort the headers of the table into values and properties; returns the rest."""
+    unmapped: Unmapped = []
+    for name, value in headers.items():
+        slot = READ.get(name)
+        if slot is not None:
+            place, maximum = slot
+            if maximum is None:
+                if isinstance(value, str):
+                    values[place] = value
+                    continue
+            elif (number := number_of(value)) is not None and number <= maximum:
+                values[place] = number
+                continue
+        elif name.startswith(PROPERTY_PREFIX):
+            own = name[_PROPERTY:]
+            if own and type(value) is str and (len(own) <= _SHORT or len(own.encode()) <= NAME_BYTES_MAX):
+                properties[own] = value
+                continue
+        elif name in BROKERS or name.startswith(INTERNAL_PREFIX):
+            continue
+        unmapped.append((name, bytes_of(value)))
+    return unmapped
+
+
+def _count(value: object) -> int:
+    return min(value, ATTEMPTS_MAX) if isinstance(value, int) and value > 0 else 0
+
+
+def _add_unmapped(
+    values: list[Any], properties: dict[str, str], unmapped: Unmapped, coding: str | bytes | None, *, native: bool
+) -> None:
+    """Find a place for what the table has none for."""
+    claims: Unmapped = [] if coding is None else [(f"{named.NATIVE_PREFIX}content_encoding", bytes_of(coding))]
+    kept: Unmapped = []
+    for name, raw in unmapped:
+        if name == named.COMPRESSION:
+            claims.append((name, raw))
+        elif name.startswith(PROPERTY_PREFIX) and name != PROPERTY_PREFIX:
+            kept.append((name[_PROPERTY:], raw))
+        else:
+            kept.append((name, raw))
+    for name, raw in claims:
+        if raw == GZIP.encode() and (values[_COMPRESSION] is not None or is_gzip(values[_BODY])):
+            values[_COMPRESSION] = GZIP
+        else:  # a consumer that takes gzip would fail to inflate it
+            kept.append((name, raw))
+    add_properties(properties, kept, native=native)

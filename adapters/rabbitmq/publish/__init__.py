@@ -1,0 +1,1 @@
+"""From an outgoing message to its confirm."""

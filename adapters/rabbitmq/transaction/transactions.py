@@ -1,0 +1,265 @@
+"""Prepares, commits and rolls back, and finishes commits of bridges that have ended. See `Transactional`.
+
+A commit is decided when its mark is read from the stream: no other end counts then. Only now are the messages
+published; when all are confirmed, another mark says so. If the bridge ends in between, another one, or the same after
+its start, takes the commit and publishes all messages once more.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from adapters.amqp.link import Link
+from adapters.amqp.lock import lock
+from adapters.amqp.messages import Arrival
+from adapters.amqp.properties import Properties
+from adapters.amqp.settings import REQUEST_TIMEOUT
+from adapters.base import Complete, Stored, Transaction, TransactionState
+from adapters.rabbitmq.group.membership import Bridges
+from adapters.rabbitmq.publish.publisher import Publisher
+from adapters.rabbitmq.topology.catalogue import Catalogue
+from adapters.rabbitmq.topology.declarations import play, stream
+from adapters.rabbitmq.topology.names import Own
+from adapters.rabbitmq.topology.shared_log import READ, Listener, SharedLog
+from adapters.rabbitmq.transaction import records
+from adapters.rabbitmq.transaction.ledger import LOG_BYTES, Ledger, Unfinished
+from adapters.wall_clock import wall
+from bridge.errors import (
+    BackendFull,
+    BackendUnavailable,
+    BridgeError,
+    OutcomeUnknown,
+    TransactionEnded,
+    TransactionUnknown,
+)
+from bridge.message import Message
+
+_PATIENCE: Final = REQUEST_TIMEOUT / 1000
+_LOOK: Final = (4.0, 6.0)
+"""Seconds between two checks for commits to finish, with jitter: bridges do not all check at once."""
+_LOCKED: Final = 0.1
+"""Seconds between attempts to get the lock while another bridge declares the stream."""
+_SHARE: Final = 4
+"""Unfinished transactions take at most a fourth of the stream: their copies must fit in beside new records."""
+
+_log = logging.getLogger("bridge.rabbitmq")
+
+
+class Dependencies(NamedTuple):
+    """What transactions use of the adapter."""
+
+    declaring: Link
+    consuming: Link
+    publisher: Publisher
+    catalogue: Catalogue
+    bridges: Bridges
+    publish: Callable[[Sequence[Message]], Awaitable[Sequence[Stored | BaseException]]]
+    """Publishes messages in order. Raises a `BridgeError` if nothing was published."""
+
+
+class Transactions:
+    """The transactions of a prefix, as this bridge has read them. Their stream is declared for the first message."""
+
+    def __init__(self, prefix: str, use: Dependencies) -> None:
+        self._use = use
+        self._declaration = stream(Own(prefix).transactions, LOG_BYTES)
+        self._log = SharedLog(self._declaration, use.consuming, use.publisher, Listener(self._read, self._replaced))
+        self._ledger = Ledger()
+        self._opening = asyncio.Lock()
+        self._opened = False
+        """Whether the stream has been read up to its end once."""
+        self._news = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+        self._storing: dict[str, asyncio.Task[list[Stored | None]]] = {}
+        """Commits that this bridge stores."""
+
+    async def start(self) -> None:
+        """Read the stream if there is one. Raises `BackendUnavailable` or `Refused`; may be called again then."""
+        if self._use.catalogue.transactions:
+            await self._open()
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look_again())
+
+    async def close(self) -> None:
+        """Store what was committed, for a while. Idempotent."""
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+            tasks = [looking, *self._storing.values()]
+            await asyncio.wait(tasks, timeout=_PATIENCE)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        await self._log.close()
+
+    def known(self) -> Mapping[str, Transaction]:
+        """See `Transactional.known_transactions`."""
+        if self._looking is None:
+            raise BackendUnavailable("The bridge's stream of transactions has not been read yet.")
+        return self._ledger.transactions
+
+    async def prepare(self, transaction: Transaction, message: Message) -> None:
+        """See `Transactional`."""
+        await self._open()
+        known = self._ledger.transactions.get(transaction.id)
+        if known is not None and known.state is not TransactionState.OPEN:
+            raise _ended(known)
+        if self._ledger.size + message.size > LOG_BYTES // _SHARE:
+            raise BackendFull(f"The open transactions of all bridges have {self._ledger.size} bytes.")
+        if not await self._write(*records.prepared(transaction, message, wall())):
+            raise _ended(self._ledger.transactions[transaction.id])
+
+    async def commit(self, name: str, complete: Complete) -> Sequence[Stored | None]:
+        """See `Transactional`."""
+        while (await self._known(name)).state is TransactionState.OPEN:
+            unfinished = self._ledger.unfinished[name]
+            prepared = unfinished.messages()
+            pairs = zip(prepared, await complete(prepared), strict=True)
+            changes = [records.changes(before, after) for before, after in pairs]
+            if await self._write(records.commit(name, await self._use.bridges.own_queue(), changes)):
+                return await self._stored(self._store_once(name, unfinished))
+        known = self._ledger.transactions[name]
+        if known.state is TransactionState.ROLLED_BACK:
+            raise _ended(known)
+        await self._finished(name)
+        return ()
+
+    async def rollback(self, name: str) -> None:
+        """See `Transactional`."""
+        while (known := await self._known(name)).state is TransactionState.OPEN:
+            await self._write(records.rollback(name))
+        if known.state is TransactionState.COMMITTED:
+            raise _ended(known)
+
+    async def _known(self, name: str) -> Transaction:
+        """Return a transaction, perhaps one of another bridge. Raises `TransactionUnknown` or `BackendUnavailable`."""
+        if (known := self._ledger.transactions.get(name)) is None:
+            await self._use.catalogue.catch_up()
+            if self._use.catalogue.transactions:
+                await self._open()
+                await self._log.enter(READ)
+            if (known := self._ledger.transactions.get(name)) is None:
+                raise TransactionUnknown(f"No transaction {name[:300]!a} is open, and none ended lately.")
+        return known
+
+    async def _open(self) -> None:
+        """Have the stream declared, and read it."""
+        if self._opened:
+            return
+        async with self._opening:
+            while not self._use.catalogue.transactions:
+                # one bridge alone: the second declaration of a stream that is just being made ends a connection (541)
+                held = await lock(self._use.declaring, f"{self._log.name}.setup")
+                if held is None:
+                    await asyncio.sleep(_LOCKED)
+                    continue
+                try:
+                    await self._use.catalogue.catch_up()
+                    if not self._use.catalogue.transactions:
+                        await play(held, self._log.name, [self._declaration])
+                        await self._use.catalogue.add_transactions()
+                finally:
+                    await held.close()
+            if not self._opened:
+                await self._log.start()
+                self._opened = True
+
+    async def _write(self, record: bytes, properties: Properties | None = None) -> bool:
+        """Write a record; return whether it counts. Raises as `Transactional.prepare`."""
+        counts = await self._log.write(record, properties)
+        if counts is None:
+            raise OutcomeUnknown(f"{self._log.name}: the stream cannot be read at the moment.")
+        return counts
+
+    def _read(self, name: str, arrival: Arrival) -> bool:
+        counts = self._ledger.read(name, arrival)
+        self._news.set()
+        return counts
+
+    def _replaced(self) -> None:
+        self._ledger = Ledger()
+
+    def _store_once(self, name: str, unfinished: Unfinished) -> "asyncio.Task[list[Stored | None]]":
+        """Begin to store a commit of this bridge, unless that is under way."""
+        storing = self._storing.get(name)
+        if storing is None:
+            storing = asyncio.create_task(self._store(name, self._ledger.unfinished.get(name, unfinished)))
+            self._storing[name] = storing
+            storing.add_done_callback(lambda done: self._has_stored(name, done))
+        return storing
+
+    async def _stored(self, storing: "asyncio.Task[list[Stored | None]]") -> list[Stored | None]:
+        """Wait until a commit is stored. Raises `OutcomeUnknown`; it is repeated then."""
+        try:
+            return await asyncio.shield(storing)
+        except BridgeError as error:
+            raise OutcomeUnknown(f"{error.detail} The transaction is committed; this is repeated.") from error
+
+    async def _store(self, name: str, unfinished: Unfinished) -> list[Stored | None]:
+        completed = unfinished.completed()
+        left = {at: each for at, each in enumerate(completed) if each is not None and at not in unfinished.stored}
+        errors = []
+        for at, result in zip(left, await self._use.publish(list(left.values())), strict=True):
+            if isinstance(result, BaseException):
+                errors.append(result)
+            else:
+                unfinished.stored[at] = result
+        if errors:
+            raise errors[0]
+        await self._log.write(records.stored(name))
+        return [unfinished.stored.get(at) for at in range(len(completed))]
+
+    def _has_stored(self, name: str, storing: "asyncio.Task[list[Stored | None]]") -> None:
+        del self._storing[name]
+        error = None if storing.cancelled() else storing.exception()
+        if error is not None:
+            _log.warning("a committed transaction is not stored yet: %s", error, extra={"transaction": name})
+
+    async def _finished(self, name: str) -> None:
+        """Wait until a commit is stored, here or by another bridge. Raises `OutcomeUnknown`."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                if (storing := await self._finish(name)) is not None:
+                    await self._stored(storing)
+                while name in self._ledger.unfinished:
+                    self._news.clear()
+                    await self._news.wait()
+        except (BackendUnavailable, TimeoutError) as error:
+            raise OutcomeUnknown(f"The transaction {name[:300]!a} is committed, and not stored yet.") from error
+
+    async def _finish(self, name: str) -> "asyncio.Task[list[Stored | None]] | None":
+        """Store a commit if it is this bridge's, or if the bridge that was to store it has ended."""
+        unfinished = self._ledger.unfinished.get(name)
+        if unfinished is None or (before := unfinished.bridge) is None:
+            return None
+        if not self._use.bridges.is_own(before):
+            if not await self._use.bridges.has_ended(before):
+                return None
+            if not await self._write(records.take(name, before, await self._use.bridges.own_queue())):
+                return None
+        return self._store_once(name, unfinished)
+
+    async def _look_again(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except BridgeError as error:
+                _log.warning("unfinished transactions could not be checked: %s", error)
+            await asyncio.sleep(random.uniform(*_LOOK))  # noqa: S311 - no secret
+
+    async def _look(self) -> None:
+        """Finish commits that were begun, and copy what the stream would lose."""
+        if self._use.catalogue.transactions:
+            await self._open()
+        for name in list(self._ledger.unfinished):
+            await self._finish(name)
+        for name in self._ledger.aged():
+            if name in self._ledger.unfinished:
+                await asyncio.gather(*(self._log.write(*copy) for copy in self._ledger.copies(name)))
+
+
+def _ended(transaction: Transaction) -> TransactionEnded:
+    state = "committed" if transaction.state is TransactionState.COMMITTED else "rolled back"
+    return TransactionEnded(f"The transaction {transaction.id[:300]!a} was {state}.")

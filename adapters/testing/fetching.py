@@ -1,0 +1,119 @@
+"""Tests for `Subscription.fetch`."""
+# ruff: noqa: S101 - the kit's tests use assert, as all tests do
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from adapters.testing.harness import GUARD, LOTS, Contract, Session, bodies, numbered
+from bridge.errors import BackendUnavailable
+
+_TRIES: Final = 3
+_BODY: Final = 100
+
+
+class FetchContract(Contract):
+    """Part of `AdapterContract`."""
+
+    async def test_stored_messages_are_available_when_subscribe_returns(self, session: Session) -> None:
+        """Tests "Stored messages are available when this returns".
+
+        A busy machine may be too slow: one of three subscriptions to the group is enough.
+        """
+        adapter = await session.open()
+        known = await session.reader(adapter)
+        await known.close()
+        await session.publish(adapter, b"a")
+        for _ in range(_TRIES):
+            reader = await session.reader(adapter)
+            future = reader.subscription.fetch(1, LOTS)
+            done = future.done()
+            async with asyncio.timeout(GUARD):
+                assert bodies(await future) == [b"a"]
+            await reader.close()
+            if done:
+                return
+        raise AssertionError("the first fetch was never done at once")
+
+    async def test_a_fetch_returns_at_most_limit(self, session: Session) -> None:
+        """Tests "At least one delivery, at most `limit` (>= 1)"."""
+        adapter = await session.open()
+        sent = numbered(20)
+        await session.publish(adapter, *sent)
+        reader = await session.reader(adapter)
+        found: list[bytes] = []
+        for limit in (1, 7, 3, 100, 100):
+            if len(found) == len(sent):
+                break
+            some = bodies(await reader.fetch(limit))
+            assert 1 <= len(some) <= limit
+            found += some
+        found += bodies(await reader.take(len(sent) - len(found)))
+        assert found == sent
+
+    async def test_the_bodies_of_a_fetch_do_not_exceed_max_bytes(self, session: Session) -> None:
+        """Tests "The bodies do not exceed `max_bytes`, unless there is only one"."""
+        adapter = await session.open()
+        sent = [body * (_BODY // len(body)) for body in numbered(12)]
+        for number, body in enumerate(sent):
+            await session.publish(adapter, body, partition=number)
+        reader = await session.reader(adapter)
+        found: list[bytes] = []
+        for max_bytes in (1, 2 * _BODY + 50, _BODY, 3 * _BODY):
+            some = bodies(await reader.fetch(100, max_bytes))
+            assert len(some) == 1 or 0 < sum(map(len, some)) <= max_bytes
+            found += some
+        found += bodies(await reader.take(len(sent) - len(found)))
+        assert sorted(found) == sorted(sent)
+
+    async def test_a_fetch_waits_for_a_message(self, session: Session) -> None:
+        """Tests "Return available messages, in stored order per partition; if there are none, wait for some"."""
+        adapter = await session.open()
+        reader = await session.reader(adapter)
+        future = reader.subscription.fetch(100, LOTS)
+        await asyncio.sleep(0)
+        assert not future.done(), "nothing was published"
+        await session.publish(adapter, b"a")
+        async with asyncio.timeout(GUARD):
+            assert bodies(await future) == [b"a"]
+
+    async def test_a_cancelled_fetch_loses_nothing(self, session: Session) -> None:
+        """Tests "Cancelling a pending future loses no message"."""
+        adapter = await session.open()
+        reader = await session.reader(adapter)
+        cancelled = reader.subscription.fetch(100, LOTS)
+        cancelled.cancel()
+        await session.publish(adapter, b"a", b"b")
+        again = reader.subscription.fetch(1, LOTS)
+        if not again.cancel():
+            reader.add(again.result())
+        found = [*reader.unsettled.values()]
+        while len(found) < 2:  # noqa: PLR2004 - as many as were published
+            found += await reader.fetch()
+        assert bodies(found) == [b"a", b"b"]
+
+    async def test_a_position_is_unique_in_its_partition(self, session: Session) -> None:
+        """Tests "The adapter's own handle, unique within the partition"."""
+        adapter = await session.open()
+        sent = numbered(40)
+        for number, body in enumerate(sent):
+            await session.publish(adapter, body, partition=number)
+        reader = await session.reader(adapter)
+        found = await reader.take(len(sent))
+        assert len({(each.partition, each.position) for each in found}) == len(sent)
+        handles = {(each.partition, each.message.partition) for each in found}
+        count = await session.partitions(adapter)
+        assert len(handles) == min(count, len(sent)), "one handle for each partition"
+
+    async def test_closing_ends_a_fetch_through_its_future(self, session: Session) -> None:
+        """Tests "The future, never the call, raises `BackendUnavailable`"."""
+        adapter = await session.open()
+        reader = await session.reader(adapter)
+        pending = reader.subscription.fetch(1, LOTS)
+        await reader.close()
+        late = reader.subscription.fetch(1, LOTS)
+        async with asyncio.timeout(GUARD):
+            for future in (pending, late):
+                with pytest.raises(BackendUnavailable):
+                    await future

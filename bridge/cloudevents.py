@@ -1,0 +1,225 @@
+"""The attributes of a CloudEvent and the fields of a message, both directions. Pure.
+
+Specification: CloudEvents 1.0.2, https://github.com/cloudevents/spec. Attributes that are no field are properties under
+their own names.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from bridge.errors import HeaderInvalid, HeaderMissing, HeadersTooLarge
+from bridge.message import FIELDS, INTEGER_MAX, Message
+
+SPEC_VERSION: Final = "1.0"
+REQUIRED: Final = ("specversion", "id", "source", "type")
+DEFAULT_TYPE: Final = "io.openmessaging.message"
+"""The type of a message that has no property `type`."""
+DEFAULT_SOURCE: Final = "urn:openmessaging-bridge:destination:"
+"""The source of a message that has no property `source`; the destination follows."""
+OTHER_PROPERTIES: Final = "omsproperties"
+"""The attribute with the properties that cannot be attributes, as a JSON object."""
+RECEIPT: Final = "omsreceipt"
+LEASE_UNTIL: Final = "omsleaseuntil"
+
+Attributes = dict[str, str | int]
+
+
+class _Field(NamedTuple):
+    """A field of a message as an attribute."""
+
+    name: str
+    position: int
+    """Index of the field in a `Message`."""
+    maximum: int | None
+    """None: it is text."""
+
+
+_NAMES: Final = {"messageId": "id", "bornTimestamp": "time", "messageKey": "partitionkey"}
+_HTTP_HEADERS: Final = {"datacontenttype": "content_type", "traceparent": "traceparent", "tracestate": "tracestate"}
+_TABLE: Final = tuple(
+    _Field(name, Message._fields.index(attribute), maximum)
+    for name, attribute, maximum in (
+        *((_NAMES.get(f.name, f"oms{f.name.lower()}"), f.attribute, f.maximum) for f in FIELDS),
+        *((name, attribute, None) for name, attribute in _HTTP_HEADERS.items()),
+    )
+)
+_FIELD_BY_NAME: Final = {field.name: field for field in _TABLE}
+FIELD_NAMES: Final = frozenset(_FIELD_BY_NAME)
+"""The attributes that are fields."""
+_SET_ON_DELIVERY: Final = frozenset(
+    {"omsdestination", "omspartition", "omsstoretimestamp", "omsstorehost", "omsdeliverycount", RECEIPT, LEASE_UNTIL}
+)
+"""Attributes that a produce ignores, so that a delivered event can be produced again."""
+_RESERVED: Final = {"specversion", "data", OTHER_PROPERTIES} | _SET_ON_DELIVERY | _FIELD_BY_NAME.keys()
+"""Names that a property cannot have as an attribute."""
+_NOT_EMPTY: Final = {"source", "type", "subject", "dataschema"} | _FIELD_BY_NAME.keys()
+
+NAME_MAX: Final = 249
+"""Characters of an attribute's name, as of a property's."""
+_NAME: Final = re.compile(r"[a-z0-9]{1,249}")
+_FORBIDDEN: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+"""Characters that no attribute has ("Type System"): control characters, surrogates, non-characters."""
+_MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+ *(;[\x20-\x7e]*)?", re.ASCII)
+_OTHERS_MAX: Final = 64 << 10
+"""Characters of `omsproperties`: more than a consumer can receive, and parsing cannot be interrupted."""
+_DIGITS_MAX: Final = 19
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_TIME_MAX: Final = 253_402_300_799_999
+"""The end of the year 9999, ms since 1970: RFC 3339 has no later time."""
+_RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def to_attributes(message: Message) -> Attributes:
+    """Return the attributes of a message as an event. Numbers beyond 32 bits are texts: no attribute holds them."""
+    attributes: Attributes = {
+        "specversion": SPEC_VERSION,
+        "id": "",
+        "source": DEFAULT_SOURCE + message.destination,
+        "type": DEFAULT_TYPE,
+    }
+    for name, position, maximum in _TABLE:
+        value: Any = message[position]
+        if value is None:
+            continue
+        if name == "time":
+            if value <= _TIME_MAX:
+                attributes[name] = format_time(value)
+        else:
+            attributes[name] = str(value) if maximum is not None and maximum > INTEGER_MAX else value
+    others: dict[str, str] = {}
+    for name, text in message.properties.items():
+        target: dict[str, Any] = attributes if is_attribute(name, text) else others
+        target[name] = text
+    if others:
+        attributes[OTHER_PROPERTIES] = json.dumps(others)
+    if message.body and message.content_type is None:
+        attributes["datacontenttype"] = "application/octet-stream"
+    return attributes
+
+
+class EventParts(NamedTuple):
+    """The attributes of an event as they are in a message."""
+
+    fields: dict[str, Any]
+    """By their attribute of `Message`; also content_type, traceparent and tracestate, of which none is checked."""
+    properties: dict[str, str]
+
+
+def from_attributes(attributes: Mapping[str, object], prefix: str = "") -> EventParts:
+    """Return fields and properties. A value of None means that the attribute is not set.
+
+    `prefix` stands before each name in errors. Raises `HeaderMissing`, `HeadersTooLarge`, or `HeaderInvalid` for a name
+    or a value that is not allowed, or that no message can hold.
+    """
+    texts = {
+        name: _text(prefix + name, value)
+        for name, value in attributes.items()
+        if value is not None and _check_name(name, prefix)
+    }
+    for name in REQUIRED:
+        if name not in texts:
+            raise HeaderMissing(f"{prefix}{name} is required: a CloudEvent has {', '.join(REQUIRED)}.")
+    if (version := texts.pop("specversion")) != SPEC_VERSION:
+        raise HeaderInvalid(f"{prefix}specversion: {version[:20]!a} is not supported; {SPEC_VERSION} is.")
+    fields: dict[str, Any] = {}
+    properties = _other_properties(prefix, texts.pop(OTHER_PROPERTIES, None))
+    for name, text in texts.items():
+        if name in _SET_ON_DELIVERY:
+            continue
+        if not text and name in _NOT_EMPTY:
+            raise HeaderInvalid(f"{prefix}{name}: the value is empty.")
+        field = _FIELD_BY_NAME.get(name)
+        if field is None:
+            properties[name] = text
+        else:
+            fields[Message._fields[field.position]] = _field_value(prefix, field, text)
+    return EventParts(fields, properties)
+
+
+def parse_time(text: str) -> int:
+    """Return the milliseconds since 1970 of an RFC 3339 time; smaller parts are cut. Raises `ValueError`."""
+    if _RFC_3339.fullmatch(text) is None:
+        raise ValueError("the value is not a time of RFC 3339, such as 2026-11-22T18:30:00Z")
+    milliseconds = (datetime.fromisoformat(text.upper()) - _EPOCH) // _MILLISECOND
+    if milliseconds < 0:
+        raise ValueError("a message cannot be older than 1970")
+    return milliseconds
+
+
+def format_time(milliseconds: int) -> str:
+    """Return the RFC 3339 time of milliseconds since 1970, in UTC; at most the end of the year 9999."""
+    moment = (_EPOCH + timedelta(milliseconds=milliseconds)).replace(tzinfo=None)
+    return moment.isoformat(timespec="milliseconds" if milliseconds % 1000 else "seconds") + "Z"
+
+
+def is_attribute(name: str, text: str) -> bool:
+    """Whether a property can be an attribute of its name."""
+    if name in _RESERVED or _NAME.fullmatch(name) is None or (not text and name in _NOT_EMPTY):
+        return False
+    return text.isprintable() or _FORBIDDEN.search(text) is None
+
+
+def _check_name(name: str, prefix: str) -> bool:
+    if _NAME.fullmatch(name) is None:
+        shown = name[:40].encode("unicode_escape").decode("ascii")
+        raise HeaderInvalid(
+            f"{prefix}{shown}: the name of an attribute consists of a to z and 0 to 9, at most {NAME_MAX} of them."
+        )
+    if name == "data":
+        raise HeaderInvalid(f"{prefix}data: no attribute has this name.")
+    return True
+
+
+def _text(name: str, value: object) -> str:
+    """Return the canonical text of a value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and -INTEGER_MAX - 1 <= value <= INTEGER_MAX:
+        return str(value)
+    if not isinstance(value, str):
+        raise HeaderInvalid(f"{name}: an attribute is a string, a boolean or an integer of 32 bits.")
+    if not value.isprintable() and _FORBIDDEN.search(value) is not None:
+        raise HeaderInvalid(f"{name}: an attribute has no control characters.")
+    return value
+
+
+def _field_value(prefix: str, field: _Field, text: str) -> str | int:
+    if field.name == "time":
+        try:
+            return parse_time(text)
+        except ValueError as error:
+            raise HeaderInvalid(f"{prefix}time: {error}.") from None
+    if field.name == "datacontenttype" and _MEDIA_TYPE.fullmatch(text) is None:
+        raise HeaderInvalid(f"{prefix}datacontenttype is a media type, such as application/json.")
+    if field.maximum is None:
+        return text
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    if not is_number or (number := int(text)) > field.maximum:
+        raise HeaderInvalid(f"{prefix}{field.name} must be a whole number from 0 to {field.maximum}.")
+    return number
+
+
+def _other_properties(prefix: str, text: str | None) -> dict[str, str]:
+    """Read `omsproperties`. An attribute of the same name wins."""
+    if text is None:
+        return {}
+    if len(text) > _OTHERS_MAX:
+        raise HeadersTooLarge(
+            f"{prefix}{OTHER_PROPERTIES} has {len(text)} characters; at most {_OTHERS_MAX} are allowed."
+        )
+    try:
+        found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()  # fails for half a surrogate pair
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(_is_property(name, value) for name, value in found.items()):
+        raise HeaderInvalid(f"{prefix}{OTHER_PROPERTIES} must be a JSON object whose values are strings.")
+    return found
+
+
+def _is_property(name: str, value: object) -> bool:
+    return isinstance(value, str) and 0 < len(name.encode()) <= NAME_MAX

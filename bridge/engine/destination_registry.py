@@ -1,0 +1,121 @@
+"""Finds destinations and groups, and decides which new ones clients may create."""
+
+from typing import Final
+
+from adapters.base import Adapter, Partitioned
+from bridge.engine.clock import Clock
+from bridge.engine.names import SubscriptionKey
+from bridge.engine.options import EngineOptions
+from bridge.engine.quota import OwnedShare, Share
+from bridge.errors import BackendFull, BridgeError, DestinationUnknown, LimitReached, PartitionUnknown
+
+NO_PARTITIONS: Final = 0
+"""The number of partitions on a backend without partitions."""
+GROUP_COUNTED: Final = 24 * 3600 * 1000
+"""Milliseconds for which a group counts after it was closed as unused."""
+
+
+class DestinationRegistry:
+    """Which client had which destination and group created, until they are deleted or forgotten.
+
+    After a restart nothing is counted. A backend that is not `Partitioned` creates destinations without being asked.
+    """
+
+    def __init__(self, adapter: Adapter, clock: Clock, options: EngineOptions) -> None:
+        # checked once: isinstance with a run-time protocol costs 12 us
+        self._backend = adapter if isinstance(adapter, Partitioned) else None
+        self._clock = clock
+        self._auto_create = options.auto_create
+        self._destinations = OwnedShare[str](
+            Share(options.destinations, options.client_share, "destinations", "limits.destinations")
+        )
+        """Those that clients had created here."""
+        self._groups = OwnedShare[SubscriptionKey](
+            Share(options.groups, options.client_share, "groups", "limits.groups")
+        )
+        """Those that clients have used here."""
+        self._closed_at: dict[SubscriptionKey, int] = {}
+        """When groups that still count were closed, mono; the earliest first."""
+
+    def known(self, name: str) -> int | None:
+        """Return the number of partitions of a destination that is known to exist; None: call `partitions`."""
+        return NO_PARTITIONS if self._backend is None else self._backend.known_partitions(name)
+
+    async def partitions(self, name: str, client: str, partition: int | None = None) -> int:
+        """Return the number of partitions; creates a new destination if it may.
+
+        `partition` is the one that the message names. Raises `DestinationUnknown` if it may not, `LimitReached`,
+        `BackendFull`, `PartitionUnknown`, and the errors of `Partitioned.partitions`.
+        """
+        if self._backend is None:
+            return NO_PARTITIONS
+        try:
+            return await self._backend.partitions(name, create=False)
+        except DestinationUnknown:
+            return await self._create(self._backend, name, client, partition)
+
+    async def own(self, name: str) -> int:
+        """Return the number of partitions of a dead-letter destination, which no setting forbids to create."""
+        return NO_PARTITIONS if self._backend is None else await self._backend.partitions(name, create=True)
+
+    async def open_group(self, key: SubscriptionKey, client: str) -> None:
+        """Count a group that is opened, and create its destination if that is new. Raises as `partitions`."""
+        self._closed_at.pop(key, None)
+        if key not in self._groups:
+            self._release_closed_groups()
+            self._groups.check(client)
+        await self.partitions(key.source, client)
+        self._groups.take(key, client)
+
+    def close_group(self, key: SubscriptionKey) -> None:
+        """Note that a group was closed: it counts for `GROUP_COUNTED` from now on."""
+        if key in self._groups:
+            self._closed_at[key] = self._clock.mono()
+
+    def forget_group(self, key: SubscriptionKey) -> None:
+        """Stop counting a group: it was deleted, or could not be opened."""
+        self._closed_at.pop(key, None)
+        self._groups.release(key)
+
+    def forget(self, name: str) -> None:
+        """Stop counting a destination and its groups: it was deleted."""
+        self._destinations.release(name)
+        for key in self._groups.counted():
+            if key.source == name:
+                self.forget_group(key)
+
+    async def _create(self, backend: Partitioned, name: str, client: str, partition: int | None) -> int:
+        if not self._auto_create:
+            raise DestinationUnknown(f"There is no destination {name}, and limits.auto_create does not allow new ones.")
+        if partition is not None and partition >= backend.new_partitions:
+            raise PartitionUnknown(f"x-oms-h-partition: {name} is new and gets {backend.new_partitions} partitions.")
+        if name in self._destinations:
+            return await backend.partitions(name, create=True)  # being created, or removed by another client
+        await self._count(backend, name, client)
+        try:
+            return await backend.partitions(name, create=True)
+        except BridgeError:
+            self.forget(name)
+            raise
+
+    async def _count(self, backend: Partitioned, name: str, client: str) -> None:
+        """Count a destination. If there are too many, those that the backend no longer has stop counting."""
+        try:
+            self._destinations.take(name, client)
+        except (LimitReached, BackendFull):
+            await self._forget_removed(backend)
+            self._destinations.take(name, client)
+
+    async def _forget_removed(self, backend: Partitioned) -> None:
+        for name in self._destinations.counted():
+            try:
+                await backend.partitions(name, create=False)
+            except DestinationUnknown:
+                self.forget(name)
+
+    def _release_closed_groups(self) -> None:
+        since = self._clock.mono() - GROUP_COUNTED
+        for key, closed_at in tuple(self._closed_at.items()):
+            if closed_at > since:
+                break
+            self.forget_group(key)

@@ -1,0 +1,423 @@
+"""Transactions: prepares messages, commits them or rolls them back, and ends those that their producers left open."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from uuid_utils import uuid7
+
+from adapters.base import Adapter, Stored, Support, Transaction, Transactional, TransactionState
+from bridge.engine.batch import Produced
+from bridge.engine.clock import BackgroundTasks, Clock
+from bridge.engine.dedup import name_of, named
+from bridge.engine.options import Applied, Counters, EngineOptions
+from bridge.engine.producer import Producer
+from bridge.engine.quota import client_of
+from bridge.engine.removals import ignore_result
+from bridge.engine.transaction_deadlines import Decision, TransactionDeadlines
+from bridge.engine.transaction_limits import FirstPrepared, TransactionLimits
+from bridge.errors import (
+    BackendUnavailable,
+    BridgeError,
+    CallbackRefused,
+    FieldUnsupported,
+    HeaderInvalid,
+    OutcomeUnknown,
+    TransactionEnded,
+    TransactionUnknown,
+)
+from bridge.message import Field, Message
+
+_T = TypeVar("_T")
+
+ID_MAX: Final = 255
+"""Longest id of a transaction, characters: backends remember the ids of many."""
+_TICK: Final = 0.25
+"""Seconds between two looks at the deadlines."""
+_SCAN: Final = 5_000
+"""Milliseconds between two searches for transactions that this bridge has not begun; and how much later than their own
+bridge this one ends them, which is only necessary if that bridge is gone."""
+
+_log = logging.getLogger("bridge.engine")
+
+
+class TransactionChecks(NamedTuple):
+    """How producers are asked whether to commit a transaction; see `callbacks`."""
+
+    check_url: Callable[[str], object]
+    """Raises `HeaderInvalid` or `CallbackRefused`."""
+    ask: Callable[[Transaction], Awaitable[Decision]]
+    """Returns `UNKNOWN` if there is no answer; raises nothing."""
+
+
+class TransactionRequest(NamedTuple):
+    """What a produce says about its transaction."""
+
+    id: str | None
+    """None: the bridge makes one, unless the messages name one."""
+    commits: bool
+    """Whether the transaction is committed with the messages of this request."""
+    timeout: int
+    """Milliseconds."""
+    check: str | None
+
+
+class _Judged(NamedTuple):
+    """A message that may be prepared."""
+
+    message: Message
+    applied: Applied
+    size: int
+    """Bytes that it counts in limits."""
+    is_named: bool
+    """Whether its client has named it, so that a retry can be recognized."""
+
+
+class _Commit(NamedTuple):
+    """Where a commit has stored the messages, by messageId and destination, and when."""
+
+    stored: dict[tuple[str, str | None], Stored]
+    wall: int
+
+
+class Transactions:
+    """The transactions of one backend, whichever bridge began them."""
+
+    def __init__(
+        self, adapter: Adapter, clock: Clock, options: EngineOptions, counters: Counters, producer: Producer
+    ) -> None:
+        self.checks: TransactionChecks | None = None
+        """None: callbacks are off, so no producer is asked."""
+        self._backend = adapter if isinstance(adapter, Transactional) else None
+        self._clock = clock
+        self._options = options
+        self._counters = counters
+        self._producer = producer
+        self._limits = TransactionLimits(options)
+        self._deadlines = TransactionDeadlines()
+        self._background = BackgroundTasks()
+
+    @property
+    def support(self) -> Support:
+        """How the backend honours transactions."""
+        return Support.UNSUPPORTED if self._backend is None else self._backend.transactions
+
+    @property
+    def opened(self) -> int:
+        """Number of open transactions that have messages from this bridge."""
+        return len(self._limits.opened)
+
+    def start(self) -> None:
+        """Watch the deadlines; call it when the backend is ready."""
+        if self._backend is not None:
+            self._background.start(self._watch)
+
+    async def close(self) -> None:
+        """End the watch. Open transactions stay open for the next start, or for another bridge."""
+        await self._background.close()
+
+    def get(self, name: str) -> Transaction:
+        """Return a transaction. Raises `TransactionUnknown`, `FieldUnsupported`, `BackendUnavailable`."""
+        if (known := self._required().known_transactions().get(name)) is None:
+            raise TransactionUnknown(f"No transaction {name[:300]!a} is open, and none ended lately.")
+        return known
+
+    def all_open(self) -> list[Transaction]:
+        """Return the open transactions, the oldest first. Raises `FieldUnsupported`, `BackendUnavailable`."""
+        known = self._required().known_transactions().values()
+        return sorted((each for each in known if each.state is TransactionState.OPEN), key=lambda each: each.began)
+
+    def produce(
+        self, request: TransactionRequest, message: Message, require: Sequence[Field], peer: str, key: str | None
+    ) -> Produced | Awaitable[Produced]:
+        """Prepare one message, and commit the transaction if the request says so. Raises as `Producer.produce`.
+
+        Raises also `FieldUnsupported`, `TransactionEnded` and `CallbackRefused`.
+        """
+        if request.commits or not self._producer.knows(message.destination):
+            return self._only(self.produce_all(request, [message], require, peer, key))
+        request = self._checked(request, (message,))
+        result = self._prepare(request, self._judge(request, message, require, peer, key), peer)
+        return result if isinstance(result, Produced) else self._shielded(result)
+
+    async def produce_all(
+        self,
+        request: TransactionRequest,
+        messages: Sequence[Message | BridgeError],
+        require: Sequence[Field],
+        peer: str,
+        key: str | None,
+    ) -> list[Produced | BridgeError]:
+        """Prepare a batch, and commit the transaction if the request says so and all of it was prepared.
+
+        Returns one result for each message, in the same order. Raises as `produce` what concerns all of them.
+        """
+        request = self._checked(request, messages)
+        results: list[Produced | BridgeError | asyncio.Future[Produced]] = []
+        for place, message in enumerate(messages):
+            try:
+                if isinstance(message, BridgeError):
+                    raise message
+                own_key = key if key is None or len(messages) == 1 else f"{key}/{place}"
+                judged = self._judge(request, message, require, peer, own_key)
+                results.append(await self._begin_prepare(request, judged, peer))
+            except BridgeError as error:
+                results.append(error)
+        prepared = [await self._result(result) for result in results]
+        if not request.commits or any(isinstance(result, BridgeError) for result in prepared):
+            return prepared
+        commit = await self._shielded(self._commit(str(request.id)))
+        return [
+            each if isinstance(each, BridgeError) else self._committed(message, each, commit)
+            for message, each in zip(messages, prepared, strict=True)
+        ]
+
+    async def commit(self, name: str) -> Transaction:
+        """Store the messages of a transaction. Raises `TransactionUnknown`, `TransactionEnded`, and as a produce."""
+        await self._shielded(self._commit(name))
+        return self.get(name)._replace(state=TransactionState.COMMITTED)
+
+    async def rollback(self, name: str) -> Transaction:
+        """Drop the messages of a transaction. Raises as `commit`."""
+        await self._shielded(self._roll_back(name))
+        return self.get(name)._replace(state=TransactionState.ROLLED_BACK)
+
+    # Preparing
+
+    def _checked(self, request: TransactionRequest, messages: Sequence[Message | BridgeError]) -> TransactionRequest:
+        """Return the request with the id of its transaction. Raises what refuses all of it."""
+        self._required()
+        if request.check is not None:
+            if self.checks is None:
+                raise CallbackRefused(
+                    "x-oms-transaction-check: callbacks are off; to turn them on, name their endpoints in the setting"
+                    " callbacks.targets."
+                )
+            self.checks.check_url(request.check)
+        ids = {message.transaction_id for message in messages if isinstance(message, Message)} | {request.id}
+        ids.discard(None)
+        if len(ids) > 1:
+            raise HeaderInvalid("x-oms-h-transactionid: the messages of one request belong to one transaction.")
+        name = str(ids.pop() if ids else uuid7())
+        if not 0 < len(name) <= ID_MAX:
+            raise HeaderInvalid(f"x-oms-h-transactionid: the id of a transaction has 1 to {ID_MAX} characters.")
+        return request._replace(id=name)
+
+    def _judge(
+        self, request: TransactionRequest, message: Message, require: Sequence[Field], peer: str, key: str | None
+    ) -> _Judged:
+        if key is not None:
+            message = named(message, key)
+        is_named = message.message_id is not None
+        return _Judged(
+            *self._producer.judge_prepared(message._replace(transaction_id=request.id), require, peer), is_named
+        )
+
+    async def _begin_prepare(
+        self, request: TransactionRequest, judged: _Judged, peer: str
+    ) -> Produced | asyncio.Future[Produced]:
+        if not self._producer.knows(judged.message.destination):
+            await self._producer.find_destination(judged.message, peer)
+        return self._prepare(request, judged, peer)
+
+    def _prepare(self, request: TransactionRequest, judged: _Judged, peer: str) -> Produced | asyncio.Future[Produced]:
+        """Store a message that was judged; one that was prepared before gets the first result."""
+        name, (message, applied, size, is_named) = str(request.id), judged
+        backend = self._required()
+        known = backend.known_transactions().get(name)
+        if known is not None and known.state is not TransactionState.OPEN:
+            raise self._ended(name, TransactionEnded(f"The transaction {name[:300]!a} was {_PAST[known.state]}."))
+        opened = self._limits.opened.get(name)
+        if is_named and opened is not None and (first := opened.find_first(name_of(message), message.body)):
+            return self._repeated(first) if isinstance(first, Produced) else asyncio.ensure_future(self._repeat(first))
+        held = (0, 0) if known is None else (known.messages, known.size)
+        opened = self._limits.take(name, client_of(peer), size, *held)
+        details = Transaction(
+            name, TransactionState.OPEN, self._clock.wall(), request.timeout, request.check, messages=0, size=0
+        )
+        supported = Applied({**applied, "transactionId": self.support.value}.items())
+        produced = Produced(message.message_id or "", 0, "", Stored(None, None), supported, transaction=name)
+        result: Produced | asyncio.Future[Produced]
+        is_done = False
+        try:
+            preparing = backend.prepare(details, message)
+            if isinstance(preparing, asyncio.Future) and preparing.done():
+                preparing.result()
+                is_done = True
+        except BridgeError as error:
+            self._limits.give_back(name, size)
+            if isinstance(error, TransactionEnded):
+                raise self._ended(name, error) from None
+            raise
+        if is_done:
+            self._deadlines.add(name, details.began + details.timeout)
+            result = produced
+        else:
+            result = asyncio.ensure_future(self._wait_until_prepared(preparing, details, produced, size))
+            result.add_done_callback(ignore_result)
+            if is_named:
+                result.add_done_callback(partial(self._forget_refused, name, message))
+        if is_named:
+            opened.first[name_of(message)] = FirstPrepared(hash(message.body), result)
+        return result
+
+    async def _wait_until_prepared(
+        self, preparing: Awaitable[None], details: Transaction, produced: Produced, size: int
+    ) -> Produced:
+        counters, is_prepared = self._counters, False
+        counters.in_flight += 1
+        counters.in_flight_bytes += size
+        try:
+            await preparing
+            is_prepared = True
+        except TransactionEnded as error:
+            raise self._ended(details.id, error) from None
+        finally:
+            counters.in_flight -= 1
+            counters.in_flight_bytes -= size
+            if not is_prepared:
+                self._limits.give_back(details.id, size)
+        self._deadlines.add(details.id, details.began + details.timeout)
+        return produced
+
+    def _forget_refused(self, name: str, message: Message, result: asyncio.Future[Produced]) -> None:
+        opened = self._limits.opened.get(name)
+        if opened is not None and (result.cancelled() or result.exception() is not None):
+            opened.first.pop(name_of(message), None)
+
+    def _repeated(self, first: Produced) -> Produced:
+        self._counters.duplicates += 1
+        return first._replace(duplicate=True)
+
+    async def _repeat(self, first: asyncio.Future[Produced]) -> Produced:
+        return self._repeated(await asyncio.shield(first))
+
+    @staticmethod
+    async def _only(results: Awaitable[list[Produced | BridgeError]]) -> Produced:
+        [result] = await results
+        if isinstance(result, BridgeError):
+            raise result
+        return result
+
+    async def _result(self, preparing: Produced | BridgeError | asyncio.Future[Produced]) -> Produced | BridgeError:
+        if not isinstance(preparing, asyncio.Future):
+            return preparing
+        try:
+            return await self._shielded(preparing)
+        except BridgeError as error:
+            return error
+
+    # Ending
+
+    async def _commit(self, name: str) -> _Commit:
+        wall = self._clock.wall()
+        completed: Sequence[Message | None] = ()
+
+        async def complete(messages: Sequence[Message]) -> Sequence[Message | None]:
+            nonlocal wall, completed
+            wall = self._clock.wall()
+            completed = await self._producer.complete_prepared(messages, wall)
+            return completed
+
+        try:
+            results = await self._required().commit(name, complete)
+        except TransactionEnded as error:
+            raise self._ended(name, error) from None
+        self._forget(name)
+        stored: dict[tuple[str, str | None], Stored] = {}
+        if results:
+            self._counters.transactions_committed += 1
+            self._producer.count_committed(completed)
+            for message, place in zip(completed, results, strict=True):
+                if message is not None and place is not None:
+                    stored[message.destination, message.message_id] = place
+        return _Commit(stored, wall)
+
+    async def _roll_back(self, name: str) -> None:
+        known = self._required().known_transactions().get(name)
+        try:
+            await self._required().rollback(name)
+        except TransactionEnded as error:
+            raise self._ended(name, error) from None
+        self._forget(name)
+        self._counters.transactions_rolled_back += known is not None and known.state is TransactionState.OPEN
+
+    def _committed(self, message: Message | BridgeError, prepared: Produced, commit: _Commit) -> Produced:
+        destination = message.destination if isinstance(message, Message) else ""
+        place = commit.stored.get((destination, prepared.message_id), Stored(None, None))
+        return prepared._replace(store_timestamp=commit.wall, store_host=self._options.store_host, stored=place)
+
+    def _ended(self, name: str, error: TransactionEnded) -> TransactionEnded:
+        """Add the state to an error, and forget the transaction, which another bridge may have ended."""
+        self._forget(name)
+        if (known := self._required().known_transactions().get(name)) is not None:
+            error.extra = {"state": known.state.value}
+        return error
+
+    def _forget(self, name: str) -> None:
+        self._limits.release(name)
+        self._deadlines.remove(name)
+
+    # Deadlines
+
+    async def _watch(self) -> None:
+        scanned = self._clock.mono() - _SCAN
+        while True:
+            if self._clock.mono() - scanned >= _SCAN:
+                scanned = self._clock.mono()
+                self._find_foreign()
+            for name in self._deadlines.take_due(self._clock.wall()):
+                self._background.start(partial(self._end, name))
+            await asyncio.sleep(_TICK)
+
+    def _find_foreign(self) -> None:
+        with suppress(BackendUnavailable):  # the next search comes soon
+            for each in self.all_open():
+                self._deadlines.add(each.id, each.began + each.timeout + _SCAN)
+
+    async def _end(self, name: str) -> None:
+        """Check a transaction back after its timeout, and end it; or plan the next check."""
+        try:
+            known = self.get(name)
+            if known.state is not TransactionState.OPEN:
+                self._forget(name)
+                return
+            decision = Decision.ROLLBACK if known.check is None else await self._decision(known)
+            if decision is Decision.UNKNOWN and self._deadlines.undecided(name, self._clock.wall()):
+                return
+            await (self.commit(name) if decision is Decision.COMMIT else self.rollback(name))
+            if decision is not Decision.COMMIT:
+                _log.warning("a transaction is rolled back after its timeout", extra={"transaction": name})
+        except (TransactionEnded, TransactionUnknown):
+            self._forget(name)
+        except BridgeError as error:
+            _log.warning("a transaction could not be ended", extra={"transaction": name, "reason": error.detail})
+            self._deadlines.postpone(name, self._clock.wall())
+
+    async def _decision(self, transaction: Transaction) -> Decision:
+        if self.checks is None:
+            return Decision.UNKNOWN
+        self._counters.transaction_checks += 1
+        return await self.checks.ask(transaction)
+
+    async def _shielded(self, work: Coroutine[Any, Any, _T] | asyncio.Future[_T]) -> _T:
+        """Wait for work that a client that disconnects does not end. Raises `OutcomeUnknown` after the timeout."""
+        future = asyncio.ensure_future(work)
+        future.add_done_callback(ignore_result)
+        await asyncio.sleep(0)  # what need not wait is done then, which costs a third of `asyncio.wait`
+        if not future.done():
+            await asyncio.wait((future,), timeout=self._options.produce_timeout / 1000)
+        if not future.done():
+            raise OutcomeUnknown(f"The backend has not answered for {self._options.produce_timeout} ms.")
+        return future.result()
+
+    def _required(self) -> Transactional:
+        if self._backend is None:
+            raise FieldUnsupported("x-oms-transaction: this backend has no transactions; nothing was stored.")
+        return self._backend
+
+
+_PAST: Final = {TransactionState.COMMITTED: "committed", TransactionState.ROLLED_BACK: "rolled back"}

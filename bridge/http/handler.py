@@ -1,0 +1,348 @@
+"""The ASGI side of an endpoint: reads one request within the limits, calls the endpoint, sends the reply.
+
+Only this module and `app.py` use ASGI.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from itertools import chain
+from typing import Any, Final, TypeVar
+
+from starlette.types import Message, Receive, Scope, Send
+
+from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, HeadersTooLarge, Internal, RequestTimeout
+from bridge.http.origin_policy import TAKING, OriginPolicy
+from bridge.http.request_reply import (
+    READS_BODY,
+    Deadline,
+    Limits,
+    Pair,
+    Reply,
+    Request,
+    Respond,
+    Write,
+    problem_reply,
+)
+from bridge.metrics import BridgeMetrics
+from bridge.wire.header_text import printable
+from bridge.wire.headers import Headers, parse
+
+T = TypeVar("T")
+
+PART: Final = 128 << 10
+"""Bytes of one write. The client must read each within `timeouts.stall`."""
+WHOLE: Final = 16 << 10
+"""Bytes of the largest body that is passed to the server at once: Granian does not say when the client has read it."""
+
+_CLIENT_CLOSED: Final = 499
+"""Status in the metrics for a request whose client disconnected before the reply."""
+_NO_CONTENT: Final = 204
+
+_log = logging.getLogger("bridge.http")
+
+
+class RequestHandler:
+    """One endpoint as an ASGI application, which answers at once if it can."""
+
+    def __init__(
+        self, route: str, respond: Respond, origins: OriginPolicy, limits: Limits, metrics: BridgeMetrics
+    ) -> None:
+        self.route = route
+        self.respond = respond
+        self.origins = origins
+        self.takes = route in TAKING
+        self.reads_body = route in READS_BODY
+        self.limits = limits
+        self.deadline = Deadline(limits.body_timeout / 1000)
+        self.stall = Deadline(limits.stall / 1000)
+        self.memory = metrics.memory
+        self._observer = metrics.observer(route)
+        self.refusals = metrics.refusals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Every exception becomes a problem document."""
+        started = self._observer.begin()
+        exchange = _Exchange(self, scope, receive)
+        await self._finish(exchange, exchange.answer(None), send, started)
+
+    def begin(self, scope: Scope, event: Message | None, receive: Receive, send: Send) -> Awaitable[None] | None:
+        """Answer one request whose first event has been received; `event` is None if `receive` was not called yet.
+
+        Returns None if the response has been sent, else what is left to do. `send` acts when it is called.
+        """
+        started = self._observer.begin()
+        exchange = _Exchange(self, scope, receive)
+        reply = exchange.answer(event)
+        if not isinstance(reply, Reply) or reply.stream is not None or len(reply.body) > WHOLE:
+            return self._finish(exchange, reply, send, started)
+        try:
+            for message in _messages(reply):
+                send(message)
+        finally:
+            exchange.release()
+            self._observer.end(started, reply.status)
+        return None
+
+    async def _finish(
+        self, exchange: "_Exchange", answer: Reply | Awaitable[Reply], send: Send, started: float
+    ) -> None:
+        """Wait for the reply and send it."""
+        status = _CLIENT_CLOSED
+        try:
+            reply = exchange.hold_reply(answer if isinstance(answer, Reply) else await answer)
+            status = reply.status
+            if exchange.disconnected:
+                if reply.cleanup is not None:
+                    reply.cleanup()
+            elif reply.stream is None:
+                await self._send(send, reply)
+            elif self.reads_body:  # it receives the disconnect
+                await self._stream(exchange, send, reply, reply.stream)
+            else:
+                await exchange.cancel_on_disconnect(self._stream(exchange, send, reply, reply.stream))
+        except TimeoutError:  # the server ends the response without its last part
+            _log.warning(
+                "a response ends: its client has stopped reading",
+                extra={"route": self.route, "ms": self.limits.stall},
+            )
+        except asyncio.CancelledError:
+            if not exchange.disconnected:
+                raise
+            _uncancel()
+        finally:
+            exchange.release()
+            self._observer.end(started, status)
+
+    async def _send(self, send: Send, reply: Reply) -> None:
+        """Send a reply with a whole body. Raises `TimeoutError` if the client stops reading."""
+        start, whole = _messages(reply)
+        with self.stall.start():
+            await send(start)
+            if len(reply.body) <= WHOLE:
+                await send(whole)
+                return
+        await self._send_parts(send, reply.body)
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _send_parts(self, send: Send, body: bytes) -> None:
+        for at in range(0, len(body) or 1, PART):
+            with self.stall.start():
+                await send({"type": "http.response.body", "body": body[at : at + PART], "more_body": True})
+
+    async def _stream(
+        self, exchange: "_Exchange", send: Send, reply: Reply, stream: Callable[[Write], Awaitable[None]]
+    ) -> None:
+        async def write(piece: bytes) -> None:
+            try:
+                exchange.hold(len(piece))
+            except BridgeError as error:
+                self.refusals[error.code] += 1
+                raise
+            try:
+                await self._send_parts(send, piece)
+            finally:
+                exchange.release(len(piece))
+
+        try:
+            await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+            await stream(write)
+            await send({"type": "http.response.body", "body": b""})
+        except BridgeError:
+            pass  # not even the end of the stream fits into the budget: the server ends the response as it is
+        finally:
+            if reply.cleanup is not None:
+                reply.cleanup()
+
+
+class _Exchange:
+    """One request: reads its headers and its body, calls the endpoint, and notices when its client disconnects."""
+
+    __slots__ = (
+        *("_cors", "_event", "_handler", "_header_size", "_held", "_more", "_peer", "_receive", "_scope"),
+        "disconnected",
+    )
+
+    def __init__(self, handler: RequestHandler, scope: Scope, receive: Receive) -> None:
+        self.disconnected = False
+        self._handler = handler
+        self._scope = scope
+        self._receive = receive
+        self._event: Message | None = None
+        """The first part of the body, until it is read."""
+        self._more = True
+        self._cors: list[Pair] = []
+        self._header_size = 0
+        self._held = 0
+        client = scope.get("client")
+        self._peer = f"{client[0]}:{client[1]}" if client else "unknown"
+
+    def answer(self, event: Message | None) -> Reply | Awaitable[Reply]:
+        """Return the reply, or an awaitable if the endpoint or the rest of the body has to be waited for.
+
+        `event` is the first part of the body, if it has been received already.
+        """
+        try:
+            headers = self._headers()
+            reads_body = self._handler.reads_body
+            body = b"" if reads_body or self._scope["method"] == "GET" else self._whole_body(headers, event)
+            self._event = event if reads_body or body is None else None
+            del event  # it holds the first part of the body
+            self.hold(self._header_size + (_declared(headers) if body is None else len(body)))
+            reply = self._read_and_respond(headers) if body is None else self._respond(headers, body)
+        except Exception as error:  # noqa: BLE001 - the client gets a reply even for a defect
+            return self._problem(error)
+        if not isinstance(reply, Reply):
+            return self._result(reply)
+        return self._with_cors(reply) if self._cors else reply
+
+    def hold(self, size: int) -> None:
+        """Count bytes that are held for the client. Raises `LimitReached` or `TooManyInFlight`."""
+        if size:
+            self._handler.memory.take(self._peer, size)
+            self._held += size
+
+    def hold_reply(self, reply: Reply) -> Reply:
+        """Count a reply instead of the body of its request. Returns a refusal if it does not fit into the budget."""
+        if reply.stream is not None:  # it counts its pieces, and perhaps has begun to read the body
+            return reply
+        self.release(max(0, self._held - self._header_size))
+        if not reply.body:
+            return reply
+        try:
+            self.hold(len(reply.body) + sum(map(len, chain.from_iterable(reply.headers))))
+        except BridgeError as error:
+            if reply.cleanup is not None:
+                reply.cleanup()
+            return self._problem(error)
+        return reply
+
+    def release(self, size: int | None = None) -> None:
+        """Count bytes as not held any more; None: all of this request."""
+        if released := self._held if size is None else size:
+            self._held -= released
+            self._handler.memory.release(self._peer, released)
+
+    async def cancel_on_disconnect(self, work: Coroutine[object, object, T]) -> T:
+        """See `CancelOnDisconnect`. Watching costs a task, so only work that waits is watched."""
+        watcher = asyncio.ensure_future(self._watch(asyncio.current_task()))
+        try:
+            return await work
+        finally:
+            watcher.cancel()
+
+    async def _watch(self, task: "asyncio.Task[Any] | None") -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.disconnected = True
+        if task is not None:
+            task.cancel()
+
+    def _headers(self) -> Headers:
+        pairs = self._scope["headers"]
+        self._header_size = size = sum(map(len, chain.from_iterable(pairs)))
+        try:
+            if size > (limit := self._handler.limits.headers):
+                raise HeadersTooLarge(f"The headers have {size} bytes; at most {limit} are allowed.")
+            headers = parse(pairs)
+        except BridgeError:
+            self._cors = self._handler.origins.check(dict(pairs))  # so that a web page can read the refusal
+            raise
+        self._cors = self._handler.origins.check(headers.plain)
+        if self._handler.takes:
+            self._handler.origins.check_taking(headers)
+        return headers
+
+    def _respond(self, headers: Headers, body: bytes) -> Reply | Awaitable[Reply]:
+        query, path = self._scope["query_string"], self._scope["path"]
+        # No local variable holds the request: the endpoint can free the body.
+        return self._handler.respond(
+            Request(headers, self._header_size, query, path, body, self._peer, self.cancel_on_disconnect, self)
+        )
+
+    async def _result(self, reply: Awaitable[Reply]) -> Reply:
+        try:
+            replied = await reply
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._problem(error)
+        return self._with_cors(replied) if self._cors else replied
+
+    def _problem(self, error: Exception) -> Reply:
+        if not isinstance(error, BridgeError):
+            _log.error("internal error", exc_info=error, extra={"route": self._handler.route})
+            error = Internal("Internal error in the bridge; its log has the details.")
+        else:
+            self._handler.refusals[error.code] += 1
+        return self._with_cors(problem_reply(error)) if self._cors else problem_reply(error)
+
+    def _with_cors(self, reply: Reply) -> Reply:
+        return reply._replace(headers=reply.headers + self._cors)
+
+    def _whole_body(self, headers: Headers, event: Message | None) -> bytes | None:
+        """Return the body if `event` contains all of it, else None. Raises `BodyTooLarge`."""
+        declared, limit = headers.plain.get(b"content-length"), self._handler.limits.body
+        if event is not None and event["type"] == "http.request":
+            body: bytes = event["body"]
+            whole = not event["more_body"] if declared is None else declared == b"%d" % len(body)
+            if whole and len(body) <= limit:
+                return body
+        if declared is not None and _declared(headers) > limit:
+            raise BodyTooLarge(f"The body has {printable(declared)} bytes; at most {limit} are allowed.")
+        return None
+
+    async def _read_and_respond(self, headers: Headers) -> Reply:
+        reply = self._respond(headers, await self._read_body(headers.plain.get(b"content-length")))
+        return reply if isinstance(reply, Reply) else await reply
+
+    async def read(self) -> bytes:
+        """See `BodyStream`."""
+        while self._more:
+            event, self._event = self._event or await self._receive(), None
+            if event["type"] == "http.disconnect":
+                # Granian reports a broken chunk like this, and its client can read the reply.
+                raise BodyInvalid("The body is incomplete: a chunk is broken, or the client disconnected.")
+            self._more = event.get("more_body", False)
+            if piece := event.get("body"):
+                return bytes(piece)
+        return b""
+
+    async def _read_body(self, declared: bytes | None) -> bytes:
+        handler, limit = self._handler, self._handler.limits.body
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            with handler.deadline.start():
+                while chunk := await self.read():
+                    size += len(chunk)
+                    if size > limit:
+                        raise BodyTooLarge(f"The body has more than {limit} bytes.")
+                    if self._header_size + size > self._held:  # the length was not declared
+                        self.hold(self._header_size + size - self._held)
+                    chunks.append(chunk)
+        except TimeoutError:
+            raise RequestTimeout(f"The body did not arrive within {handler.limits.body_timeout} ms.") from None
+        if declared is not None and declared != b"%d" % size:
+            raise BodyInvalid(f"content-length says {printable(declared)}, the body has {size} bytes.")
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _messages(reply: Reply) -> tuple[Message, Message]:
+    """Return the messages of a reply with a whole body."""
+    headers = reply.headers
+    if reply.status != _NO_CONTENT:  # RFC 9110 8.6: no content-length in a 204
+        headers = [*headers, (b"content-length", b"%d" % len(reply.body))]
+    start = {"type": "http.response.start", "status": reply.status, "headers": headers}
+    return start, {"type": "http.response.body", "body": reply.body}
+
+
+def _declared(headers: Headers) -> int:
+    """Return the length that the request declares for its body; 0: none."""
+    declared = headers.plain.get(b"content-length", b"")
+    return int(declared[:19]) if declared.isdigit() else 0
+
+
+def _uncancel() -> None:
+    """Clear the cancellation that a disconnect caused: the task of the server continues."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()

@@ -1,0 +1,400 @@
+"""`POST /v1/messages`: produce one message or a batch. `POST /v1/destinations/…/messages`: produce by URL."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Final, NamedTuple, Protocol, Self
+
+from bridge.engine.batch import Produced
+from bridge.engine.engine import Engine
+from bridge.engine.names import check_name
+from bridge.errors import (
+    BodyInvalid,
+    BodyTooLarge,
+    BridgeError,
+    ContentTypeUnsupported,
+    DestinationInvalid,
+    HeaderInvalid,
+    HeaderRepeated,
+    SignatureInvalid,
+)
+from bridge.http.params import parse_require, path_values, split_query
+from bridge.http.request_reply import OMS_VERSION, Limits, Pair, Reply, Request
+from bridge.http.transactions import TransactionPublisher
+from bridge.message import Field, Message
+from bridge.slicer import Slicer
+from bridge.steps import Steps, run_at_once
+from bridge.wire import cloudevents, gzip_body, jsonform, multipart, problem
+from bridge.wire.header_text import decode_value, encode_value, printable
+from bridge.wire.headers import CLIENT_HEADERS_MAX, Headers, check_size, check_version, largest_safe_size
+from bridge.wire.query_fields import merge_values, read_query
+from bridge.wire.webhook_signatures import WebhookVerifier
+
+
+def url_headers(request: Request, headers: Headers, now: int) -> Headers:
+    """Return the headers with what the URL of the request sets. `now`: ms since 1970.
+
+    `x-oms-version` is optional. Raises `HeaderInvalid`; `HeaderRepeated` if URL and headers contradict each other;
+    `VersionUnsupported`.
+    """
+    in_path = path_values(request.path)
+    if "version" in headers.parameters:
+        check_version(headers.parameters["version"])
+    query = read_query(split_query(request.query), headers.fields.get("born_timestamp", now))
+    fields = merge_values(headers.fields, query.fields)
+    fields = merge_values(fields, {name: value for name, value in in_path._asdict().items() if value is not None})
+    return headers._replace(fields=fields, parameters=merge_values(headers.parameters, query.parameters))
+
+
+class Signing(NamedTuple):
+    """How the requests to a destination are signed."""
+
+    scheme: str
+    """standard-webhooks, github, stripe, slack or hmac."""
+    secrets: Sequence[str]
+    tolerance: int
+    """Largest difference between the sender's time and the bridge's, ms."""
+    header: str | None = None
+    """The header with the signature, for hmac."""
+
+
+class DestinationRules(NamedTuple):
+    """The rules of one destination."""
+
+    properties: tuple[str, ...] = ()
+    """HTTP headers that become properties, in lower case."""
+    verifier: WebhookVerifier | None = None
+    """Verifies the signature of each request; None: no request is signed."""
+
+    @classmethod
+    def create(cls, name: str, properties: Sequence[str], signing: Signing | None) -> Self:
+        """Build the rules of the destination `name`. Raises `ValueError`, which shows no secret."""
+        try:
+            check_name(name, "the name")
+        except DestinationInvalid as error:
+            raise ValueError(error.detail.removesuffix(".")) from None
+        return cls(tuple(properties), None if signing is None else WebhookVerifier.parse(*signing))
+
+    def apply(self, headers: Headers, body: bytes, now: int) -> Headers:
+        """Return the headers with their properties. `now`: ms since 1970.
+
+        Raises `SignatureInvalid`; `HeaderRepeated` if an `x-oms-p-` header gives a property another value.
+        """
+        if self.verifier is not None:
+            self.verifier.verify(headers.plain, body, now)
+        properties = dict(headers.properties)
+        for name in self.properties:
+            raw = headers.plain.get(name.encode("ascii"))
+            if raw is None:
+                continue
+            value = decode_value(name.encode("ascii"), raw)
+            if properties.setdefault(name, value) != value:
+                raise HeaderRepeated(f"x-oms-p-{name} and {name} are both given, with different values.")
+        return headers._replace(properties=properties)
+
+
+Rules = Mapping[str, DestinationRules]
+"""The rules by the name of the destination."""
+
+
+def check_unsigned(rules: Rules, destination: str) -> None:
+    """Raise `SignatureInvalid` if the destination only takes signed requests, which a produce with headers is not."""
+    rule = rules.get(destination)
+    if rule is not None and rule.verifier is not None:
+        raise SignatureInvalid(
+            f"{destination} takes only signed requests, to /v1/destinations/{destination}/messages: see `verify` in the"
+            " settings of the bridge."
+        )
+
+
+GZIP_AT_ONCE: Final = 16 << 10
+"""Bytes of a gzip body that is inflated at once; it takes up to 10 ms."""
+BATCH_INFLATED: Final = 16
+"""Times `limits.body` that the gzip bodies of one batch may inflate to together. 700 bodies of 4 KiB inflated to
+2.7 GiB, which took 6 s."""
+
+KEY_MAX: Final = 255
+"""Bytes of an idempotency key."""
+
+_KEY_HEADER: Final = b"idempotency-key"
+_JSON: Final = b"application/json"
+_quoted: Final = json.encoder.encode_basestring_ascii
+"""Writes a string as JSON in ASCII."""
+
+
+class ProduceEndpoint:
+    """Builds messages from a request, publishes them, reports where they are stored."""
+
+    def __init__(self, engine: Engine, limits: Limits, slicer: Slicer, rules: Rules) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._slicer = slicer
+        self._rules = rules
+        self._delivered_max = max(CLIENT_HEADERS_MAX, limits.headers)
+        self._safe_size = largest_safe_size(self._delivered_max)
+
+    def produce(self, request: Request) -> Reply | Awaitable[Reply]:
+        """Publish one message if `x-oms-h-destination` is set, else a batch, whose content type names its form."""
+        headers = request.headers
+        headers.require_version()
+        if request.query:
+            raise HeaderInvalid("A produce takes no query parameters: send headers.")
+        require = parse_require(headers.parameters) if "require" in headers.parameters else ()
+        if "destination" in headers.fields:
+            if self._rules:
+                check_unsigned(self._rules, headers.fields["destination"])
+            if (mode := cloudevents.mode_of(headers.plain)) is not None:
+                return self._produce_event(mode, request, require, lambda of_event: of_event, _stored_reply)
+            produced = self._produce_one(request, headers, require, fits=request.header_size <= self._safe_size)
+            return _reply(produced, _stored_reply)
+        validation = self.validate_all(self._decode_batch(headers, request.body), self._rules)
+        return self._produce_batch(
+            validation, require, request.peer, idempotency_key(headers), self._publisher(headers)
+        )
+
+    def produce_by_url(self, request: Request) -> Reply | Awaitable[Reply]:
+        """Publish one message whose destination, and perhaps its id, is in the path. Fields: query or headers."""
+        now = self._engine.clock.wall()
+        if (rules := self._rules.get(path_values(request.path).destination)) is not None:
+            request = request._replace(headers=rules.apply(request.headers, request.body, now))
+        headers = url_headers(request, request.headers, now)
+        require = parse_require(headers.parameters)
+        if (mode := cloudevents.mode_of(headers.plain)) is not None:
+            # The time of an event is known after it is read, and `expire` counts from it.
+            complete = partial(url_headers, request, now=now)
+            return self._produce_event(mode, request, require, complete, _described_reply)
+        return _reply(self._produce_one(request, headers, require, fits=False), _described_reply)
+
+    def _publisher(self, headers: Headers) -> "Publisher":
+        if "transaction" not in headers.parameters:
+            return self._engine
+        return TransactionPublisher(self._engine.transactions, headers)
+
+    def _produce_event(
+        self,
+        mode: cloudevents.Mode,
+        request: Request,
+        require: Sequence[Field],
+        complete: cloudevents.Complete,
+        write: Callable[[Produced], Reply],
+    ) -> Reply | Awaitable[Reply]:
+        """Publish one CloudEvent, or a batch of them."""
+        headers, body, peer = request.headers, request.body, request.peer
+        if mode is cloudevents.Mode.BINARY:
+            headers = complete(cloudevents.read_binary(headers))
+            return _reply(self._produce_one(request, headers, require, fits=False), write)
+        if gzip_body.is_gzip(headers.plain.get(b"content-encoding")):
+            raise ContentTypeUnsupported("content-encoding: events in JSON are not compressed.")
+        key, publisher = idempotency_key(headers), self._publisher(headers)
+        if mode is cloudevents.Mode.BATCHED:
+            batch = cloudevents.read_batch(headers, body, self._limits.batch, complete)
+            return self._produce_batch(self.validate_all(batch, {}), require, peer, key, publisher)
+        event = self._validate_read(cloudevents.read_structured(headers, body, complete))
+        return _reply(self._produce_validated(event, require, peer, key, publisher), write)
+
+    def _produce_one(
+        self, request: Request, headers: Headers, require: Sequence[Field], *, fits: bool
+    ) -> Produced | Awaitable[Produced]:
+        """Publish the body as one message. `fits`: consumers can certainly receive its headers."""
+        message, publisher = headers.message(request.body), self._publisher(headers)
+        key = idempotency_key(headers) if _KEY_HEADER in headers.plain else None
+        if b"content-encoding" in headers.plain and gzip_body.is_gzip(headers.plain[b"content-encoding"]):
+            message = message._replace(compression=gzip_body.GZIP)
+        if not fits or message.compression is not None:
+            validation = self._validate(message, _InflatedSize(self._limits.body))
+            if message.compression is not None and len(message.body) > GZIP_AT_ONCE:
+                return self._produce_validated(validation, require, request.peer, key, publisher)
+            message = run_at_once(validation)
+        return publisher.produce(message, require, request.peer, key)
+
+    async def _produce_validated(
+        self,
+        validation: Steps[Message],
+        require: Sequence[Field],
+        peer: str,
+        key: str | None,
+        publisher: "Publisher",
+    ) -> Produced:
+        produced = publisher.produce(await self._slicer.run(validation), require, peer, key)
+        return produced if isinstance(produced, Produced) else await produced
+
+    async def _produce_batch(
+        self,
+        validation: Steps[list[Message | BridgeError]],
+        require: Sequence[Field],
+        peer: str,
+        key: str | None,
+        publisher: "Publisher",
+    ) -> Reply:
+        published = publisher.produce_all(await self._slicer.run(validation), require, peer, key)
+        results = await published  # nothing here holds the bodies meanwhile: see `Producer.produce_all`
+        failed = any(isinstance(result, BridgeError) for result in results)
+        body = f"[{', '.join(map(write_result, results))}]".encode("ascii")
+        return Reply(207 if failed else 200, [OMS_VERSION, (b"content-type", _JSON)], body)
+
+    def _decode_batch(self, headers: Headers, body: bytes) -> Steps[list[Message | BridgeError]]:
+        content_type = headers.plain.get(b"content-type", b"").decode("latin-1")
+        media_type = content_type.partition(";")[0].strip().lower()
+        if gzip_body.is_gzip(headers.plain.get(b"content-encoding")):
+            raise ContentTypeUnsupported("content-encoding: a batch is not compressed; each of its messages may be.")
+        if media_type == "multipart/mixed":
+            boundary = multipart.boundary_of(content_type)
+            return multipart.decode(body, boundary, self._limits.batch, self._limits.headers)
+        if media_type == "application/json":
+            return jsonform.decode_array(body, self._limits.batch)
+        if media_type.startswith("multipart/"):
+            shown = printable(media_type.encode())
+            raise ContentTypeUnsupported(f"A batch is multipart/mixed or application/json, not {shown}.")
+        headers.message(body)  # raises: the destination is missing
+        raise BodyInvalid("This request is neither a message nor a batch.")
+
+    def validate_all(
+        self, decoding: Steps[list[Message | BridgeError]], rules: Rules
+    ) -> Steps[list[Message | BridgeError]]:
+        """Replace each message that cannot be published by its error. `rules` are of destinations with settings."""
+        batch = yield from decoding
+        inflated = _InflatedSize(self._limits.body)
+        for index, message in enumerate(batch):
+            if isinstance(message, BridgeError):
+                continue
+            try:
+                check_unsigned(rules, message.destination)
+                batch[index] = yield from self._validate(message, inflated)
+            except BridgeError as error:
+                batch[index] = error
+            yield
+        return batch
+
+    def _validate_read(self, reading: Steps[Message]) -> Steps[Message]:
+        message = yield from reading
+        return (yield from self._validate(message, _InflatedSize(self._limits.body)))
+
+    def _validate(self, message: Message, inflated: "_InflatedSize") -> Steps[Message]:
+        """Check that consumers can receive the message: the size of its escaped headers, and gzip that inflates."""
+        check_size(message, self._delivered_max)
+        if message.compression is None:
+            return message
+        if message.compression.lower() != gzip_body.GZIP:
+            shown = printable(message.compression.encode())
+            raise HeaderInvalid(f"x-oms-h-compression must be gzip, not {shown}.")
+        inflated.check()
+        for piece in gzip_body.inflate(message.body, self._limits.body):
+            inflated.add(len(piece))
+            yield
+        return message._replace(compression=gzip_body.GZIP)
+
+
+class Publisher(Protocol):
+    """Where a request's messages go: the engine, or a transaction."""
+
+    def produce(
+        self, message: Message, require: Sequence[Field], peer: str, key: str | None
+    ) -> Produced | Awaitable[Produced]:
+        """Publish one message; see `Engine.produce`."""
+        ...
+
+    def produce_all(
+        self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None
+    ) -> Awaitable[list[Produced | BridgeError]]:
+        """Publish a batch; see `Engine.produce_all`."""
+        ...
+
+
+class _InflatedSize:
+    """Counts what the gzip bodies of one request inflate to, bytes."""
+
+    def __init__(self, body_limit: int) -> None:
+        self._limit = BATCH_INFLATED * body_limit
+        self._size = 0
+
+    def add(self, size: int) -> None:
+        """Count a piece. Raises `BodyTooLarge` when all pieces together exceed the limit."""
+        self._size += size
+        self.check()
+
+    def check(self) -> None:
+        """Raise `BodyTooLarge` if the limit is exceeded: no other body is then inflated."""
+        if self._size > self._limit:
+            raise BodyTooLarge(
+                f"x-oms-h-compression: the bodies of this batch inflate to more than {self._limit} bytes together."
+            )
+
+
+def idempotency_key(headers: Headers) -> str | None:
+    """Return the value of `idempotency-key`, with or without the quotation marks of a structured field; None: none.
+
+    Raises `HeaderInvalid`.
+    """
+    raw = headers.plain.get(_KEY_HEADER)
+    if raw is None:
+        return None
+    if len(raw) > 1 and raw.startswith(b'"') and raw.endswith(b'"'):
+        raw = raw[1:-1]
+    key = raw.decode("latin-1")
+    if not 0 < len(key) <= KEY_MAX or not (key.isascii() and key.isprintable()):
+        raise HeaderInvalid(f"idempotency-key is a text of 1 to {KEY_MAX} printable ASCII characters.")
+    return key
+
+
+def _reply(produced: Produced | Awaitable[Produced], write: Callable[[Produced], Reply]) -> Reply | Awaitable[Reply]:
+    return write(produced) if isinstance(produced, Produced) else _wait(produced, write)
+
+
+async def _wait(produced: Awaitable[Produced], write: Callable[[Produced], Reply]) -> Reply:
+    return write(await produced)
+
+
+def _stored_reply(produced: Produced) -> Reply:
+    """Write where a single message is stored, as headers."""
+    message_id, store_timestamp, store_host, stored, applied, duplicate, transaction = produced
+    headers: list[Pair] = [OMS_VERSION, _pair(b"x-oms-h-messageid", message_id)]
+    if transaction is not None:
+        headers.append(_pair(b"x-oms-h-transactionid", transaction))
+    if store_timestamp:
+        headers.append(_cached_pair(b"x-oms-h-storehost", store_host))
+        headers.append((b"x-oms-h-storetimestamp", b"%d" % store_timestamp))
+    if stored.partition is not None:
+        headers.append((b"x-oms-h-partition", b"%d" % stored.partition))
+    if stored.offset is not None:
+        headers.append((b"x-oms-offset", b"%d" % stored.offset))
+    if applied:
+        headers.append(_cached_pair(b"x-oms-applied", applied.text))
+    if duplicate:
+        headers.append((b"x-oms-duplicate", b"true"))
+    return Reply(200, headers)
+
+
+def _described_reply(produced: Produced) -> Reply:
+    """Write where a message is stored as headers, and as JSON for producers that read no headers."""
+    reply = _stored_reply(produced)
+    return reply._replace(
+        headers=[*reply.headers, (b"content-type", _JSON)], body=write_result(produced).encode("ascii")
+    )
+
+
+def _pair(name: bytes, text: str) -> Pair:
+    extended, raw = encode_value(text)
+    return name + b"*" if extended else name, raw
+
+
+_cached_pair = lru_cache(maxsize=64)(_pair)
+"""For text that many replies share."""
+
+
+def write_result(result: Produced | BridgeError) -> str:
+    """Write one result of a batch as JSON: the same values as `_stored_reply`, or the problem document."""
+    if isinstance(result, BridgeError):
+        return json.dumps(problem.members(result))
+    message_id, store_timestamp, store_host, (partition, offset), applied, duplicate, transaction = result
+    text = f'{{"status": 200, "messageId": {_quoted(message_id)}'
+    if transaction is not None:
+        text += f', "transactionId": {_quoted(transaction)}'
+    if store_timestamp:
+        text += f', "storeTimestamp": {store_timestamp}, "storeHost": {_quoted(store_host)}'
+    if partition is not None:
+        text += f', "partition": {partition}'
+    if offset is not None:
+        text += f', "offset": {offset}'
+    if duplicate:
+        text += ', "duplicate": true'
+    return f'{text}, "applied": "{applied.text}"}}' if applied else text + "}"

@@ -1,0 +1,184 @@
+"""`GET /v1/messages`, `/v1/ack`, `/v1/nack`, `/v1/extend`: pull one message, settle messages by their receipts."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from functools import lru_cache, partial
+from typing import Final, NamedTuple, Self
+
+from bridge.engine.engine import Engine, Pulled
+from bridge.engine.names import SubscriptionKey
+from bridge.engine.pulls import PullRequest
+from bridge.engine.quota import client_of
+from bridge.errors import HeaderInvalid, HeaderMissing
+from bridge.http.params import (
+    Params,
+    flag,
+    number,
+    parse_lease,
+    parse_optional_subscription,
+    parse_params,
+    parse_receipts,
+    parse_subscription,
+)
+from bridge.http.request_reply import (
+    NACK_DELAY_MAX,
+    NO_STORE,
+    OMS_VERSION,
+    REQUEST_ID_MAX,
+    WAIT_MAX,
+    Limits,
+    Pair,
+    Reply,
+    Request,
+)
+from bridge.message import Message
+from bridge.slicer import Slicer
+from bridge.wire import cloudevents, gzip_body
+from bridge.wire.headers import Headers, encode
+
+_SHORT: Final = 1024
+"""Bytes of a pull's headers and query that are remembered, parsed."""
+
+
+class PullArguments(NamedTuple):
+    """What a pull says."""
+
+    key: SubscriptionKey
+    pull_request: PullRequest
+    ack: bool
+    """False: the message is settled before it is sent."""
+    receipts: Sequence[str]
+    """Acknowledged before."""
+
+    @classmethod
+    def parse(cls, limits: Limits, headers: tuple[tuple[str, str], ...], query: bytes) -> Self:
+        """Read headers and query. Raises `BridgeError`."""
+        params = parse_params(dict(headers), query)
+        key = parse_subscription(params)
+        ack = flag(params, "ack")
+        request_id = params.get("requestid") if ack else None
+        pull_request = PullRequest(
+            parse_lease(params, limits), min(number(params, "waitmills", 0), WAIT_MAX), request_id
+        )
+        if request_id is not None and not 0 < len(request_id) <= REQUEST_ID_MAX:
+            raise HeaderInvalid(f"x-oms-requestid must have 1 to {REQUEST_ID_MAX} characters.")
+        return cls(key, pull_request, ack, parse_receipts(params))
+
+
+class PullEndpoint:
+    """Hands out one message."""
+
+    def __init__(self, engine: Engine, limits: Limits, slicer: Slicer) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._slicer = slicer
+        self._parse = partial(PullArguments.parse, limits)
+        self._parse_cached = lru_cache(maxsize=256)(self._parse)
+
+    def pull(self, request: Request) -> Reply | Awaitable[Reply]:
+        """Return one message, or 204. Acknowledges the receipts of the request first."""
+        headers, query = request.headers.parameters, request.query
+        # The pulls of a client say the same, unless they bring receipts.
+        repeats = b"receipt" not in query and "receipt" not in headers and request.header_size + len(query) <= _SHORT
+        parse = self._parse_cached if repeats else self._parse
+        key, pull_request, ack, receipts = parse(tuple(headers.items()), query)
+        if receipts and (settling := self._engine.ack(receipts, key)) is not None:
+            return self._pull_after(settling, request, key, pull_request, ack=ack)
+        return self._pull(request, key, pull_request, ack=ack)
+
+    async def _pull_after(
+        self, settling: Awaitable[None], request: Request, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool
+    ) -> Reply:
+        await settling
+        reply = self._pull(request, key, pull_request, ack=ack)
+        return reply if isinstance(reply, Reply) else await reply
+
+    def _pull(
+        self, request: Request, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool
+    ) -> Reply | Awaitable[Reply]:
+        pulled = self._engine.pull(key, pull_request, ack=ack, client=client_of(request.peer))
+        if pulled is None or isinstance(pulled, Pulled):
+            return self._deliver(pulled, request.headers)
+        return self._deliver_later(
+            request.cancel_on_disconnect(pulled) if pull_request.wait else pulled, request.headers
+        )
+
+    async def _deliver_later(self, pulling: Awaitable[Pulled | None], request_headers: Headers) -> Reply:
+        reply = self._deliver(await pulling, request_headers)
+        return reply if isinstance(reply, Reply) else await reply
+
+    def _deliver(self, pulled: Pulled | None, request_headers: Headers) -> Reply | Awaitable[Reply]:
+        """Send gzip as HTTP's `content-encoding` if the client accepts it, else inflate the body."""
+        if pulled is None:
+            return Reply(204, [OMS_VERSION, NO_STORE])
+        message, mode = pulled.message, cloudevents.accepted_mode(request_headers.plain.get(b"accept"))
+        if message.compression is None:
+            return _delivered(pulled, message, mode)
+        if mode is None and gzip_body.accepts_gzip(request_headers.plain.get(b"accept-encoding", b"")):
+            coding = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
+            return _delivered(pulled, message._replace(compression=None), None, coding)
+        return self._inflate(pulled, mode)
+
+    async def _inflate(self, pulled: Pulled, mode: cloudevents.Mode | None) -> Reply:
+        inflating = gzip_body.inflate_message(pulled.message, self._limits.body)
+        try:
+            return _delivered(pulled, await self._slicer.run_alone(inflating), mode)
+        except asyncio.CancelledError:
+            pulled.undo()
+            raise
+
+
+def _delivered(pulled: Pulled, message: Message, mode: cloudevents.Mode | None, coding: Sequence[Pair] = ()) -> Reply:
+    headers, body = (encode(message), message.body) if mode is None else cloudevents.encode(message, mode)
+    if mode is not None:
+        headers.append(OMS_VERSION)
+    if pulled.receipt is not None:
+        headers.append((b"x-oms-receipt", pulled.receipt.encode("ascii")))
+        headers.append((b"x-oms-leaseuntil", b"%d" % pulled.lease_until))
+    headers += coding
+    headers.append(NO_STORE)
+    return Reply(200, headers, body, cleanup=pulled.undo)
+
+
+class SettleEndpoints:
+    """Acknowledges messages, returns them, or extends their leases."""
+
+    def __init__(self, engine: Engine, limits: Limits) -> None:
+        self._engine = engine
+        self._limits = limits
+
+    def ack(self, request: Request) -> Reply | Awaitable[Reply]:
+        """Acknowledge. Doing so twice is 204 as well."""
+        params, receipts = _parse_receipts(request)
+        settling = self._engine.ack(receipts, parse_optional_subscription(params))
+        return _settled() if settling is None else _settled_after(settling)
+
+    def nack(self, request: Request) -> Reply:
+        """Return messages to the group; they are ready again after `x-oms-delaymills`."""
+        params, receipts = _parse_receipts(request)
+        delay = number(params, "delaymills", 0, NACK_DELAY_MAX)
+        self._engine.nack(receipts, delay, parse_optional_subscription(params))
+        return _settled()
+
+    def extend(self, request: Request) -> Reply:
+        """Set the leases to end `x-oms-leasemills` from now."""
+        params, receipts = _parse_receipts(request)
+        self._engine.extend(receipts, parse_lease(params, self._limits), parse_optional_subscription(params))
+        return _settled()
+
+
+def _settled() -> Reply:
+    return Reply(204, [OMS_VERSION])
+
+
+async def _settled_after(settling: Awaitable[None]) -> Reply:
+    await settling
+    return _settled()
+
+
+def _parse_receipts(request: Request) -> tuple[Params, list[str]]:
+    params = parse_params(request.headers.parameters, request.query)
+    receipts = parse_receipts(params)
+    if not receipts:
+        raise HeaderMissing("x-oms-receipt is required: the value that a pull returned, several separated by commas.")
+    return params, receipts

@@ -1,0 +1,178 @@
+"""The arguments and the result of an endpoint, independent of the server interface: `Request`, `Limits`, `Reply`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from bridge.errors import BridgeError
+from bridge.wire import problem
+from bridge.wire.headers import VERSION, Headers
+
+
+class Deadline:
+    """A time limit in seconds, shared by all requests of an endpoint.
+
+    Every use has the same limit, so the oldest one always ends first and one timer is enough: 0.4 us for each request,
+    `asyncio.timeout` costs 4 us of the 60 that a produce may take.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._ends: dict[_Timeout, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> "_Timeout":
+        """Return a context manager that raises `TimeoutError` in the current task when the time is over."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        if task is None:
+            raise RuntimeError("a deadline needs a task to cancel")
+        timeout = _Timeout(task, self._ends)
+        self._ends[timeout] = loop.time() + self._seconds
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._cancel_late, loop)
+        return timeout
+
+    def _cancel_late(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        now = loop.time()
+        late = []
+        for timeout, end in self._ends.items():
+            if end > now:
+                self._timer = loop.call_at(end, self._cancel_late, loop)
+                break
+            late.append(timeout)
+        for timeout in late:
+            del self._ends[timeout]
+            timeout.task.cancel()
+
+
+class _Timeout:
+    """One use of a `Deadline`, which removes it from the table of ends when its time is over."""
+
+    __slots__ = ("_ends", "task")
+
+    def __init__(self, task: asyncio.Task[Any], ends: "dict[_Timeout, float]") -> None:
+        self.task = task
+        self._ends = ends
+
+    def __enter__(self) -> None:
+        """The time runs since `Deadline.start`."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ends.pop(self, None) is None and self.task.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+
+T = TypeVar("T")
+Pair = tuple[bytes, bytes]
+
+NO_STORE: Final[Pair] = (b"cache-control", b"no-store")
+OMS_VERSION: Final[Pair] = (b"x-oms-version", VERSION)
+
+READS_BODY: Final = frozenset(("POST /v1/stream",))
+"""The routes whose endpoint reads the body while it responds."""
+WAIT_MAX: Final = 60_000
+"""Longest `x-oms-waitmills` of a pull, ms; a longer one is shortened to this."""
+NACK_DELAY_MAX: Final = 86_400_000
+"""Longest `x-oms-delaymills`, a day in ms. Until then the message blocks its key and occupies the prefetch buffer."""
+CREDIT_MAX: Final = 1000
+"""Largest `x-oms-credit`, messages."""
+CALLBACK_BATCH_MAX: Final = 1000
+"""Largest `x-oms-maxmessages` of a callback."""
+REQUEST_ID_MAX: Final = 200
+"""Longest `x-oms-requestid`, characters."""
+TRANSACTION_TIMEOUT: Final = 60_000
+"""`x-oms-transaction-timeout` of a produce that sets none, ms."""
+TRANSACTION_TIMEOUT_MAX: Final = 3_600_000
+"""Longest `x-oms-transaction-timeout`, ms."""
+RECEIPTS_MAX: Final = 1000
+"""Receipts in one `x-oms-receipt`."""
+
+
+class Limits(NamedTuple):
+    """The settings that limit requests. Bytes, messages, milliseconds."""
+
+    body: int = 4 << 20
+    headers: int = 32 << 10
+    batch: int = 1000
+    body_timeout: int = 30_000
+    lease: int = 30_000
+    max_lease: int = 900_000
+    stall: int = 300_000
+
+
+class CancelOnDisconnect(Protocol):
+    """Runs a coroutine and cancels it when the client disconnects."""
+
+    async def __call__(self, work: Coroutine[object, object, T]) -> T:
+        """Return the coroutine's result. After a disconnect, the calling task is cancelled."""
+        ...
+
+
+class BodyStream(Protocol):
+    """The body of a request whose endpoint reads it, and the bytes that count as held for the client."""
+
+    async def read(self) -> bytes:
+        """Return the next piece, or nothing at the end. Raises `BodyInvalid` if the body is incomplete."""
+        ...
+
+    def hold(self, size: int) -> None:
+        """Count bytes that are held. Raises `LimitReached` or `TooManyInFlight`."""
+
+    def release(self, size: int) -> None:
+        """Count bytes as not held any more."""
+
+
+class Request(NamedTuple):
+    """A request whose headers and body have been read and checked against the limits."""
+
+    headers: Headers
+    header_size: int
+    """Bytes of all names and values of the headers."""
+    query: bytes
+    path: str
+    body: bytes
+    peer: str
+    """host:port of the client."""
+    cancel_on_disconnect: CancelOnDisconnect
+    body_stream: BodyStream
+    """For an endpoint of `READS_BODY`, whose `body` is empty."""
+
+
+Write = Callable[[bytes], Awaitable[None]]
+"""Sends a piece of a body; waits while the client does not read. Returning does not mean the client has read it.
+
+Raises `TimeoutError` if the client stops reading, `LimitReached` or `TooManyInFlight` if the piece does not fit into
+the budget of bytes."""
+
+
+class Reply(NamedTuple):
+    """A reply: a whole body, or a `stream` that writes the body piece by piece."""
+
+    status: int
+    headers: list[Pair]
+    body: bytes = b""
+    stream: Callable[[Write], Coroutine[object, object, None]] | None = None
+    """Cancelled when the client disconnects. An exception aborts the response."""
+    cleanup: Callable[[], None] | None = None
+    """Returns the message, or closes the consumer. Called at the end of every stream; for a whole body, only if the
+    client certainly did not get it."""
+
+
+Respond = Callable[[Request], Reply | Awaitable[Reply]]
+"""An endpoint. It returns the reply itself if nothing had to be waited for."""
+
+
+def problem_reply(error: BridgeError) -> Reply:
+    """Return the problem document of an error."""
+    headers, body = problem.encode(error)
+    return Reply(error.status, [*headers, NO_STORE], body)
+
+
+def json_reply(status: int, body: bytes) -> Reply:
+    """Return a JSON document that must not be cached."""
+    return Reply(status, [OMS_VERSION, (b"content-type", b"application/json"), NO_STORE], body)

@@ -1,1 +1,0 @@
-"""A topic of Kafka, as native programs have left it."""

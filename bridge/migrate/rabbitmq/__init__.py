@@ -1,1 +1,0 @@
-"""A queue of RabbitMQ, as native programs have left it."""

@@ -1,0 +1,96 @@
+"""Closed hours as plain Parquet, for readers without Delta: `<out>/parquet/date=…/hour=…/<after>.parquet`.
+
+A file holds the messages of one hour that were mirrored after the time in its name (ms since 1970), up to the time in
+its metadata; rows that come late are further files, and the chain says what is exported. A file appears at once and
+whole: a killed export leaves nothing, and the next one goes on. Batches have increasing times, so no row is left out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.dataset as pds
+import pyarrow.fs
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+
+from bridge.mirror.table import File, Table, location, storage_options
+
+FOLDER: Final = "parquet"
+_UPTO: Final = b"oms-mirrored-upto"
+"""Key in a file's metadata: the time up to which its messages were mirrored, ms since 1970."""
+_GROUP_ROWS: Final = 65_536
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class Exported(NamedTuple):
+    """One file."""
+
+    path: str
+    """Relative to the mirror."""
+    rows: int
+
+
+def export(out: str, closed: datetime) -> Iterator[Exported]:
+    """Export the hours that ended by `closed`, the oldest first, and yield the files. Raises `CannotStart`.
+
+    Only one export may run at a time.
+    """
+    table = Table.require(out)
+    handler = DeltaStorageHandler(location(out, ""), storage_options())
+    place = pyarrow.fs.PyFileSystem(handler)
+    hours: defaultdict[tuple[str, str], list[File]] = defaultdict(list)
+    for file in table.files():
+        if file.end <= closed:
+            hours[file.date, file.hour].append(file)
+    for (date, hour), files in sorted(hours.items()):
+        folder = f"{FOLDER}/date={date}/hour={hour}"
+        upto = max(_milliseconds(file.greatest["mirrored_timestamp"]) for file in files)
+        after = _exported(place, folder)
+        if upto > after:
+            path = f"{folder}/{after:013d}.parquet"
+            rows = _write(table, {"date": date, "hour": hour}, after, upto, place, path)
+            yield Exported(path, rows)
+
+
+def _exported(place: pyarrow.fs.FileSystem, folder: str) -> int:
+    """Return the time up to which an hour is exported; 0: not at all."""
+    found = place.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+    names = sorted(file.path for file in found if file.path.endswith(".parquet"))
+    if not names:
+        return 0
+    with place.open_input_file(names[-1]) as newest:
+        return int(pq.read_metadata(newest).metadata[_UPTO])
+
+
+def _write(  # noqa: PLR0913, PLR0917 - which rows, and where to
+    table: Table, hour: Mapping[str, str], after: int, upto: int, place: pyarrow.fs.FileSystem, path: str
+) -> int:
+    dataset = table.dataset()
+    mirrored = pds.field("mirrored_timestamp")
+    rows = (mirrored > _moment(after)) & (mirrored <= _moment(upto))
+    for name, value in hour.items():
+        rows &= pds.field(name) == value
+    columns = [name for name in dataset.schema.names if name not in hour]  # these stand in the path
+    scanner = dataset.scanner(columns=columns, filter=rows, batch_size=_GROUP_ROWS)
+    schema = scanner.projected_schema.with_metadata({_UPTO: str(upto).encode()})
+    count = 0
+    stream = place.open_output_stream(path)  # closed only here: closing is what makes the file appear
+    with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        for batch in scanner.to_batches():
+            if batch.num_rows:
+                writer.write_batch(batch)
+                count += batch.num_rows
+    stream.close()
+    return count
+
+
+def _moment(milliseconds: int) -> pa.Scalar:
+    return pa.scalar(_EPOCH + milliseconds * _MILLISECOND, pa.timestamp("us", tz="UTC"))
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MILLISECOND

@@ -1,0 +1,93 @@
+"""Which offsets the mirror holds: what a commit records of them, as JSON, both directions. Pure.
+
+Every commit of a batch carries one `Record` as its metadata. It holds the end of every log, not only of those that
+moved, so the newest one alone says where a new query has to begin.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Self
+
+Ranges = Mapping[str, tuple[int, int]]
+"""By log: the first offset, and the one after the last. A range may hold fewer messages than offsets."""
+
+GAPS: Final = 1000
+"""Gaps that a record holds at most: the newest ones."""
+_VERSION: Final = 1
+
+
+class Gap(NamedTuple):
+    """Offsets that were gone before the mirror read them."""
+
+    log: str
+    start: int
+    end: int | None
+    """The first that is there again; None: the log ended, and how far it had come is unknown."""
+
+
+class Overlap(NamedTuple):
+    """Offsets of a new batch that the mirror holds already."""
+
+    log: str
+    start: int
+    end: int
+
+
+class Record(NamedTuple):
+    """What the mirror holds after a batch."""
+
+    query: str
+    """Id of the streaming query, from its checkpoint."""
+    batch: int
+    """Number of the batch in that query; -1: before the first."""
+    written: int = 0
+    """When, ms since 1970."""
+    covered: Ranges = MappingProxyType({})
+    """By log, all that was read: from the first offset to the one after the last, gaps included."""
+    gaps: tuple[Gap, ...] = ()
+    """At most `GAPS`, the newest last."""
+    sequence: int = 0
+    """Number of the batch over all queries; 0: before the first."""
+
+    @property
+    def next(self) -> dict[str, int]:
+        """By log, where a new query begins."""
+        return {log: end for log, (_, end) in self.covered.items()}
+
+    def overlap(self, ranges: Ranges, gaps: Sequence[Gap] = ()) -> Overlap | None:
+        """Return offsets of a new batch that are held already; `gaps` are those found with it."""
+        ended = {gap.log for gap in gaps if gap.end is None}
+        for log, (start, end) in ranges.items():
+            held = self.covered.get(log)
+            if held and log not in ended and max(start, held[0]) < min(end, held[1]):
+                return Overlap(log, max(start, held[0]), min(end, held[1]))
+        return None
+
+    def after(self, query: str, batch: int, written: int, ranges: Ranges, gaps: Sequence[Gap]) -> Self:
+        """Return the record after one more batch."""
+        ended = {gap.log for gap in gaps if gap.end is None}
+        covered = {log: pair for log, pair in self.covered.items() if log not in ended}
+        for log, (start, end) in ranges.items():
+            covered[log] = (min(start, covered.get(log, (start, end))[0]), end)
+        return type(self)(query, batch, written, covered, (*self.gaps, *gaps)[-GAPS:], self.sequence + 1)
+
+
+def to_json(record: Record) -> str:
+    """Write a record."""
+    covered = {log: list(pair) for log, pair in sorted(record.covered.items())}
+    fields = record._asdict() | {"covered": covered, "gaps": [list(gap) for gap in record.gaps]}
+    return json.dumps({"oms-mirror": _VERSION, **fields}, separators=(",", ":"))
+
+
+def from_json(text: str | None) -> Record | None:
+    """Read a record; None: the text is the metadata of another program. Raises `ValueError` for a later version."""
+    try:
+        fields: Any = json.loads(text or "null")
+        version = fields.pop("oms-mirror")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if version != _VERSION:
+        raise ValueError("it was written by a later version of the mirror")
+    covered = {log: (start, end) for log, (start, end) in fields["covered"].items()}
+    return Record(**fields | {"covered": covered, "gaps": tuple(Gap(*gap) for gap in fields["gaps"])})

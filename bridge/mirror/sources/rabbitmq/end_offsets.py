@@ -1,0 +1,179 @@
+"""Where all streams begin and end: what a batch is planned by.
+
+A consumer stands at the end of each stream, and gets at most `_PREFETCH` messages between two plans. As long as it has
+credit left, its last message is the stream's. One that has used it up is put to the end again. So 1,000 idle streams
+cost nothing but one answer to wait for.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from adapters.amqp.channel import Channel
+from adapters.amqp.link import Link
+from adapters.rabbitmq.options import Options
+from adapters.rabbitmq.topology.declarations import Layout
+from adapters.rabbitmq.topology.names import Own
+from bridge.errors import BackendUnavailable, DestinationUnknown
+from bridge.mirror.offsets import Ranges
+from bridge.mirror.sources.rabbitmq.book import BookReader
+from bridge.mirror.sources.rabbitmq.line import Line
+from bridge.mirror.sources.rabbitmq.probes import Probe, Probes
+from bridge.mirror.sources.rabbitmq.streams import Stream, streams, without_log
+
+_PREFETCH: Final = 100
+_ROUNDS: Final = 100
+"""How often at most the credit is given anew, to come to the end of the last chunk."""
+_PATIENCE: Final = 10.0
+"""Seconds for the first message of a stream that has some."""
+_SOON: Final = 0.01
+_YOUNG: Final = 0.2
+_HEADS: Final = 10.0
+"""Seconds for which a first offset is believed where the log goes on to grow: until then the reader finds a gap."""
+NO_LOG: Final = "it has no log"
+NOT_THERE: Final = "its log does not exist"
+
+
+class EndOffsets:
+    """What is known of all streams. After any error it is of no use any more."""
+
+    def __init__(self, options: Options, line: Line) -> None:
+        self._options = options
+        self._line = line
+        self._book: BookReader | None = None
+        self._probes: Probes | None = None
+        self._ends: dict[str, Probe] = {}
+        self._heads: dict[str, tuple[int, int, float]] = {}
+        """First offset, the end and the time when it was read."""
+        self.streams: Mapping[str, Stream] = {}
+        """What there should be, when it was last looked at."""
+        self.missing: Collection[str] = ()
+        """Those of them that are not there."""
+        self._without_log: Sequence[str] = ()
+
+    @property
+    def unmirrored(self) -> Mapping[str, str]:
+        """Why, by destination."""
+        missing = [self.streams[name].destination for name in self.missing]
+        return dict.fromkeys(self._without_log, NO_LOG) | dict.fromkeys(missing, NOT_THERE)
+
+    async def look(self) -> None:
+        """Read the book. Raises `Refused` or `BackendUnavailable`."""
+        known: Mapping[str, Layout] = {}
+        try:
+            if self._book is None:
+                self._book = await BookReader.open(await self._line.link(), Own(self._options.prefix).book)
+            known = await self._book.destinations()
+        except DestinationUnknown:
+            self._book = None
+        self.streams = streams(known, self._options)
+        self._without_log = without_log(known, self._options)
+
+    async def bounds(self) -> Ranges:
+        """Return the first and the next offset of every stream there is. Raises as `look`."""
+        await self.look()
+        if self._probes is None:
+            self._probes = await Probes.open(await self._line.link(), _PREFETCH)
+        self.missing = await self._attach_new(self._probes)
+        await self._probes.settled()
+        await self._catch_up(self._probes)
+        await self._read_heads()
+        return {
+            name: (self._heads[name][0], probe.next) if probe.next else (0, 0) for name, probe in self._ends.items()
+        }
+
+    async def _attach_new(self, probes: Probes) -> Collection[str]:
+        """Stand at the end of streams that are new here; return those that are not there."""
+        new = [name for name in self.streams if name not in self._ends]
+        there = await self._there(new)
+        try:
+            attached = await probes.attach(there, "last")
+        except DestinationUnknown as error:
+            raise BackendUnavailable(error.detail) from error  # deleted just now
+        self._ends |= {probe.stream: probe for probe in attached}
+        await _first_came(probes, [probe for probe in attached if there[probe.stream]])
+        if any(probe.next is None for probe in attached):  # empty, or so young that the broker has not counted yet
+            await asyncio.sleep(_YOUNG)
+        return set(new) - there.keys()
+
+    async def _there(self, names: Collection[str]) -> dict[str, int]:
+        """Return those that are there, with how many messages they are said to hold."""
+        there: dict[str, int] = {}
+        channel: Channel | None = None
+        for name in names:
+            channel = channel or await (await self._line.link()).channel()
+            try:
+                answer = await channel.ask(name, "queue_declare", queue=name, passive=True)
+            except DestinationUnknown:
+                channel = None
+            else:
+                there[name] = int(answer.message_count)
+        if channel is not None:
+            await channel.close()
+        return there
+
+    async def _catch_up(self, probes: Probes) -> None:
+        """Put those to the end that have not come there, and let all of them get more until the next plan."""
+        behind = [probe for probe in self._ends.values() if probes.spent(probe)]
+        await probes.detach(behind)
+        probes.acknowledge()
+        moved = await probes.attach([probe.stream for probe in behind], "last")
+        await _first_came(probes, moved)
+        self._ends |= {probe.stream: probe for probe in moved}
+        for _ in range(_ROUNDS):
+            await probes.settled()
+            if not any(probes.spent(probe) for probe in moved):
+                break
+            probes.acknowledge()
+
+    async def _read_heads(self) -> None:
+        now = time.monotonic()
+        stale = [
+            probe.stream
+            for probe in self._ends.values()
+            if probe.next
+            and ((head := self._heads.get(probe.stream)) is None or (head[1] != probe.next and now > head[2] + _HEADS))
+        ]
+        if stale:
+            firsts = await read_firsts(await self._line.link(), stale)
+            self._heads |= {name: (first, self._ends[name].next or 0, now) for name, first in firsts.items()}
+
+
+async def read_firsts(link: Link, names: Collection[str]) -> dict[str, int]:
+    """Return the first offset of streams that are not empty. Raises `BackendUnavailable`."""
+    probes = await Probes.open(link, 1)
+    try:
+        found = await probes.attach(names, "first")
+        await _first_came(probes, found)
+    except DestinationUnknown as error:
+        raise BackendUnavailable(error.detail) from error
+    await probes.close()
+    return {probe.stream: probe.first for probe in found if probe.first is not None}
+
+
+async def read_end(link: Link, name: str) -> int | None:
+    """Return the offset after the last of a stream; None if nothing came. Raises `BackendUnavailable`."""
+    probes = await Probes.open(link, _PREFETCH)
+    try:
+        (probe,) = await probes.attach([name], "last")
+    except DestinationUnknown as error:
+        raise BackendUnavailable(error.detail) from error
+    for _ in range(_ROUNDS):
+        await probes.settled()
+        if not probes.spent(probe):
+            break
+        probes.acknowledge()
+    await probes.close()
+    return probe.next
+
+
+async def _first_came(probes: Probes, expected: Collection[Probe]) -> None:
+    """Wait for the first message of each. Raises `BackendUnavailable` if there is one that gets none."""
+    deadline = time.monotonic() + _PATIENCE
+    await probes.settled()
+    while waiting := next((probe for probe in expected if probe.next is None), None):
+        if time.monotonic() > deadline:
+            raise BackendUnavailable(f"{waiting.stream}: RabbitMQ sends nothing of it.")
+        await asyncio.sleep(_SOON)
+        await probes.settled()

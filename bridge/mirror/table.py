@@ -1,0 +1,234 @@
+"""The mirror's Delta tables as Python reads them: files, commits and rows, through delta-rs. Needs no JVM.
+
+Files that are in the folder and not in the table's log are no part of the table: only the log says what is.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.dataset as pds
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from bridge.errors import CannotStart
+from bridge.mirror.offsets import Record, from_json
+from bridge.mirror.schema import ARROW, PARTITION, STATISTICS, TABLE
+from bridge.settings import redact
+
+Name = Literal["messages", "quarantine"]
+MESSAGES: Final[Name] = "messages"
+"""Every message, dead letters too, once."""
+QUARANTINE: Final[Name] = "quarantine"
+"""What could not be read as a message."""
+NAMES: Final[tuple[Name, ...]] = (MESSAGES, QUARANTINE)
+HOUR: Final = timedelta(hours=1)
+_UNUSABLE: Final = frozenset("[]%")
+"""Characters of a path with which delta-rs fails, or opens another path."""
+_ARROW: Final = re.compile(r"\x1b\[\d+m|↳")
+_PROPERTIES: Final[dict[str, str | None]] = {
+    "delta.dataSkippingStatsColumns": ",".join(STATISTICS),
+    "delta.logRetentionDuration": "interval 7 days",  # a version older than this cannot be read again
+}
+
+
+class File(NamedTuple):
+    """One Parquet file of a table."""
+
+    path: str
+    """Relative to the table."""
+    date: str
+    """As in the path: `2026-11-21`."""
+    hour: str
+    """`00` to `23`."""
+    rows: int
+    bytes: int
+    least: Mapping[str, Any]
+    """By column, the least value; only of columns with statistics: see `schema.STATISTICS`."""
+    greatest: Mapping[str, Any]
+
+    @property
+    def end(self) -> datetime:
+        """When the file's hour is over."""
+        return datetime.strptime(f"{self.date} {self.hour}", "%Y-%m-%d %H").replace(tzinfo=UTC) + HOUR
+
+
+class Commit(NamedTuple):
+    """One version of a table."""
+
+    version: int
+    time: int
+    """Ms since 1970."""
+    operation: str
+    """As Delta names it: WRITE, OPTIMIZE, DELETE, VACUUM START and so on."""
+    metrics: Mapping[str, Any]
+    record: Record | None
+    """Which offsets the mirror held then; None: the commit is not of a batch."""
+
+
+class Table:
+    """One table at one version."""
+
+    def __init__(self, delta: DeltaTable) -> None:
+        self.delta = delta
+
+    @classmethod
+    def open(cls, out: str, name: Name = MESSAGES, as_of: int | datetime | None = None) -> Self | None:
+        """Open a table of the mirror in `out`; None: it does not exist.
+
+        `as_of`: a version, or a time: the newest version that is not younger. Raises `CannotStart` if the table
+        cannot be read, or no longer has that version.
+        """
+        place = location(out, name)
+        try:
+            table = DeltaTable(place, storage_options=storage_options())
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError, ValueError) as error:
+            raise CannotStart(f"{shown(out)} cannot be read: {_sentence(error)}") from None
+        if as_of is not None:
+            _travel(table, as_of, out)
+        return cls(table)
+
+    @classmethod
+    def require(cls, out: str, as_of: int | datetime | None = None) -> Self:
+        """Open the table of messages. Raises `CannotStart` if there is none."""
+        table = cls.open(out, as_of=as_of)
+        if table is None:
+            raise CannotStart(f"There is no mirror in {shown(out)}.")
+        return table
+
+    def refresh(self) -> None:
+        """Go on to the newest version."""
+        self.delta.update_incremental()
+
+    @property
+    def version(self) -> int:
+        """The table's version."""
+        return self.delta.version()
+
+    @property
+    def time(self) -> int:
+        """When that version was committed, ms since 1970."""
+        return next(self.commits(1)).time
+
+    def files(self) -> Iterator[File]:
+        """Yield the table's files."""
+        for fields in pa.table(self.delta.get_add_actions(flatten=True)).to_pylist():
+            least, greatest = (_named(fields, prefix) for prefix in ("min.", "max."))
+            yield File(
+                unquote(fields["path"]),
+                str(fields["partition.date"]),
+                str(fields["partition.hour"]),
+                fields["num_records"] or 0,
+                fields["size_bytes"],
+                least,
+                greatest,
+            )
+
+    def commits(self, most: int | None = None) -> Iterator[Commit]:
+        """Yield the commits that the log still holds, the newest first. Raises `CannotStart`."""
+        for entry in self.delta.history(most):
+            try:
+                record = from_json(entry.get("userMetadata"))
+            except ValueError as error:
+                raise CannotStart(f"Version {entry['version']} of the mirror cannot be read: {error}.") from None
+            metrics = entry.get("operationMetrics") or {}
+            yield Commit(entry["version"], entry["timestamp"], entry["operation"], metrics, record)
+
+    def record(self) -> Record | None:
+        """Return the newest record of the offsets that the mirror holds; None: the log holds none."""
+        for most in (1, 20, None):
+            found = [commit.record for commit in self.commits(most) if commit.record is not None]
+            if found:
+                return max(found, key=lambda record: (record.written, record.batch))
+        return None
+
+    def dataset(self) -> pds.Dataset:
+        """Return the rows, for DuckDB and pyarrow; columns and files that a query does not need are not read."""
+        dataset: pds.Dataset = self.delta.to_pyarrow_dataset()
+        return dataset
+
+
+def location(out: str, name: str) -> str:
+    """Return the URL of a table, or of another folder of the mirror, as delta-rs names it.
+
+    Raises `CannotStart` for a path with one of `_UNUSABLE`.
+    """
+    if found := _UNUSABLE.intersection(out if is_remote(out) else str(_local(out))):
+        raise CannotStart(
+            f"The path {shown(out)} holds {' '.join(sorted(found))}: the mirror's tables cannot lie there."
+        )
+    return f"{out.rstrip('/')}/{name}" if is_remote(out) else (_local(out) / name).as_uri()
+
+
+def is_remote(out: str) -> bool:
+    """Whether a path is a URL of something else than this machine's disk."""
+    return "://" in out and not out.startswith("file:")
+
+
+def _local(out: str) -> Path:
+    """Return a path of this machine."""
+    return Path(unquote(urlsplit(out).path) if out.startswith("file:") else out).absolute()
+
+
+def spark_path(out: str, name: str) -> str:
+    """Return the URI of a table, or of another folder of the mirror, as Spark names it."""
+    return f"{out.rstrip('/')}/{name}" if is_remote(out) else f"file:{_local(out) / name}"
+
+
+def create(out: str) -> None:
+    """Create the tables that do not exist yet. Raises `CannotStart` if nothing can be written there."""
+    schema = Schema.from_arrow(pa.schema([pa.field(column.name, ARROW[column.kind]) for column in TABLE]))
+    for name in NAMES:
+        place = location(out, name)
+        try:
+            DeltaTable.create(
+                place,
+                schema,
+                mode="ignore",
+                partition_by=list(PARTITION),
+                configuration=_PROPERTIES,
+                storage_options=storage_options(),
+            )
+        except (DeltaError, OSError, ValueError) as error:
+            raise CannotStart(f"{shown(out)} cannot be written: {_sentence(error)}") from None
+
+
+def storage_options() -> dict[str, str]:
+    """Return what delta-rs does not take from the environment's `AWS_…` variables as it is."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL")
+    if not endpoint:
+        return {}
+    options = {"AWS_FORCE_CREDENTIAL_LOAD": "true"}  # profiles too, which it reads only for Amazon's own endpoints
+    return options | {"AWS_ALLOW_HTTP": "true"} if endpoint.startswith("http://") else options
+
+
+def shown(out: str) -> str:
+    """Return a path without the secrets that some put into it: `s3a://key:secret@bucket`."""
+    return redact(out) if "://" in out and "@" in out else out
+
+
+def _travel(table: DeltaTable, as_of: int | datetime, out: str) -> None:
+    try:
+        table.load_as_version(as_of)
+    except (DeltaError, OSError, ValueError) as error:
+        raise CannotStart(f"{shown(out)} has no version of {as_of}: {_sentence(error)}") from None
+
+
+def _named(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in fields.items()
+        if name.startswith(prefix) and value is not None
+    }
+
+
+def _sentence(error: Exception) -> str:
+    """Return the text of an error of delta-rs, which is several lines with arrows, in one."""
+    return " ".join(_ARROW.sub(" ", str(error)).split())[:400] or type(error).__name__

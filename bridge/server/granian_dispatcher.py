@@ -1,0 +1,170 @@
+"""Passes Granian's requests to the application, with one wake-up of the event loop for each.
+
+Granian's own scheduler makes a task for each request, which then asks for the body and waits again. Here the body is
+requested before the event loop gets the request, so that most requests arrive whole and need no task. See
+docs/decisions/0024-granian-without-tasks.md.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bridge.server.application import BeginsAtOnce
+from bridge.server.requests_in_flight import RequestsInFlight
+
+PART: Final = 65536
+"""Bytes of a stream that are passed to Granian at a time. It buffers six parts, whatever their size."""
+
+BUFFERED: Final = 6
+"""Parts that Granian buffers. A long body ends with so many parts of one byte: when Granian accepts the last of them,
+it has passed on everything before, so those bytes are not held any more."""
+
+UNSEEN: Final = 16 << 10
+"""Bytes of a part that may stay in Granian's buffer."""
+
+ARRIVAL: Final = 0.25
+"""Seconds between two searches for requests whose body has not begun to arrive. Each then gets a task, which waits for
+it with the application's limit."""
+
+_Begin = Callable[[Scope, Message | None, Receive, Send], Awaitable[None] | None]
+
+
+class Dispatcher:
+    """Begins each request of one Granian worker, and keeps those that are not answered yet."""
+
+    def __init__(self, app: ASGIApp, requests: RequestsInFlight) -> None:
+        self._begin: _Begin = app.begin if isinstance(app, BeginsAtOnce) else partial(_begin_with_event, app)
+        self._requests = requests
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._arriving: dict[Any, Any] = {}
+        """Granian's object of each request by the future of its first event."""
+        self._waited: frozenset[Any] = frozenset()
+        """The futures that were in `_arriving` at the last search."""
+        self._timer = self._loop.call_later(ARRIVAL, self._search)
+        self.unanswered: Counter[Any] = Counter()
+        """Host and port of each client that waits for a response, and how many."""
+        self._requested: set[Any] = set()
+        """Those of each client with a request since the last `take_requested`."""
+
+    def take_requested(self) -> set[Any]:
+        """Return the host and port of each client that has sent a request since the last call."""
+        requested, self._requested = self._requested, set()
+        return requested
+
+    def schedule(self, request: Any) -> None:  # noqa: ANN401 - Granian's
+        """Receive a request from Granian. Called in Granian's thread, where it may only pass things on.
+
+        That thread also completes the future, so the future is not done before this returns.
+        """
+        if request.scope["method"] == "POST":
+            first = request.proto.receive()
+            self._arriving[first] = request
+            first.add_done_callback(self._on_first_event, context=self._context)
+        else:
+            self._loop.call_soon_threadsafe(self._dispatch, request, None, context=self._context)
+
+    def begin_all(self) -> None:
+        """Give each request whose body has not begun to arrive a task, so that `requests` has all of them."""
+        for first in tuple(self._arriving):
+            self._begin_early(first)
+
+    def close(self) -> None:
+        """Search no more."""
+        self._timer.cancel()
+
+    def _on_first_event(self, first: Any) -> None:  # noqa: ANN401 - Granian's
+        request = self._arriving.pop(first, None)
+        if request is not None:
+            self._dispatch(request, first.result())
+
+    def _search(self) -> None:
+        arriving = frozenset(tuple(self._arriving))  # a tuple first: Granian's thread adds to the dict meanwhile
+        for first in arriving & self._waited:
+            self._begin_early(first)
+        self._waited = arriving
+        self._timer = self._loop.call_later(ARRIVAL, self._search)
+
+    def _begin_early(self, first: Any) -> None:  # noqa: ANN401 - Granian's
+        request = self._arriving.pop(first, None)
+        if request is not None:
+            self._dispatch(request, None, _receive_first(first, request.proto.receive))
+
+    def _dispatch(self, request: Any, event: Message | None, receive: Receive | None = None) -> None:  # noqa: ANN401
+        scope, protocol = request.scope, request.proto
+        self._requested.add(scope["client"])
+        scope["path"] = scope["raw_path"].decode("latin-1")  # see RequestStream.start: no path is decoded
+        send = _fixed_send(protocol.send, scope["method"] == "HEAD")
+        work: Awaitable[None] | None = None
+        if not self._requests.refusing:
+            try:
+                work = self._begin(scope, event, receive or protocol.receive, send)
+            except Exception as error:  # noqa: BLE001 - `finish` logs it and answers 500
+                work = self._loop.create_future()
+                work.set_exception(error)
+            if work is None:
+                return
+        self._loop.create_task(self._finish(request, work, scope, send))
+
+    async def _finish(self, request: Any, work: Awaitable[None] | None, scope: Scope, send: Send) -> None:  # noqa: ANN401
+        client = scope["client"]
+        self.unanswered[client] += 1
+        try:
+            await self._requests.finish(work, scope, send)
+        finally:
+            self.unanswered[client] -= 1
+            if not self.unanswered[client]:
+                del self.unanswered[client]
+            self._requested.add(client)  # idle from now on
+            request.done()  # aborts a response that has begun and was not ended
+
+
+def _begin_with_event(
+    app: ASGIApp, scope: Scope, event: Message | None, receive: Receive, send: Send
+) -> Awaitable[None]:
+    """Begin a request of an application that `receive`s all events itself."""
+    if event is None:
+        return app(scope, receive, send)
+    first: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    first.set_result(event)
+    return app(scope, _receive_first(first, receive), send)
+
+
+def _receive_first(first: Awaitable[Message], receive: Receive) -> Receive:
+    """Return a `receive` that returns the result of `first` before it calls `receive`."""
+    waiting = [first]
+
+    def received() -> Awaitable[Message]:
+        return waiting.pop() if waiting else receive()
+
+    return received
+
+
+def _fixed_send(send: Send, head: bool) -> Send:
+    """Work around two defects of Granian's `send`. Responses in one part, the most, cost no coroutine of the bridge."""
+
+    def fixed(message: Message) -> Awaitable[None]:
+        if message.get("more_body"):
+            return _send_part(None if head else send, message)
+        if head and message["type"] == "http.response.body":
+            return send({"type": "http.response.body", "body": b""})  # over HTTP/2 Granian would send a body
+        return send(message)
+
+    return fixed
+
+
+async def _send_part(send: Send | None, message: Message) -> None:
+    if send is not None:
+        body = message.get("body", b"")
+        end = len(body) - BUFFERED if len(body) > UNSEEN else len(body)
+        for at in range(0, end or 1, PART):
+            await send({"type": "http.response.body", "body": body[at : min(at + PART, end)], "more_body": True})
+        for at in range(end, len(body)):
+            await send({"type": "http.response.body", "body": body[at : at + 1], "more_body": True})
+    # If the client has disconnected, Granian's send returns at once: 67 million sends in 50 s, and nothing else ran.
+    await asyncio.sleep(0)

@@ -1,0 +1,89 @@
+"""The requests in flight, for both servers."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Collection, Iterable
+from contextlib import suppress
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from bridge.errors import BridgeError, Draining, Internal, OutcomeUnknown
+from bridge.server.application import NotesRefusals
+from bridge.wire import problem
+
+logger = logging.getLogger(__name__)
+
+Pair = tuple[bytes, bytes]
+CLEANUP_TIMEOUT = 1.0
+"""Seconds that cancelled tasks may take to clean up. The server stops without those that take longer."""
+
+
+class RequestsInFlight:
+    """An ASGI application that keeps its unfinished requests and responds when `app` cannot.
+
+    A response that has not begun becomes a problem document: 503 when `refusing`, 504 if the request is cancelled at
+    the end of the grace period, 500 if `app` raises an exception.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.refusing = False
+        """Whether to answer new requests with 503. With Hypercorn, connections refuse them."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; a failure is logged here and not raised."""
+        await self.finish(None if self.refusing else self._app(scope, receive, send), scope, send)
+
+    async def finish(self, work: Awaitable[None] | None, scope: Scope, send: Send) -> None:
+        """Await `work`, which answers one request; None: refuse it. A failure is logged here and not raised."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine that runs has a task
+        if work is None:
+            await self.respond(scope, send, Draining("The bridge is stopping and accepts no more requests."))
+            return
+        self.tasks.add(task)
+        try:
+            await work
+        except Exception:
+            logger.exception("the application failed")
+            await self.respond(scope, send, Internal("Internal error in the bridge; its log has the details."))
+        except asyncio.CancelledError:
+            error = OutcomeUnknown("The bridge stopped before it had the result of the request.")
+            await self.respond(scope, send, error)
+        finally:
+            self.tasks.discard(task)
+
+    def encode(self, error: BridgeError, requested: Iterable[Pair]) -> tuple[list[Pair], bytes]:
+        """Return the headers and the body of a problem document that the server itself sends.
+
+        `requested`: the headers of the request; empty if they could not be read.
+        """
+        headers, body = problem.encode(error)
+        if isinstance(self._app, NotesRefusals):
+            headers = [*headers, *self._app.refused(error, requested)]
+        return [*headers, (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(body))], body
+
+    async def respond(self, scope: Scope, send: Send, error: BridgeError) -> None:
+        """Send a problem document, unless the response has begun."""
+        headers, body = self.encode(error, scope["headers"])
+        with suppress(Exception):  # both servers raise an exception if the response has begun
+            await send({"type": "http.response.start", "status": error.status, "headers": headers})
+            await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+async def finish(tasks: Collection[asyncio.Task[None]], grace: float) -> None:
+    """Wait until `tasks` is empty, for `grace` seconds at most. Tasks that are added meanwhile count."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + grace
+    while tasks and (left := deadline - loop.time()) > 0:
+        await asyncio.wait(list(tasks), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def cancel(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel `tasks` and wait for them, for `CLEANUP_TIMEOUT` seconds at most."""
+    cancelled = list(tasks)
+    for task in cancelled:
+        task.cancel()
+    if cancelled:
+        await asyncio.wait(cancelled, timeout=CLEANUP_TIMEOUT)

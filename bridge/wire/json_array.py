@@ -1,0 +1,165 @@
+"""Reads a JSON array in pieces of bounded size, each by a fast reader, or else element by element.
+
+Elements are parsed by the standard library, which cannot be interrupted: for 4 MiB of tiny values it took 0.4 s, in
+which no other client was answered.
+"""
+
+import re
+from collections.abc import Callable
+from json import decoder
+from json.decoder import JSONDecodeError, JSONDecoder
+from typing import Any, Final
+
+from bridge.errors import BodyInvalid, BodyTooLarge, HeadersTooLarge
+from bridge.steps import Steps
+
+PIECE: Final = 32 << 10
+"""Characters that the parser reads at once, besides one string of any length. The slowest take 4 ms."""
+MEMBERS_MAX: Final = 4096
+"""Members of an object that is longer than a piece: more than a consumer can receive as headers."""
+_MEMBERS_OF_STEP: Final = 512
+_DEPTH_MAX: Final = 3
+"""Objects inside each other that may be longer than a piece: a wrapper, its message, and `properties`."""
+
+_string: Final[Callable[[str, int], tuple[str, int]]] = decoder.scanstring  # type: ignore[attr-defined] # no stub
+"""Returns the string whose first character is at a place, and where it ends."""
+_between: Final = re.compile(r"\}[ \t\r\n]*+,[ \t\r\n]*+\{").search
+"""Finds what looks like the end of an object and the start of the next one; inside a string it is neither."""
+_PIECES_MAX: Final = 3
+"""Pieces that `take_many` may get at once, to find the end of an element."""
+_space: Final = re.compile(r"[ \t\r\n]*+").match
+
+Pairs = list[tuple[str, Any]]
+TakeMany = Callable[[str, int], int]
+"""Takes all elements of an array, at most so many. Returns how many it took; 0: they have to be parsed here."""
+
+
+class ArrayReader:
+    """Reads one array. A value that is longer than a piece is read by its members, each of which may be as long."""
+
+    def __init__(self, raw: bytes, parser: JSONDecoder, members: Callable[[Pairs], object]) -> None:
+        """`members` is the `object_pairs_hook` of `parser`. Raises `BodyInvalid` if `raw` is not UTF-8."""
+        try:
+            self._text = raw.decode("utf-8-sig", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise BodyInvalid(f"The body is not JSON: {error.reason} at byte {error.start}.") from None
+        self._decode = parser.raw_decode
+        self._members = members
+        self._start = 0
+        self._piece = self._text[:PIECE]
+
+    def read(self, limit: int, take: Callable[[object], None], take_many: TakeMany) -> Steps[None]:
+        """Pass each element to `take`, or pieces of the text with several elements to `take_many`.
+
+        Raises `BodyInvalid` if the text is not a JSON array, `BodyTooLarge` if it has more than `limit` elements, and
+        `HeadersTooLarge` if an object has more members than any message.
+        """
+        try:
+            yield from self._elements(limit, take, take_many)
+        except JSONDecodeError as error:
+            raise BodyInvalid(f"The body is not JSON: {error.msg}, character {error.pos}.") from None
+        except (ValueError, RecursionError) as error:
+            raise BodyInvalid(f"The body is not JSON: {str(error)[:200]}.") from None
+
+    def _elements(self, limit: int, take: Callable[[object], None], take_many: TakeMany) -> Steps[None]:
+        at = self._skip(0)
+        if not self._text.startswith("[", at):
+            raise BodyInvalid("The body is not a JSON array of messages.")
+        count, at = 0, self._skip(at + 1)
+        closed = self._text.startswith("]", at)
+        one_by_one_until = at
+        while not closed:
+            if count == limit:
+                raise BodyTooLarge(f"A batch has at most {limit} messages; this one has more.")
+            if at >= one_by_one_until:
+                end = self._end_of_piece(at)
+                if taken := take_many(f"[{self._text[at:end]}]", limit - count):
+                    count += taken
+                    closed, at = self._next(end, "]")
+                    one_by_one_until = at
+                    yield
+                    continue
+                one_by_one_until = at + PIECE
+            element, at = yield from self._value(at, 0)
+            take(element)
+            count += 1
+            closed, at = self._next(at, "]")
+        if (end := self._skip(at + 1)) < len(self._text):
+            raise JSONDecodeError("Extra data", self._text, end)
+
+    def _end_of_piece(self, at: int) -> int:
+        """Return where an element ends that is about a piece away, or else `at`."""
+        end = at + _PIECES_MAX * PIECE
+        if (between := _between(self._text, at + PIECE, end)) is not None:
+            return between.start() + 1
+        return max(at, self._text.rfind("]", at)) if end >= len(self._text) else at
+
+    def _object(self, at: int, depth: int) -> Steps[tuple[object, int]]:
+        """Return the object that begins at `at`, and where it ends."""
+        pairs: Pairs = []
+        at = self._skip(at + 1)
+        closed = self._text.startswith("}", at)
+        while not closed:
+            if len(pairs) == MEMBERS_MAX:
+                raise HeadersTooLarge(f"An object of the batch has more than {MEMBERS_MAX} members.")
+            if not self._text.startswith('"', at):
+                raise JSONDecodeError("Expecting property name enclosed in double quotes", self._text, at)
+            name, at = _string(self._text, at + 1)
+            at = self._skip(at)
+            if not self._text.startswith(":", at):
+                raise JSONDecodeError("Expecting ':' delimiter", self._text, at)
+            value, at = yield from self._value(self._skip(at + 1), depth)
+            pairs.append((name, value))
+            if len(pairs) % _MEMBERS_OF_STEP == 0:
+                yield
+            closed, at = self._next(at, "}")
+        return self._members(pairs), at + 1
+
+    def _value(self, at: int, depth: int) -> Steps[tuple[object, int]]:
+        """Return the value that begins at `at`, and where it ends."""
+        if self._text.startswith('"', at):
+            return _string(self._text, at + 1)
+        if (parsed := self._parse(at)) is not None:
+            return parsed
+        yield
+        self._start, self._piece = at, self._text[at : at + PIECE]
+        if (parsed := self._parse(at)) is not None:
+            return parsed
+        yield
+        if depth == _DEPTH_MAX or not self._text.startswith("{", at):
+            raise BodyInvalid(
+                f"The body is not a batch: the value at character {at} is not JSON, or no message has one so long."
+            )
+        return (yield from self._object(at, depth + 1))
+
+    def _parse(self, at: int) -> tuple[object, int] | None:
+        """Return the value at `at` and where it ends; None if it may end outside the piece."""
+        start, piece = self._start, self._piece
+        is_last = start + len(piece) == len(self._text)
+        try:
+            value, end = self._decode(piece, at - start)
+        except JSONDecodeError as error:
+            if is_last:
+                raise JSONDecodeError(error.msg, self._text, start + error.pos) from None
+            return None
+        except RecursionError:
+            if is_last:
+                raise
+            return None
+        # A number may go on after the piece, which then ends like 12, 12. or 12e+.
+        is_whole = is_last or (end < len(piece) and piece[end] not in ".eE")
+        return (value, start + end) if is_whole else None
+
+    def _next(self, at: int, closing: str) -> tuple[bool, int]:
+        """Return whether `closing` follows, and the place of it or else of the next value."""
+        at = self._skip(at)
+        if self._text.startswith(closing, at):
+            return True, at
+        if not self._text.startswith(",", at):
+            raise JSONDecodeError("Expecting ',' delimiter", self._text, at)
+        return False, self._skip(at + 1)
+
+    def _skip(self, at: int) -> int:
+        """Return the place of the first character at or after `at` that is not white space."""
+        found = _space(self._text, at)
+        return found.end() if found is not None else at

@@ -1,0 +1,195 @@
+"""The framings of a push stream, which has many messages on one response.
+
+Each framing marks the end of the stream; a stream without this mark was cut off.
+"""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from msgspec import defstruct, field
+from msgspec.json import Decoder
+from msgspec.structs import astuple
+
+from bridge.cloudevents import LEASE_UNTIL, RECEIPT
+from bridge.errors import BodyInvalid
+from bridge.message import Message
+from bridge.wire import cloudevents, jsonform, multipart
+from bridge.wire.accept import EVENTS, choose
+from bridge.wire.cloudevents import Mode
+from bridge.wire.header_text import printable
+from bridge.wire.headers import encode
+from bridge.wire.json_structs import section_type
+
+_EVENTS: Final = EVENTS.encode("ascii")
+_encode_json: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class StreamMessage(NamedTuple):
+    """One message of a stream."""
+
+    message: Message
+    receipt: str | None
+    lease_until: int
+
+
+class StreamEnd(NamedTuple):
+    """The end of a stream."""
+
+    reason: str
+    """`maxmessages`, `waitmills`, `draining`, or the code of an error."""
+    detail: str | None = None
+
+
+class Framing(Protocol):
+    """How the messages of a stream are encoded and separated."""
+
+    content_type: bytes
+    opening: bytes
+    """Sent immediately, so that the client gets the headers of the response."""
+
+    def message(self, line: StreamMessage, event_id: str) -> bytes:
+        """Return one message, complete without the next one."""
+        ...
+
+    def end(self, end: StreamEnd) -> bytes:
+        """Return the end mark."""
+        ...
+
+
+class MultipartFraming:
+    """`multipart/mixed`: each part is one message in the form of a produce, with its receipt as a header."""
+
+    def __init__(self, boundary: bytes, *, events: bool = False) -> None:
+        """`events`: each part is a CloudEvent in binary mode."""
+        self.content_type = b"multipart/mixed; boundary=" + boundary + (_EVENTS if events else b"")
+        self._events = events
+        self.opening = multipart.opening(boundary)
+        self._boundary = boundary
+
+    def message(self, line: StreamMessage, event_id: str) -> bytes:  # noqa: ARG002 - only events have ids
+        """See `Framing`."""
+        message = line.message
+        pairs, body = cloudevents.encode(message, Mode.BINARY) if self._events else (encode(message), message.body)
+        if line.receipt is not None:
+            pairs.append((b"x-oms-receipt", line.receipt.encode("ascii")))
+            pairs.append((b"x-oms-leaseuntil", b"%d" % line.lease_until))
+        return multipart.encode_part(pairs, body, self._boundary)
+
+    def end(self, end: StreamEnd) -> bytes:
+        """See `Framing`: the closing delimiter. After an error there is none: the stream is cut off."""
+        return multipart.CLOSING if end.detail is None else b""
+
+
+class NdjsonFraming:
+    """`application/x-ndjson`: each line is one message in the specification's JSON form."""
+
+    opening = b""
+
+    def __init__(self, *, events: bool = False) -> None:
+        """`events`: each line is a CloudEvent in structured mode."""
+        self.content_type = b"application/x-ndjson" + (_EVENTS if events else b"")
+        self._encode = _encode_event if events else encode_line
+
+    def message(self, line: StreamMessage, event_id: str) -> bytes:  # noqa: ARG002 - only events have ids
+        """See `Framing`."""
+        return self._encode(line) + b"\n"
+
+    def end(self, end: StreamEnd) -> bytes:
+        """See `Framing`."""
+        return encode_line(end) + b"\n"
+
+
+class EventStreamFraming:
+    """`text/event-stream` for a browser's `EventSource`: the lines of NDJSON as data."""
+
+    opening = b"retry: 1000\n\n"
+    """Milliseconds after which a browser reconnects."""
+
+    def __init__(self, *, events: bool = False) -> None:
+        """`events`: the data is a CloudEvent in structured mode."""
+        self.content_type = b"text/event-stream" + (_EVENTS if events else b"")
+        self._encode = _encode_event if events else encode_line
+
+    def message(self, line: StreamMessage, event_id: str) -> bytes:
+        """See `Framing`."""
+        return b"id: %b\ndata: %b\n\n" % (event_id.encode("ascii"), self._encode(line))
+
+    def end(self, end: StreamEnd) -> bytes:
+        """See `Framing`."""
+        return b"event: end\ndata: %b\n\n" % encode_line(end)
+
+
+FRAMINGS: Final[dict[str, Callable[[bytes], Framing]]] = {
+    "multipart/mixed": MultipartFraming,
+    "application/x-ndjson": lambda _: NdjsonFraming(),
+    "text/event-stream": lambda _: EventStreamFraming(),
+    f"multipart/mixed{EVENTS}": partial(MultipartFraming, events=True),
+    f"application/x-ndjson{EVENTS}": lambda _: NdjsonFraming(events=True),
+    f"text/event-stream{EVENTS}": lambda _: EventStreamFraming(events=True),
+}
+"""Each media type, and what builds its framing with a boundary that occurs in no message."""
+
+
+def choose_framing(accept: bytes | None, boundary: bytes) -> Framing:
+    """Return the framing that an `accept` header prefers (RFC 9110 12.5.1); by default `multipart/mixed`.
+
+    The boundary must not occur in any message. Raises `NotAcceptable`.
+    """
+    return FRAMINGS[choose(accept, tuple(FRAMINGS), "a push stream")](boundary)
+
+
+def _encode_event(line: StreamMessage) -> bytes:
+    """Return one message as a CloudEvent on a line, without the newline."""
+    if line.receipt is None:
+        return cloudevents.encode_json(line.message)
+    return cloudevents.encode_json(line.message, {RECEIPT: line.receipt, LEASE_UNTIL: str(line.lease_until)})
+
+
+def encode_line(line: StreamMessage | StreamEnd) -> bytes:
+    """Return one message, or the end, as a line of JSON without the newline."""
+    if isinstance(line, StreamEnd):
+        detail = {} if line.detail is None else {"detail": line.detail}
+        return _encode_json({"end": line.reason, **detail}).encode("ascii")
+    if line.receipt is None:
+        return jsonform.encode(line.message)
+    return jsonform.encode(line.message, f'"receipt":{_encode_json(line.receipt)},"leaseUntil":{line.lease_until},')
+
+
+_Line: Final = defstruct(
+    "_Line",
+    [
+        ("header", section_type("header", strict=False)),
+        ("extension", section_type("extensionHeader", strict=False), field(name="extensionHeader")),
+        ("properties", dict[str, str]),
+        ("data", bytes),
+        ("receipt", str | None, None),
+        ("lease_until", int, field(name="leaseUntil", default=0)),
+    ],
+    gc=False,
+)
+_decode: Final[Callable[[bytes], Any]] = Decoder(_Line).decode
+
+
+def decode_line(raw: bytes) -> StreamMessage | StreamEnd:
+    """Return the message or the end of a line. Raises `BodyInvalid`."""
+    try:
+        line = _decode(raw)
+    except (ValueError, RecursionError) as error:
+        return _decode_end(raw, str(error))
+    destination, *header = astuple(line.header)
+    message = Message(destination, line.data, line.properties, *header, *astuple(line.extension))
+    return StreamMessage(message, line.receipt, line.lease_until)
+
+
+def _decode_end(raw: bytes, reason: str) -> StreamEnd:
+    """Return the end; `reason` says why the line is no message."""
+    item = jsonform.read(raw)
+    if not isinstance(item, dict) or "end" not in item:
+        shown = printable(reason.encode())
+        raise BodyInvalid(f"A line of a push stream is a message with header.destination, or an end; {shown}")
+    end, detail = item["end"], item.get("detail")
+    if type(end) is not str or type(detail) not in (str, type(None)):
+        raise BodyInvalid("A line of a push stream: end and detail are strings.")
+    return StreamEnd(end, detail)

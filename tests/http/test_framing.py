@@ -1,0 +1,149 @@
+"""HTTP/1.1 requests whose end two readers could see in different places, and requests that are no HTTP."""
+
+import json
+import re
+import socket
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.conformance.frames import Answer, Frames
+from tests.http.asking import VERSION, fresh, problem, stored
+from tests.launch import Bridge
+
+SECOND: Final = b"GET /v1/capabilities HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+"""The request that is smuggled in if the bridge and a proxy disagree."""
+
+
+class Form(NamedTuple):
+    """A produce: the head after its first fields, and what follows the head."""
+
+    head: bytes
+    rest: bytes
+    granian: bool = True
+    """Whether Granian refuses it too; see SECURITY.md."""
+
+
+AMBIGUOUS: Final = {
+    "both lengths": Form(b"content-length: 5\r\ntransfer-encoding: chunked\r\n", b"0\r\n\r\n", granian=False),
+    "both, the other way": Form(b"transfer-encoding: chunked\r\ncontent-length: 5\r\n", b"0\r\n\r\n", granian=False),
+    "two lengths": Form(b"content-length: 5\r\ncontent-length: 0\r\n", b"hello"),
+    "a signed length": Form(b"content-length: +5\r\n", b"hello"),
+    "a folded line": Form(b"x-oms-p-a: 1\r\n x-oms-p-b: 2\r\ncontent-length: 0\r\n", b""),
+    "a folded coding": Form(b"transfer-encoding:\r\n\tchunked\r\n", b"0\r\n\r\n"),
+    "a bare LF": Form(b"x-oms-p-a: 1\ncontent-length: 0\r\n", b"", granian=False),
+    "a bare LF at the end": Form(b"content-length: 0\r\n\n", b"", granian=False),
+    "a bare CR": Form(b"x-oms-p-a: 1\rcontent-length: 5\r\ncontent-length: 0\r\n", b""),
+    "a space before the colon": Form(b"transfer-encoding : chunked\r\n", b"0\r\n\r\n"),
+    "an unknown coding": Form(b"transfer-encoding: gzip\r\n", b"0\r\n\r\n"),
+    "a coding that is no more": Form(b"transfer-encoding: identity\r\n", b"hello"),
+    "a chunk of 0x5 bytes": Form(b"transfer-encoding: chunked\r\n", b"0x5\r\nhello\r\n0\r\n\r\n"),
+    "a chunk without an end": Form(b"transfer-encoding: chunked\r\n", b"5\r\nhelloXX0\r\n\r\n"),
+    "a bare LF in trailers": Form(
+        b"transfer-encoding: chunked\r\n", b"5\r\nhello\r\n0\r\na: b\nc: d\r\n\r\n", granian=False
+    ),
+}
+BY_HYPER: Final = {"a chunk of 0x5 bytes", "a chunk without an end"}
+"""The only ones that reach the bridge's code on Granian. Hyper, below it, refuses the others with an empty 400."""
+
+NOT_HTTP: Final = (
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"GET /v1/cap\0abilities HTTP/1.1\r\nhost: a\r\n\r\n",
+    b"GET\r\n\r\n",
+    b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
+)
+
+
+def exchange(bridge: Bridge, data: bytes, *, half_close: bool = False) -> list[Answer]:
+    """Send bytes; return the responses until the bridge closes the connection."""
+    parts = urlsplit(bridge.url)
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=20) as connection:
+        connection.sendall(data)
+        if half_close:
+            connection.shutdown(socket.SHUT_WR)
+        received = b""
+        while piece := connection.recv(65536):
+            received += piece
+    return [_answer(each) for each in re.split(rb"(?=HTTP/1\.1 \d)", received) if each]
+
+
+def _answer(response: bytes) -> Answer:
+    head, _, body = response.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(b": ") for line in lines[1:])}
+    return Answer(int(lines[0].split()[1]), headers, body, "complete")
+
+
+def produce(destination: bytes, form: Form) -> bytes:
+    head = b"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\nx-oms-version: 1.0.0\r\n"
+    return head + b"x-oms-h-destination: %b\r\n" % destination + form.head + b"\r\n" + form.rest
+
+
+def test_an_ambiguous_request_is_refused_and_closes_its_connection(
+    bridge: Bridge, server: str, subtests: pytest.Subtests
+) -> None:
+    target = fresh()
+    for name, form in AMBIGUOUS.items():
+        if server == "granian" and not form.granian:
+            continue
+        with subtests.test(name):
+            answer, *more = exchange(bridge, produce(target, form) + SECOND)
+            assert (answer.status, more) == (400, [])
+            if server == "hypercorn" or name in BY_HYPER:
+                problem(answer)
+    with Frames(bridge.url) as frames:
+        assert stored(frames, target) == []
+
+
+@pytest.mark.parametrize("server", ["granian"])
+def test_granian_closes_the_connection_after_both_lengths(bridge: Bridge) -> None:
+    """It ignores content-length and hides it from the bridge. RFC 9112, section 6.1, allows that if it closes."""
+    for name in ("both lengths", "both, the other way"):
+        answer, *more = exchange(bridge, produce(fresh(), AMBIGUOUS[name]) + SECOND)
+        assert (answer.status, answer.headers[b"connection"], more) == (200, b"close", [])
+
+
+def test_what_is_no_http_is_refused(bridge: Bridge, server: str, subtests: pytest.Subtests) -> None:
+    for data in NOT_HTTP[server == "granian" :]:  # it answers a request without a host like one with an empty host
+        with subtests.test(repr(data)):
+            (answer,) = exchange(bridge, data)
+            assert answer.status == 400
+            if server == "hypercorn":
+                problem(answer, "request-malformed")
+
+
+def test_a_half_sent_body_stores_nothing(bridge: Bridge, server: str) -> None:
+    target = fresh()
+    answers = exchange(bridge, produce(target, Form(b"content-length: 50\r\n", b"half")), half_close=True)
+    problem(answers[0], "body-invalid" if server == "granian" else "request-malformed")
+    with Frames(bridge.url) as frames:
+        assert stored(frames, target) == []
+
+
+def test_too_many_header_bytes_are_refused_over_http_1(bridge: Bridge, server: str) -> None:
+    for size in (33_000, 200_000):
+        form = Form(b"connection: close\r\nx-oms-p-a: %b\r\ncontent-length: 0\r\n" % (b"x" * size), b"")
+        answer, *_ = exchange(bridge, produce(fresh(), form))
+        assert answer.status == 431
+        if server == "hypercorn" or size < 200_000:
+            problem(answer, "headers-too-large")
+
+
+def test_connect_has_a_problem_document(bridge: Bridge, frames: Frames) -> None:
+    answer, *_ = exchange(bridge, b"CONNECT 127.0.0.1:22 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+    assert answer.status in (403, 404)
+    assert json.loads(answer.body)["status"] == answer.status
+    assert frames.ask("GET", "/v1/capabilities").status == 200
+
+
+def test_an_encoded_path_and_a_lower_case_method_are_not_routed(frames: Frames, subtests: pytest.Subtests) -> None:
+    for method, path, status in (
+        ("GET", "/v1%2fcapabilities", 404),
+        ("GET", "/v1/capabil%69ties", 404),
+        ("OPTIONS", "/v1/message%73", 404),
+        ("get", "/v1/capabilities", 405),
+    ):
+        with subtests.test(f"{method} {path}"):
+            problem(answer := frames.ask(method, path, [VERSION]))
+            assert answer.status == status

@@ -1,0 +1,122 @@
+"""Destinations with settings of their own, on a running bridge: signed requests, and headers as properties."""
+
+import hashlib
+import hmac
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.frames import Frames
+from tests.http.asking import VERSION, Pair, fresh, post, producing, pull, refusal, stored
+from tests.http.conftest import Start
+from tests.launch import Bridge
+
+EVENT: Pair = (b"content-type", b"application/cloudevents+json")
+KEYS = ("old key", "new key")
+
+
+def signed(body: bytes, key: str = KEYS[1]) -> Pair:
+    return b"x-hub-signature-256", b"sha256=" + hmac.new(key.encode(), body, hashlib.sha256).hexdigest().encode()
+
+
+def slack(body: bytes, seconds: int) -> list[Pair]:
+    digest = hmac.new(KEYS[0].encode(), b"v0:%d:%b" % (seconds, body), hashlib.sha256).hexdigest()
+    return [(b"x-slack-request-timestamp", b"%d" % seconds), (b"x-slack-signature", b"v0=" + digest.encode())]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("webhooks")
+    (folder / "keys").write_text("\n".join(KEYS) + "\n\n")
+    by = f"secret_file: {folder / 'keys'}"
+    config = folder / "bridge.yaml"
+    config.write_text(
+        f"""
+destinations:
+  github: {{properties_from_headers: [X-GitHub-Event, x-other], verify: {{scheme: github, {by}}}}}
+  slack: {{verify: {{scheme: slack, {by}, tolerance: 60000}}}}
+  shop: {{verify: {{scheme: hmac, {by}, header: x-shop-signature}}}}
+  open: {{properties_from_headers: [user-agent]}}
+"""
+    )
+    return config
+
+
+@pytest.fixture
+def webhooks(start: Start, config: Path) -> Bridge:
+    return start(OMS_CONFIG=str(config))
+
+
+def messages(destination: str) -> str:
+    return f"/v1/destinations/{destination}/messages"
+
+
+def test_a_signed_request_is_stored_with_its_headers_as_properties(webhooks: Bridge) -> None:
+    with Frames(webhooks.url) as frames:
+        for key in KEYS:
+            body = f'{{"zen": "{key}"}}'.encode()
+            headers = [signed(body, key), (b"x-github-event", b"ping"), (b"x-unnamed", b"1")]
+            assert frames.ask("POST", messages("github"), headers, body).status == 200
+            pulled = pull(frames, b"github", group=b"inspector")
+            assert (pulled.body, pulled.headers[b"x-oms-p-x-github-event"]) == (body, b"ping")
+            assert b"x-oms-p-x-unnamed" not in pulled.headers
+
+
+def test_properties_come_from_the_headers_of_the_settings_only(webhooks: Bridge) -> None:
+    with Frames(webhooks.url) as frames:
+        headers = [(b"user-agent", b"GitHub-Hookshot/1"), (b"x-github-event", b"ping")]
+        assert frames.ask("POST", messages("open"), headers, b"x").status == 200
+        pulled = pull(frames, b"open")
+        properties = {name: value for name, value in pulled.headers.items() if name.startswith(b"x-oms-p-")}
+        assert properties == {b"x-oms-p-user-agent": b"GitHub-Hookshot/1"}
+        twice = [*headers, (b"x-oms-p-user-agent", b"another")]
+        refusal(frames.ask("POST", messages("open"), twice, b"x"), 400, "header-repeated", "user-agent")
+
+
+def test_an_unsigned_request_stores_nothing(webhooks: Bridge, subtests: pytest.Subtests) -> None:
+    body = b"forged"
+    requests: dict[str, tuple[str, str, list[Pair]]] = {
+        "without a signature": ("POST", messages("shop"), []),
+        "in the header of another scheme": ("POST", messages("shop"), [signed(body)]),
+        "with another key": ("POST", messages("shop"), [(b"x-shop-signature", signed(body, "guessed")[1])]),
+        "of another body": ("POST", messages("shop"), [(b"x-shop-signature", signed(b"another")[1])]),
+        "with an id": ("PUT", f"{messages('shop')}/7", []),
+        "as an event": ("POST", messages("shop"), [EVENT]),
+        "as an event with headers": ("POST", "/v1/messages", producing(b"shop", EVENT)),
+        "with headers": ("POST", "/v1/messages", producing(b"shop")),
+        "with headers and a signature": ("POST", "/v1/messages", producing(b"shop", signed(body))),
+    }
+    with Frames(webhooks.url) as frames:
+        for what, (method, path, headers) in requests.items():
+            with subtests.test(what):
+                answer = frames.ask(method, path, headers, body)
+                refusal(answer, 401, "signature-invalid")
+                assert answer.headers[b"www-authenticate"] == b"Webhook-Signature"
+                assert not any(key.encode() in answer.body for key in KEYS)
+        assert stored(frames, b"shop") == []
+
+
+def test_a_batch_stores_only_what_needs_no_signature(webhooks: Bridge) -> None:
+    target = fresh()
+    batch = [{"header": {"destination": name}, "data": "eA=="} for name in ("shop", target.decode())]
+    headers = [VERSION, (b"content-type", b"application/json")]
+    with Frames(webhooks.url) as frames:
+        answer = post(frames, headers, json.dumps(batch).encode())
+        assert [(result["status"], result.get("code")) for result in json.loads(answer.body)] == [
+            (401, "signature-invalid"),
+            (200, None),
+        ]
+        assert stored(frames, target) == [b"x"]
+        assert stored(frames, b"shop") == []
+
+
+def test_a_replay_is_refused_after_the_tolerance_of_the_settings(webhooks: Bridge) -> None:
+    now = int(time.time())
+    with Frames(webhooks.url) as frames:
+        assert frames.ask("POST", messages("slack"), slack(b"new", now), b"new").status == 200
+        for seconds in (now - 200, now + 200):
+            answer = frames.ask("POST", messages("slack"), slack(b"old", seconds), b"old")
+            refusal(answer, 401, "signature-invalid", "60000 ms")
+        assert stored(frames, b"slack")[-1:] == [b"new"]

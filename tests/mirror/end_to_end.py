@@ -1,0 +1,55 @@
+"""The steps of an end-to-end test: publish through a bridge, mirror, query, reconcile."""
+
+import json
+
+from click.testing import CliRunner
+
+from bridge.cli.program import main
+from tests.mirror.deployment import Deployment
+
+FIRST, ALL = 320, 371
+"""Messages after `publish_first`, and after `publish_more` too."""
+
+
+def numbered(amount: int, first: int = 0) -> list[str]:
+    """Return bodies, each with its own number."""
+    return [f'{{"order": {number}}}' for number in range(first, first + amount)]
+
+
+def publish_first(place: Deployment) -> None:
+    """Publish messages with a key and a property, and some with a delay."""
+    place.publish("orders", numbered(300), "--key", "customer-7", "--property", "region=eu")
+    place.publish("reminders", numbered(20), "--delay-ms", "1")
+
+
+def publish_more(place: Deployment) -> None:
+    """Publish to a known destination and to a new one."""
+    place.publish("orders", numbered(50, 300))
+    place.publish("made-meanwhile", ["first"])
+
+
+def assert_queried(place: Deployment) -> None:
+    """SQL finds every message once, with its key and its property."""
+    counts = "SELECT count(*) n, count(DISTINCT message_id) ids FROM messages"
+    assert json.loads(place.mirror("query", "--json", counts).stdout) == {"n": ALL, "ids": ALL}
+    what = "SELECT message_key, properties['region'] region, count(*) n FROM messages"
+    keys = f"{what} WHERE destination = 'orders' GROUP BY ALL ORDER BY n"
+    answers = [json.loads(line) for line in place.mirror("query", "--json", keys).stdout.splitlines()]
+    assert [(a["message_key"], a["region"], a["n"]) for a in answers] == [(None, None, 50), ("customer-7", "eu", 300)]
+
+
+def assert_verified(place: Deployment) -> None:
+    """Mirror, backend and ledger match; the command runs here, in the session that the tests share."""
+    given = ["mirror", "verify", "--out", str(place.out), *place.source, "--ledger", str(place.ledger), "--json"]
+    done = CliRunner().invoke(main, given, catch_exceptions=False)
+    assert (done.exit_code, json.loads(done.stdout)["findings"]) == (0, []), done.output
+
+
+def assert_mirrored_twice(place: Deployment) -> None:
+    """Two jobs, each in its own process: the second begins where the first ended."""
+    publish_first(place)
+    assert f"{FIRST} rows mirrored" in place.once()
+    publish_more(place)
+    assert f"{ALL - FIRST} rows mirrored" in place.once()
+    assert_queried(place)
+    assert_verified(place)

@@ -1,0 +1,90 @@
+"""Which modules are mutated, and which tests judge them."""
+
+from typing import Final, NamedTuple
+
+
+class Group(NamedTuple):
+    """Modules that the same tests concern."""
+
+    modules: tuple[str, ...]
+    """Paths from the root of the repository; a `*` stands for every module of the folder."""
+    tests: tuple[str, ...]
+    """Files and folders. For each mutant only those tests run that call the mutated function."""
+
+
+TABLE: Final = (
+    Group(("bridge/wire/*",), ("tests/unit/wire",)),
+    Group(("bridge/inflate.py",), ("tests/unit/wire", "tests/unit/adapters_kafka")),
+    Group(("bridge/http/params.py",), ("tests/unit/test_http_params.py",)),
+    Group(("bridge/engine/*",), ("tests/unit/engine",)),
+    Group(
+        ("bridge/callbacks/*",),
+        (
+            "tests/unit/callbacks",
+            "tests/security/test_callback_addresses.py",
+            "tests/security/test_callback_egress.py",
+            "tests/security/test_callback_guard.py",
+            "tests/security/test_callback_signing.py",
+            "tests/security/test_callback_targets.py",
+        ),
+    ),
+    Group(
+        tuple(
+            f"adapters/{name}.py"
+            for name in ("field_headers", "gzip_body", "range_set", "unmapped_headers", "url_options")
+        ),
+        ("tests/unit/test_adapters_range_set.py", "tests/unit/adapters_kafka", "tests/unit/adapters_rabbitmq"),
+    ),
+    Group(
+        tuple(
+            f"adapters/kafka/{name}.py"
+            for name in (
+                *("headers", "mapping", "names", "options", "record", "url"),
+                *("consume/commit_metadata", "consume/settled_ranges"),
+                *("delay/dispatch", "delay/pending", "delay/retries", "delay/schedule"),
+            )
+        ),
+        ("tests/unit/adapters_kafka",),
+    ),
+    Group(
+        tuple(
+            f"adapters/memory/{name}.py"
+            for name in (
+                "journal_batch",
+                "capacity",
+                "group",
+                "journal_directory",
+                "options",
+                "partition",
+                "record_codec",
+                "journal_tables",
+                "store",
+            )
+        ),
+        ("tests/unit/adapters_memory",),
+    ),
+    Group(
+        tuple(f"adapters/amqp/{name}.py" for name in ("frames", "messages", "properties", "settings", "tables")),
+        ("tests/unit/adapters_amqp", "tests/unit/adapters_rabbitmq"),
+    ),
+    Group(
+        (
+            *(f"adapters/rabbitmq/consume/{name}.py" for name in ("attempts", "prefetch", "source", "unacked")),
+            *(f"adapters/rabbitmq/delay/{name}.py" for name in ("levels", "pace")),
+            *(f"adapters/rabbitmq/group/{name}.py" for name in ("assignment", "history")),
+            *(f"adapters/rabbitmq/message/{name}.py" for name in ("headers", "mapping", "native", "values")),
+            *(f"adapters/rabbitmq/topology/{name}.py" for name in ("names", "records")),
+            *(f"adapters/rabbitmq/{name}.py" for name in ("options", "url")),
+        ),
+        ("tests/unit/adapters_rabbitmq",),
+    ),
+)
+"""Without input and output, except in `bridge/callbacks`, whose tests connect to ports of this machine."""
+
+LEFT_OUT: Final = (
+    "tests/unit/adapters_kafka/test_kafka_settled_ranges.py::test_whatever_is_settled_when_fetching_pauses_is_in_the_commit",
+    "tests/unit/adapters_memory/test_memory_crash.py",
+    "tests/unit/engine/test_engine_prefetch_buffer.py::test_the_outcomes_of_leases_are_kept_in_bounded_memory",
+    "tests/security/test_callback_guard.py::test_it_holds_on_uvloop",
+)
+"""Tests that judge no mutant: with a counter in every function the first takes minutes, the others half of one."""

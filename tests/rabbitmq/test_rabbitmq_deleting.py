@@ -1,0 +1,85 @@
+"""Deleting and purging destinations and groups in a real RabbitMQ, by an operator of one of two bridges."""
+
+from contextlib import closing, suppress
+from pathlib import Path
+from uuid import uuid4
+
+import pika
+from pika.exceptions import ChannelClosedByBroker
+
+from adapters.rabbitmq.topology import names
+from tests.deleting import check_delete, check_purge, check_unknown, two_bridges
+from tests.rabbitmq.bridged import backend
+
+
+async def test_a_group_and_a_destination_are_purged(tmp_path: Path, rabbitmq_url: str) -> None:
+    async with two_bridges(tmp_path, backend(rabbitmq_url, partitions=2)) as two:
+        await check_purge(two)
+
+
+async def test_a_destination_is_deleted_under_two_bridges(tmp_path: Path, rabbitmq_url: str) -> None:
+    async with two_bridges(tmp_path, backend(rabbitmq_url, partitions=2)) as two:
+        await check_delete(two)
+
+
+async def test_what_does_not_exist_is_unknown(tmp_path: Path, rabbitmq_url: str) -> None:
+    async with two_bridges(tmp_path, backend(rabbitmq_url, partitions=2)) as two:
+        await check_unknown(two)
+
+
+async def test_a_group_is_deleted_while_another_bridge_serves_it(tmp_path: Path, rabbitmq_url: str) -> None:
+    """The other bridge makes the queues anew and goes on."""
+    async with two_bridges(tmp_path, backend(rabbitmq_url, partitions=1)) as two:
+        await two.near.produce(b"a")
+        await two.far.take()
+        assert (await two.change("DELETE", f"/groups/{two.far.group}")).status_code == 204
+        await two.near.produce(b"b")
+        assert (await two.far.take(waitmills=60_000)).body in {b"a", b"b"}
+
+
+async def test_an_exchange_that_is_not_the_bridges_stays(tmp_path: Path, rabbitmq_url: str) -> None:
+    exchange, queue = (f"legacy-{uuid4().hex[:8]}" for _ in range(2))
+    file = tmp_path / "destinations.yaml"
+    with closing(pika.BlockingConnection(pika.URLParameters(rabbitmq_url))) as connection:
+        native = connection.channel()
+        native.exchange_declare(exchange, "fanout", durable=True)
+        native.queue_declare(queue, durable=True)
+        file.write_text(f"orders: {{exchange: {exchange}}}\nlegacy: {{queue: {queue}}}\n")
+        async with two_bridges(tmp_path, backend(rabbitmq_url, destinations=file)) as two:
+            two.near.destination = two.far.destination = "orders"
+            await two.near.produce(b"a")
+            await two.near.nack((await two.near.take()).receipt)
+            assert (await two.change("DELETE", "")).status_code == 204
+            await two.near.nothing()
+            native.exchange_declare(exchange, passive=True)
+            two.near.destination = "legacy"
+            native.basic_publish("", queue, b"kept")
+            for method, path in ("DELETE", ""), ("POST", "/purge"):
+                answer = await two.change(method, path)
+                assert (answer.status_code, answer.json()["code"]) == (403, "backend-refused")
+            assert (await two.near.take()).body == b"kept"
+
+
+async def test_nothing_of_a_deleted_destination_is_left(tmp_path: Path, rabbitmq_url: str) -> None:
+    async with two_bridges(tmp_path, backend(rabbitmq_url, partitions=1)) as two:
+        await two.near.join()
+        name = two.near.destination
+        exchanges = [name, names.parts(name), names.rest(name)]
+        queues = [names.log(name), names.queue(name, two.near.group, 0)]
+        assert _existing(rabbitmq_url, exchanges, queues) == [*exchanges, *queues]
+        assert (await two.change("DELETE", "")).status_code == 204
+        assert _existing(rabbitmq_url, exchanges, queues) == []
+
+
+def _existing(url: str, exchanges: list[str], queues: list[str]) -> list[str]:
+    found = []
+    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        for name in [*exchanges, *queues]:
+            channel = connection.channel()
+            with suppress(ChannelClosedByBroker):
+                if name in exchanges:
+                    channel.exchange_declare(name, passive=True)
+                else:
+                    channel.queue_declare(name, passive=True)
+                found.append(name)
+    return found

@@ -1,0 +1,90 @@
+"""How requests reach the application under Granian: at once with their body, or in a task that waits for it."""
+
+import asyncio
+from collections.abc import Awaitable
+
+import httpx
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from bridge.server import granian_dispatcher
+from tests.server.serving import BOTH, App, Kind, read_body, reply, running
+
+ANSWER = b"\r\n\r\n1.1 5"
+HEAD = b"POST /size HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\n"
+
+
+class AtOnce:
+    """Answers POST at once, GET later, and fails for DELETE."""
+
+    def __init__(self) -> None:
+        self.events: list[Message | None] = []
+        self.in_task: list[bool] = []
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        await reply(send, b"later " + await read_body(receive))
+
+    def begin(self, scope: Scope, event: Message | None, receive: Receive, send: Send) -> Awaitable[None] | None:
+        self.events.append(event)
+        self.in_task.append(asyncio.current_task() is not None)
+        if scope["method"] == "DELETE":
+            raise ValueError("a bug in the application")
+        if event is None:
+            return self(scope, receive, send)
+        send({"type": "http.response.start", "status": 200, "headers": []})
+        send({"type": "http.response.body", "body": b"at once " + event["body"]})
+        return None
+
+
+async def test_a_request_with_its_body_needs_no_task() -> None:
+    app = AtOnce()
+    async with running("granian", app) as server:
+        url = f"http://127.0.0.1:{server.port}/"
+        for two in (False, True):
+            async with httpx.AsyncClient(http1=not two, http2=two) as client:
+                assert (await client.post(url, content=b"hello")).text == "at once hello"
+                assert (await client.get(url)).text == "later "
+    assert [event and event["body"] for event in app.events] == [b"hello", None] * 2
+    assert app.in_task == [False] * 4
+
+
+async def test_an_application_that_fails_before_it_has_begun_answers_500() -> None:
+    async with running("granian", AtOnce()) as server, httpx.AsyncClient() as client:
+        answer = await client.delete(f"http://127.0.0.1:{server.port}/")
+        assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+
+
+@BOTH
+async def test_a_body_that_begins_late_is_read(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(granian_dispatcher, "ARRIVAL", 0.02)
+    app = App()
+    async with running(kind, app) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(HEAD)
+        async with asyncio.timeout(15):
+            while not app.started:  # noqa: ASYNC110 - the application has no event for its tests
+                await asyncio.sleep(0.01)
+            writer.write(b"hello")
+            assert await _read_until(reader, ANSWER)
+        writer.close()
+
+
+@BOTH
+async def test_a_request_that_waits_for_its_body_at_the_stop_is_answered(kind: Kind) -> None:
+    async with running(kind, App(), grace=10) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(HEAD)
+        await asyncio.sleep(0.1)
+        server.stop.set()
+        await asyncio.sleep(0.1)
+        writer.write(b"hello")
+        async with asyncio.timeout(15):
+            assert await _read_until(reader, ANSWER)
+        writer.close()
+
+
+async def _read_until(reader: asyncio.StreamReader, end: bytes) -> bool:
+    answer = b""
+    while end not in answer and (part := await reader.read(65536)):
+        answer += part
+    return end in answer

@@ -1,0 +1,139 @@
+"""What deleting and forgetting destinations frees, and what waits for the journal meanwhile."""
+
+import asyncio
+
+import pytest
+
+from adapters.base import Outcome, Stored
+from adapters.memory import adapter as driver
+from adapters.memory.durable_adapter import DurableAdapter
+from bridge.errors import DestinationUnknown
+from bridge.message import Message
+from tests.unit.adapters_memory.alone import alone
+from tests.unit.adapters_memory.test_memory_adapter import Open, bodies, fetch, now, publish, start
+from tests.unit.adapters_memory.test_memory_journal import Place, place
+
+__all__ = ["place", "start"]  # fixtures
+
+HOUR = 3_600_000
+
+
+async def test_deleting_frees_everything(start: Open) -> None:
+    adapter = await start(max_messages=2000)
+    subscription = await adapter.subscribe("orders", "g", alone)
+    await publish(adapter, *[b"x"] * 1500)
+    await publish(adapter, *[b"y"] * 500, delay_time=HOUR)
+    await subscription.close()
+    await adapter.delete("orders", None)
+    gauges = adapter.gauges()
+    assert [gauges[name] for name in ("messages", "bytes", "delayed", "destinations", "groups")] == [0] * 5
+    assert adapter.logs() == {}
+    await publish(adapter, *[b"z"] * 2000)
+
+
+async def test_what_is_published_while_a_destination_is_deleted_is_deleted_or_in_the_new_one(start: Open) -> None:
+    adapter = await start()
+    await publish(adapter, *[b"x"] * 3000)
+    deleting = asyncio.ensure_future(adapter.delete("orders", None))
+    sent: list[asyncio.Future[Stored]] = []
+    while not deleting.done():
+        sent.append(adapter.publish(Message("orders", b"%d" % len(sent), partition=0)))
+        await asyncio.sleep(0)
+    await deleting
+    await asyncio.gather(*sent)
+    await publish(adapter, b"last")
+    kept = bodies(await fetch(await adapter.subscribe("orders", "g", alone), 10_000))
+    assert kept == [*(b"%d" % number for number in range(len(sent) - len(kept) + 1, len(sent))), b"last"]
+    assert adapter.gauges()["messages"] == len(kept)
+
+
+async def test_the_logs_of_a_destination_that_is_created_anew_have_another_epoch(start: Open) -> None:
+    adapter = await start(partitions=1)
+    await publish(adapter, b"a", b"b")
+    (old,) = adapter.logs()
+    await adapter.delete("orders", None)
+    with pytest.raises(DestinationUnknown):
+        adapter.replay(old, 0, 10, 1 << 20)
+    await publish(adapter, b"c")
+    (new,) = adapter.logs()
+    assert (old.partition("/")[2], new.partition("/")[2]) == ("orders/0", "orders/0")
+    assert old != new
+    assert adapter.logs() == {new: (0, 1)}
+
+
+async def test_a_purge_keeps_the_offsets(start: Open) -> None:
+    adapter = await start(partitions=1)
+    await publish(adapter, b"a", b"b")
+    await adapter.purge("orders", None)
+    (log,) = adapter.logs()
+    assert adapter.logs() == {log: (2, 2)}
+    assert (await publish(adapter, b"c"))[0].offset == 2
+
+
+async def test_a_purged_group_keeps_nothing_of_its_messages(start: Open) -> None:
+    adapter = await start(partitions=1)
+    subscription = await adapter.subscribe("orders", "g", alone)
+    await publish(adapter, b"a", b"b", b"c")
+    taken = await fetch(subscription)
+    await subscription.settle([each._replace(attempts=3) for each in taken[:2]], Outcome.RELEASED)
+    await subscription.settle(taken[2:], Outcome.SETTLED)
+    await subscription.close()
+    await adapter.purge("orders", "g")
+    (cursor,) = adapter._store.existing("orders").groups["g"].cursors
+    assert (cursor.committed_offset, cursor.next, cursor.attempts, bool(cursor.settled)) == (3, 3, {}, False)
+
+
+async def test_a_destination_without_messages_groups_and_traffic_is_forgotten(
+    start: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = await start()
+    for name in ("unused", "used", "grouped", "purged", "delayed"):
+        await adapter.partitions(name)
+    await publish(adapter, b"a", destination="used")
+    await publish(adapter, b"a", destination="purged")
+    await publish(adapter, b"a", destination="delayed", delay_time=10 * HOUR)
+    await adapter.purge("purged", None)
+    await (await adapter.subscribe("grouped", "g", alone)).close()
+
+    def later(milliseconds: int) -> None:
+        time = now() + milliseconds
+        monkeypatch.setattr(driver, "wall", lambda: time)
+        adapter._expire_old()
+
+    later(0)
+    later(HOUR - 10_000)
+    assert adapter.gauges()["destinations"] == 5
+    later(HOUR + 1000)
+    assert adapter.gauges()["destinations"] == 4  # the purged one had traffic when it was looked at first
+    later(2 * HOUR + 2000)
+    assert set(adapter._store.destinations) == {"used", "grouped", "delayed"}
+    with pytest.raises(DestinationUnknown):
+        await adapter.partitions("unused", create=False)
+
+
+async def test_a_deletion_survives_a_restart_and_a_kept_destination_is_unharmed(place: Place) -> None:
+    adapter = await place.start(partitions=1)
+    for name in ("gone", "kept"):
+        subscription = await adapter.subscribe(name, "g", alone)
+        await publish(adapter, b"a", b"b", destination=name)
+        await publish(adapter, b"later", destination=name, delay_time=HOUR)
+        await fetch(subscription, 1)
+        await subscription.close()
+    await adapter.delete("gone", None)
+    await adapter.purge("kept", "g")
+    adapter = await place.restart(partitions=1)
+    assert (list(adapter._store.destinations), adapter.gauges()["messages"]) == (["kept"], 3)
+    await publish(adapter, b"c", destination="kept")
+    assert bodies(await fetch(await adapter.subscribe("kept", "g", alone))) == [b"c"]
+
+
+async def test_a_message_that_waits_for_the_journal_goes_with_its_destination(place: Place) -> None:
+    adapter = await place.start(partitions=1)
+    assert isinstance(adapter, DurableAdapter)
+    sent = adapter.publish(Message("orders", b"waits", partition=0))
+    delayed = adapter.publish(Message("orders", b"waits", partition=0, born_timestamp=now(), delay_time=HOUR))
+    await adapter.delete("orders", None)
+    await asyncio.gather(sent, delayed)
+    assert adapter.gauges()["messages"] == 0
+    adapter = await place.restart(partitions=1)
+    assert (adapter.gauges()["destinations"], adapter.gauges()["messages"]) == (0, 0)

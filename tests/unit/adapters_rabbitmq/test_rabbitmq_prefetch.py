@@ -1,0 +1,40 @@
+"""How many messages of a partition are delivered at a time: all that are allowed, or fewer if they are large."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.rabbitmq.consume.prefetch import GROUP_BYTES, PARTITION_BYTES, PrefetchWindow
+
+
+@given(st.integers(1, 500), st.integers(1, 100), st.lists(st.integers(0, 8 << 20), max_size=50))
+def test_what_waits_is_never_much_more_than_the_share(most: int, partitions: int, sizes: list[int]) -> None:
+    """Nothing is fetched meanwhile, and what does not fit any more comes again."""
+    window, share, waiting = PrefetchWindow(most, partitions), max(GROUP_BYTES // partitions, PARTITION_BYTES), 0
+    for size in sizes:
+        before = window.count
+        if window.arrived(size, waiting + size):
+            assert 1 <= window.count < before
+            waiting = 0
+        else:
+            waiting += size
+        assert waiting <= share or window.count == 1 or window.count * size <= share
+
+
+def test_large_messages_are_few_until_small_ones_have_come() -> None:
+    window = PrefetchWindow(256, 8)
+    assert not window.arrived(4 << 20, 4 << 20)
+    assert window.arrived(4 << 20, 12 << 20)
+    assert window.count == 2
+    assert [window.beside(fetched) for fetched in (0, 1, 100, 256)] == [2, 2, 101, 256]
+    assert not window.review(), "they were still large"
+    assert not window.review(), "nothing has come since"
+    window.arrived(200, 200)
+    assert window.review()
+    assert window.count == 256
+
+
+def test_small_messages_change_nothing() -> None:
+    window = PrefetchWindow(256, 8)
+    assert not any(window.arrived(1000, 1000 * number) for number in range(256))
+    assert not window.review()
+    assert window.count == 256

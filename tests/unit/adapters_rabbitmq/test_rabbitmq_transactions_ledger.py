@@ -1,0 +1,171 @@
+"""What the records of transactions come to: the first end counts, and copies stand for what the stream has dropped."""
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from adapters.amqp.messages import Arrival
+from adapters.amqp.properties import Properties
+from adapters.base import Transaction, TransactionState
+from adapters.rabbitmq.transaction import ledger, records
+from adapters.rabbitmq.transaction.ledger import Ledger
+from adapters.wall_clock import wall
+from bridge.message import Message
+
+YEAR = 31_536_000_000
+NAMES = ("a", "b")
+KINDS = ("prepare", "prepare", "commit", "late", "rollback", "take", "stored")
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(NAMES)), max_size=25)
+MARKS = st.from_regex(
+    rb'\["(commit|rollback|take|stored|read)"(, ("a"|1|null|\[(1|\{"x": 1\})?\])){0,4}\]', fullmatch=True
+)
+HEADERS = st.none() | st.binary() | st.text() | st.just(json.dumps(["a", 1, 1, None, "d", None, 1, None]))
+
+
+class Record(NamedTuple):
+    """One record of the stream."""
+
+    name: str
+    step: str
+    of: str
+    """Its transaction."""
+    body: bytes
+    properties: Properties
+
+
+def begun(name: str, began: int = 0) -> Transaction:
+    return Transaction(name, TransactionState.OPEN, began, 60_000, f"https://{name}", 0, 0)
+
+
+def message(number: int) -> Message:
+    partition = None if number % 2 else number
+    return Message("d", b"%d" % number, message_id=f"m{number}", born_timestamp=1, born_host="h", partition=partition)
+
+
+def write(steps: Sequence[tuple[str, str]]) -> Iterator[Record]:
+    """Return the records of steps. A commit names what its writer has read; a late one has missed a message."""
+    seen = Ledger()
+    for number, (step, name) in enumerate(steps):
+        body, properties = b"", Properties()
+        unfinished = seen.unfinished.get(name)
+        if step == "prepare":
+            body, properties = records.prepared(begun(name, number), message(number), 5)
+        elif step in {"commit", "late"}:
+            count = 0 if unfinished is None else len(unfinished.kept) - (step == "late")
+            body = records.commit(name, f"x.{number}", [{"partition": 1}, None, *[{}] * 25][:count])
+        elif step == "take":
+            body = records.take(name, (unfinished and unfinished.bridge) or "x", f"y.{number}")
+        elif step == "rollback":
+            body = records.rollback(name)
+        elif unfinished is not None and unfinished.bridge is not None:
+            body = records.stored(name)
+        else:
+            continue
+        record = Record(f"r{number}", step, name, body, properties)
+        read(seen, record)
+        yield record
+
+
+def read(found: Ledger, record: Record) -> bool:
+    return found.read(record.name, Arrival(0, False, "", record.properties, record.body))
+
+
+def unfinished(found: Ledger) -> dict[str, object]:
+    return {
+        name: (found.transactions[name], each.messages(), each.bridge, list(each.changes))
+        for name, each in found.unfinished.items()
+    }
+
+
+@given(STEPS)
+@example([("prepare", "a"), ("commit", "a"), ("rollback", "a"), ("commit", "a")])
+@example([("prepare", "a"), ("rollback", "a"), ("commit", "a"), ("prepare", "a")])
+def test_the_first_end_counts(steps: list[tuple[str, str]]) -> None:
+    found, state, sizes = Ledger(), dict[str, str](), dict.fromkeys(NAMES, 0)
+    for record in write(steps):
+        counts, before = read(found, record), state.get(record.of, "unknown")
+        if record.step == "prepare":
+            assert counts == (before in {"unknown", "open"})
+            sizes[record.of] += counts
+            state.setdefault(record.of, "open")
+        elif record.step in {"commit", "late", "rollback"}:
+            assert counts == (before == "open" and record.step != "late")
+            if counts:
+                state[record.of] = {"commit": "committed", "rollback": "rolled-back"}[record.step]
+    assert {name: (known.state.value, known.messages) for name, known in found.transactions.items()} == {
+        name: (said, sizes[name]) for name, said in state.items()
+    }
+    assert found.size == sum(found.transactions[name].size for name in found.unfinished)
+
+
+@given(STEPS, st.integers(0, 8), st.integers(0, 25))
+@example([("prepare", "a")] * 4 + [("commit", "a"), ("take", "a"), ("stored", "a")], 2, 3)
+@example([("prepare", "a"), ("prepare", "b"), ("prepare", "a"), ("rollback", "a")], 1, 2)
+def test_copies_stand_for_what_was_dropped(steps: list[tuple[str, str]], dropped: int, kept: int) -> None:
+    stream, whole = list(write(steps)), Ledger()
+    for record in stream[:dropped]:
+        read(whole, record)
+    early = set(whole.transactions)
+    for record in stream[dropped : dropped + kept]:
+        # a record that does not count comes just after the end that counts: the stream is not cut between them
+        assume(read(whole, record) or record.of not in early)
+    copies = [
+        Record(f"c{number}", "copy", name, body, properties or Properties())
+        for name in whole.unfinished
+        for number, (body, properties) in enumerate(whole.copies(name))
+    ]
+    late = Ledger()
+    for record in (*stream[dropped : dropped + kept], *copies):
+        read(late, record)
+    for record in copies:
+        read(whole, record)
+    assert unfinished(late) == unfinished(whole)
+    for record in stream[dropped + kept :]:
+        assume(record.of not in early or record.of in whole.unfinished)
+        assert read(late, record) == read(whole, record)
+    assert unfinished(late) == unfinished(whole)
+
+
+@given(st.binary() | MARKS, HEADERS)
+def test_other_records_are_refused_or_harmless(body: bytes, header: bytes | str | None) -> None:
+    found = Ledger()
+    properties = Properties(headers={} if header is None else {"oms_d_prepared": header})
+    with suppress(ValueError):
+        found.read("n", Arrival(0, False, "", properties, body))
+    assert not found.unfinished
+
+
+def test_a_message_comes_back_as_it_was_prepared() -> None:
+    found = Ledger()
+    prepared = message(1)._replace(
+        body=gzip.compress(b"x"),
+        properties={"städte": "zürich"},
+        message_key="k",
+        message_id="i" * 300,
+        transaction_id="a",
+        born_timestamp=wall(),
+        delay_time=YEAR,
+        expire_time=wall() + YEAR,
+        compression="gzip",
+    )
+    body, properties = records.prepared(begun("a"), prepared, wall())
+    assert found.read("n", Arrival(0, False, "", properties, body))
+    assert found.unfinished["a"].messages() == [prepared]
+    completed = prepared._replace(store_timestamp=9, store_host="h:1", partition=2)
+    mark = records.commit("a", "x", [records.changes(prepared, completed)])
+    assert found.read("m", Arrival(0, False, "", Properties(), mark))
+    assert found.unfinished["a"].completed() == [completed]
+
+
+def test_only_so_many_ended_transactions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "ENDED_MAX", 2)
+    found = Ledger()
+    for name in ("a", "b", "c"):
+        found.read(name, Arrival(0, False, "", Properties(), records.stored(name)))
+    assert list(found.transactions) == ["b", "c"]

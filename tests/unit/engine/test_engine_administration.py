@@ -1,0 +1,174 @@
+"""Purging and deleting: the groups concerned are closed at this bridge, and opened again only afterwards."""
+
+import asyncio
+
+import pytest
+
+from bridge.engine.batch import Produced
+from bridge.engine.consumer import ConsumerOptions
+from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
+from bridge.engine.options import EngineOptions
+from bridge.engine.pulls import PullRequest
+from bridge.errors import BackendUnavailable, DestinationUnknown, LeaseEnded, LimitReached, NotFound
+from bridge.message import Message
+from tests.calls import result
+from tests.unit.engine.fakes import FakeAdapter, FakePartitionedAdapter, delivery
+from tests.unit.engine.virtual import LoopClock, turns
+
+APP, OTHER, ELSEWHERE = (
+    SubscriptionKey("orders", "app"),
+    SubscriptionKey("orders", "other"),
+    SubscriptionKey("bills", "app"),
+)
+
+
+class DeletableAdapter(FakePartitionedAdapter):
+    """Notes what is deleted, and checks that the groups are closed then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.existing = set()
+        self.changes: list[tuple[str, str, str | None]] = []
+        self.may_change = asyncio.Event()
+        self.may_change.set()
+
+    async def purge(self, destination: str, group: str | None) -> None:
+        await self._change("purge", destination, group)
+
+    async def delete(self, destination: str, group: str | None) -> None:
+        await self._change("delete", destination, group)
+        if group is None and self.existing is not None:
+            self.existing.discard(destination)
+
+    async def _change(self, how: str, destination: str, group: str | None) -> None:
+        if self.existing is not None and destination not in self.existing:
+            raise DestinationUnknown(destination)
+        await self.may_change.wait()
+        for (source, name), subscriptions in self.subscriptions.items():
+            if source == destination and group in {None, name}:
+                assert all(subscription.closed for subscription in subscriptions)
+        self.changes.append((how, destination, group))
+
+
+class Bench:
+    def __init__(self, clock: LoopClock, **options: object) -> None:
+        self.adapter = DeletableAdapter()
+        for key in (APP, OTHER, ELSEWHERE):
+            self.adapter.backlogs[key] = [delivery(1)]
+        self.engine = Engine(self.adapter, clock, EngineOptions("bridge:8080")._replace(**options))  # type: ignore[arg-type]
+        self.administration = self.engine.administration
+
+    async def receipt(self, key: SubscriptionKey) -> str:
+        pulled = await result(self.engine.pull(key, PullRequest(30_000), ack=True))
+        assert pulled is not None
+        assert pulled.receipt is not None
+        return pulled.receipt
+
+    @property
+    def open(self) -> set[SubscriptionKey]:
+        return {key for key, _ in self.engine.groups}
+
+
+@pytest.mark.parametrize("how", ["purge", "delete"])
+async def test_leases_pulls_and_streams_of_its_groups_end(clock: LoopClock, how: str) -> None:
+    bench = Bench(clock)
+    await bench.engine.start()
+    ended, kept = await bench.receipt(APP), await bench.receipt(ELSEWHERE)
+    pull = asyncio.ensure_future(result(bench.engine.pull(APP, PullRequest(30_000, 20_000), ack=True)))
+    consumer = await bench.engine.consume(OTHER, ConsumerOptions(30_000))
+    taken = await consumer.take()
+    stream = asyncio.ensure_future(consumer.take())
+    await turns()
+    await getattr(bench.administration, how)("orders", None)
+    assert (await pull, await stream, consumer.end_reason) == (None, [], "draining")
+    consumer.close()
+    assert bench.open == {ELSEWHERE}
+    for receipt in (ended, taken[0].receipt or ""):
+        with pytest.raises(LeaseEnded, match="closed or deleted"):
+            await result(bench.engine.ack([receipt], None))
+    await result(bench.engine.ack([kept], None))
+    assert bench.adapter.changes == [(how, "orders", None)]
+    assert bench.engine.counters.waiting_pulls == 0
+    await bench.engine.close()
+
+
+async def test_only_the_named_group_is_closed(clock: LoopClock) -> None:
+    bench = Bench(clock)
+    await bench.engine.start()
+    for key in (APP, OTHER):
+        await bench.receipt(key)
+    await bench.administration.delete("orders", "app")
+    assert bench.open == {OTHER}
+    await bench.engine.close()
+
+
+async def test_a_group_is_opened_again_only_after_the_change(clock: LoopClock) -> None:
+    bench = Bench(clock)
+    await bench.engine.start()
+    await bench.receipt(APP)
+    bench.adapter.may_change.clear()
+    purging = asyncio.ensure_future(bench.administration.purge("orders", None))
+    await turns()
+    pulls = [asyncio.ensure_future(bench.receipt(APP)) for _ in range(2)]
+    pulls[1].cancel()
+    await bench.receipt(ELSEWHERE)
+    await turns()
+    assert (bench.open, purging.done()) == ({ELSEWHERE}, False)
+    bench.adapter.may_change.set()
+    await asyncio.gather(purging, pulls[0])
+    assert bench.open == {APP, ELSEWHERE}
+    await bench.engine.close()
+
+
+async def test_a_group_that_is_being_opened_is_closed_too(clock: LoopClock) -> None:
+    bench = Bench(clock)
+    await bench.engine.start()
+    bench.adapter.may_subscribe.clear()
+    pull = asyncio.ensure_future(result(bench.engine.pull(APP, PullRequest(30_000, 1000), ack=True)))
+    await turns()
+    deleting = asyncio.ensure_future(bench.administration.delete("orders", "app"))
+    await turns()
+    bench.adapter.may_subscribe.set()
+    await asyncio.gather(deleting, pull)
+    assert bench.adapter.changes == [("delete", "orders", "app")]
+    await bench.engine.close()
+
+
+async def test_what_was_deleted_does_not_count_any_more(clock: LoopClock) -> None:
+    bench = Bench(clock, destinations=2, groups=2)
+    await bench.engine.start()
+    for _ in range(3):
+        await result(bench.engine.pull(APP, PullRequest(1000), ack=True, client="ann"))
+        creating = bench.engine.produce(Message("a", b""), (), "ann:1")
+        assert not isinstance(creating, Produced)
+        with pytest.raises(LimitReached):
+            await creating
+        await bench.administration.delete("orders", None)
+    await result(bench.engine.pull(APP, PullRequest(1000), ack=True, client="ann"))
+    with pytest.raises(LimitReached):
+        await result(bench.engine.pull(OTHER, PullRequest(1000), ack=True, client="ann"))
+    await bench.administration.delete("orders", "app")
+    await result(bench.engine.pull(OTHER, PullRequest(1000), ack=True, client="ann"))
+    await bench.engine.close()
+
+
+async def test_a_change_that_fails_opens_the_groups_again(clock: LoopClock) -> None:
+    bench = Bench(clock)
+    with pytest.raises(BackendUnavailable):
+        await bench.administration.purge("orders", None)
+    await bench.engine.start()
+    for _ in range(2):
+        with pytest.raises(DestinationUnknown):
+            await bench.administration.delete("nowhere", None)
+    await bench.receipt(APP)
+    await bench.engine.close()
+
+
+async def test_a_backend_that_cannot_says_so(clock: LoopClock) -> None:
+    engine = Engine(FakeAdapter(), clock, EngineOptions("bridge:8080"))
+    await engine.start()
+    for change in (engine.administration.purge, engine.administration.delete):
+        with pytest.raises(NotFound, match="the broker's own tools"):
+            await change("orders", None)
+    await engine.close()

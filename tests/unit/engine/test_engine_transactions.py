@@ -1,0 +1,228 @@
+"""Open transactions after their timeout, what clients may hold, and what outlives a client's patience."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from adapters.base import Complete, Stored, Transaction, TransactionState
+from adapters.memory.adapter import MemoryAdapter
+from adapters.memory.options import Options
+from bridge.engine.batch import Produced
+from bridge.engine.engine import Engine
+from bridge.engine.options import EngineOptions
+from bridge.engine.transaction_deadlines import CHECKS_MAX, Decision, TransactionDeadlines
+from bridge.engine.transactions import TransactionChecks, TransactionRequest
+from bridge.errors import BackendFull, BackendUnavailable, LimitReached, OutcomeUnknown, TransactionEnded
+from bridge.message import Message
+from tests.unit.engine.virtual import LoopClock, until
+
+OPTIONS = EngineOptions(store_host="here", produce_timeout=1000)
+SECOND = 1000
+
+
+def request(name: str, *, commits: bool = False, check: str | None = None, timeout: int = 10_000) -> TransactionRequest:
+    return TransactionRequest(name, commits, timeout, check)
+
+
+class Backend(MemoryAdapter):
+    """A memory backend whose commits fail or wait as a test says."""
+
+    def __init__(self) -> None:
+        super().__init__(Options(partitions=1))
+        self.failures: list[Exception] = []
+        self.may_commit = asyncio.Event()
+        self.may_commit.set()
+
+    async def commit(self, transaction: str, complete: Complete) -> Sequence[Stored | None]:
+        await self.may_commit.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        return await super().commit(transaction, complete)
+
+
+class Bridge:
+    """An engine, and an endpoint that answers its checks."""
+
+    def __init__(self, adapter: Backend, clock: LoopClock, options: EngineOptions = OPTIONS) -> None:
+        self.engine = Engine(adapter, clock, options)
+        self.clock = clock
+        self.transactions = self.engine.transactions
+        self.answers: list[Decision] = []
+        self.asked: list[int] = []
+        """Seconds since the start of the test."""
+        self._begun = clock.mono()
+
+        async def ask(transaction: Transaction) -> Decision:
+            assert transaction.check == "https://shop.example/"
+            self.asked.append((clock.mono() - self._begun) // SECOND)
+            return self.answers.pop(0) if self.answers else Decision.UNKNOWN
+
+        self.transactions.checks = TransactionChecks(lambda _: None, ask)
+
+    async def prepare(self, name: str, body: bytes = b"x", peer: str = "10.0.0.1:5", **more: Any) -> None:  # noqa: ANN401 - the same
+        await self.produce(request(name, **more), Message("orders", body), peer)
+
+    async def produce(self, request: TransactionRequest, message: Message, peer: str = "10.0.0.1:5") -> Produced:
+        produced = self.transactions.produce(request, message, (), peer, None)
+        return produced if isinstance(produced, Produced) else await produced
+
+    def state(self, name: str) -> TransactionState:
+        return self.transactions.get(name).state
+
+    async def ended(self, name: str) -> TransactionState:
+        await until(lambda: self.state(name) is not TransactionState.OPEN, 0.05)
+        return self.state(name)
+
+    @property
+    def seconds(self) -> int:
+        return (self.clock.mono() - self._begun) // SECOND
+
+
+Start = Callable[..., Awaitable[Bridge]]
+
+
+@pytest.fixture
+async def start(clock: LoopClock) -> AsyncIterator[Start]:
+    started: list[Bridge] = []
+
+    async def start(adapter: Backend | None = None, **options: Any) -> Bridge:  # noqa: ANN401 - of any option
+        bridge = Bridge(adapter or Backend(), clock, OPTIONS._replace(**options))
+        started.append(bridge)
+        await bridge.engine.start()
+        return bridge
+
+    yield start
+    for bridge in started:
+        await bridge.engine.close()
+
+
+@pytest.mark.parametrize("decision", [Decision.COMMIT, Decision.ROLLBACK])
+async def test_the_producer_decides_after_the_timeout(start: Start, decision: Decision) -> None:
+    bridge = await start()
+    bridge.answers = [Decision.UNKNOWN, Decision.UNKNOWN, decision]
+    await bridge.prepare("tx", check="https://shop.example/")
+    expected = TransactionState.COMMITTED if decision is Decision.COMMIT else TransactionState.ROLLED_BACK
+    assert await bridge.ended("tx") is expected
+    assert bridge.asked == [10, 15, 25], "the pause between two checks doubles"
+
+
+async def test_without_an_answer_it_is_rolled_back_in_the_end(start: Start) -> None:
+    bridge = await start()
+    await bridge.prepare("tx", check="https://shop.example/")
+    assert await bridge.ended("tx") is TransactionState.ROLLED_BACK
+    assert len(bridge.asked) == CHECKS_MAX
+
+
+async def test_without_a_check_the_timeout_rolls_back(start: Start) -> None:
+    bridge = await start()
+    await bridge.prepare("tx")
+    await bridge.prepare("other", timeout=30_000)
+    assert await bridge.ended("tx") is TransactionState.ROLLED_BACK
+    assert (bridge.seconds, bridge.asked, bridge.state("other")) == (10, [], TransactionState.OPEN)
+    with pytest.raises(TransactionEnded) as caught:
+        await bridge.transactions.commit("tx")
+    assert caught.value.extra == {"state": "rolled-back"}
+    assert bridge.transactions.opened == 1
+
+
+async def test_another_bridge_ends_what_a_dead_one_began_some_seconds_later(start: Start) -> None:
+    adapter = Backend()
+    first, second = await start(adapter), await start(adapter)
+    await first.prepare("tx")
+    await first.engine.transactions.close()
+    assert await second.ended("tx") is TransactionState.ROLLED_BACK
+    assert second.seconds in range(15, 17)
+
+
+async def test_a_backend_that_cannot_commit_is_asked_again(start: Start) -> None:
+    adapter = Backend()
+    bridge = await start(adapter)
+    bridge.answers = [Decision.COMMIT, Decision.COMMIT]
+    adapter.failures = [BackendUnavailable("down")]
+    await bridge.prepare("tx", check="https://shop.example/")
+    assert await bridge.ended("tx") is TransactionState.COMMITTED
+    assert bridge.asked == [10, 15]
+
+
+async def test_a_commit_goes_on_after_the_client_was_answered(start: Start) -> None:
+    adapter = Backend()
+    bridge = await start(adapter)
+    await bridge.prepare("tx")
+    adapter.may_commit.clear()
+    with pytest.raises(OutcomeUnknown):
+        await bridge.transactions.commit("tx")
+    adapter.may_commit.set()
+    assert await bridge.ended("tx") is TransactionState.COMMITTED
+    assert bridge.engine.counters.transactions_committed == 1
+
+
+async def test_clients_have_shares_of_what_is_open(start: Start) -> None:
+    bridge = await start(transactions=4, prepared_bytes=1000)
+    await bridge.prepare("a")
+    await bridge.prepare("b")
+    with pytest.raises(LimitReached, match=r"limits\.transactions"):
+        await bridge.prepare("c")
+    await bridge.prepare("c", peer="10.0.0.2:5")
+    with pytest.raises(LimitReached, match=r"limits\.prepared_bytes"):
+        await bridge.prepare("c", b"x" * 500)
+    with pytest.raises(BackendFull, match=r"limits\.prepared_bytes"):
+        await bridge.prepare("d", b"x" * 1000, peer="127.0.0.1:5")
+    await bridge.transactions.rollback("a")
+    await bridge.prepare("e")
+    await bridge.transactions.commit("b")
+    await bridge.prepare("f")
+    assert {each.id for each in bridge.transactions.all_open()} == {"c", "e", "f"}
+
+
+async def test_what_could_not_be_prepared_is_not_counted(start: Start) -> None:
+    adapter = Backend()
+    bridge = await start(adapter, transactions=2)
+
+    async def fail(*_: object) -> None:
+        raise BackendFull("full")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adapter, "prepare", fail)
+        for number in range(5):
+            with pytest.raises(BackendFull):
+                await bridge.prepare(f"tx {number}")
+    assert bridge.transactions.opened == 0
+    assert bridge.engine.counters.in_flight == 0
+    await bridge.prepare("tx")
+
+
+async def test_an_expired_message_is_not_stored_by_the_commit(start: Start, clock: LoopClock) -> None:
+    bridge = await start()
+    expires = clock.wall() + 2 * SECOND
+    for body, expire_time in ((b"kept", None), (b"expired", expires)):
+        message = Message("orders", body, expire_time=expire_time)
+        await bridge.produce(request("tx"), message)
+    await asyncio.sleep(3)
+    committed = clock.wall()
+    last = await bridge.produce(request("tx", commits=True), Message("orders", b"last"))
+    assert (last.store_timestamp, last.stored) == (committed, Stored(0, 1))
+    assert (bridge.engine.counters.expired, bridge.engine.counters.produced) == (1, 3)
+
+
+def test_ended_transactions_leave_no_deadlines() -> None:
+    deadlines = TransactionDeadlines()
+    deadlines.add("open", 1 << 40)
+    for number in range(10_000):
+        deadlines.add(f"tx {number}", 1 << 41)
+        deadlines.remove(f"tx {number}")
+    assert len(deadlines) < 2000
+    assert deadlines.take_due(1 << 42) == ["open"]
+
+
+def test_a_transaction_that_ended_is_not_due() -> None:
+    deadlines = TransactionDeadlines()
+    for name, deadline in (("b", 20), ("a", 10), ("c", 30)):
+        deadlines.add(name, deadline)
+    deadlines.add("a", 50)
+    deadlines.remove("b")
+    assert deadlines.take_due(30) == ["a", "c"]
+    assert deadlines.undecided("a", 30)
+    deadlines.remove("a")
+    assert deadlines.take_due(1 << 40) == []

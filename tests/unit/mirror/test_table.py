@@ -1,0 +1,68 @@
+"""What Python reads of the mirror's tables."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, write_deltalake
+
+from bridge.errors import CannotStart
+from bridge.mirror.offsets import Gap, Overlap, Record, to_json
+from bridge.mirror.table import MESSAGES, Commit, Table
+
+FIRST = Record("q", 0, 5, {"orders/0": (0, 4), "orders/1": (3, 9)}, (Gap("orders/0", 1, 2),))
+
+
+def write(out: str, hour: str, metadata: str) -> None:
+    rows = pa.table({"destination": ["b", "a"], "offset": [1, 2], "date": ["2026-11-22"] * 2, "hour": [hour] * 2})
+    properties = CommitProperties(custom_metadata={"userMetadata": metadata})
+    write_deltalake(
+        f"{out}/{MESSAGES}", rows, partition_by=["date", "hour"], mode="append", commit_properties=properties
+    )
+
+
+def test_a_table_tells_its_files_commits_and_offsets(tmp_path: Path) -> None:
+    out = str(tmp_path / "a b é")
+    assert Table.open(out) is None
+    write(out, "07", to_json(FIRST))
+    write(out, "08", "of another program")
+    table = Table.require((tmp_path / "a b é").as_uri())
+    assert table.version == 1
+    assert [type(commit) for commit in table.commits()] == [Commit, Commit]
+    assert [commit.record for commit in table.commits()] == [None, FIRST]
+    assert table.record() == FIRST
+    late, early = table.files()
+    assert (early.rows, early.hour, early.least["destination"], early.greatest["offset"]) == (2, "07", "a", 2)
+    assert late.end == datetime(2026, 11, 22, 9, tzinfo=UTC)
+    assert table.dataset().count_rows() == 4
+
+
+def test_a_table_is_read_as_it_was(tmp_path: Path) -> None:
+    write(str(tmp_path), "07", to_json(FIRST))
+    write(str(tmp_path), "08", "")
+    assert Table.require(str(tmp_path), as_of=0).dataset().count_rows() == 2
+    with pytest.raises(CannotStart, match="has no version of 7"):
+        Table.require(str(tmp_path), as_of=7)
+
+
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match="There is no mirror in"):
+        Table.require(str(tmp_path))
+    with pytest.raises(CannotStart, match="holds %"):
+        Table.require(f"{tmp_path}/a%")
+    write(str(tmp_path), "07", to_json(FIRST).replace('"oms-mirror":1', '"oms-mirror":2'))
+    with pytest.raises(CannotStart, match=r"Version 0 .* later version of the mirror"):
+        Table.require(str(tmp_path)).record()
+
+
+def test_a_record_grows_batch_by_batch() -> None:
+    after = FIRST.after("q", 1, 6, {"orders/0": (4, 7), "new/0": (0, 2)}, [Gap("orders/1", 9, None)])
+    assert after == Record("q", 1, 6, {"orders/0": (0, 7), "new/0": (0, 2)}, (*FIRST.gaps, Gap("orders/1", 9, None)), 1)
+    assert after.next == {"orders/0": 7, "new/0": 2}
+
+
+def test_offsets_that_are_held_are_found_again() -> None:
+    assert FIRST.overlap({"orders/0": (4, 7), "new/0": (0, 2)}) is None
+    assert FIRST.overlap({"orders/0": (2, 7)}) == Overlap("orders/0", 2, 4)
+    assert FIRST.overlap({"orders/0": (0, 3)}, [Gap("orders/0", 4, None)]) is None

@@ -1,0 +1,44 @@
+"""The rules of destinations, built from the settings: what stops the start."""
+
+from pathlib import Path
+
+import pytest
+
+from bridge.errors import HeaderInvalid
+from bridge.http.produce import DestinationRules
+from bridge.process import destination_rules
+from bridge.settings import SettingsError, load
+from bridge.wire.headers import parse
+
+
+def test_without_settings_there_are_no_rules() -> None:
+    assert destination_rules(load(None, {}, {})) == {}
+
+
+def test_a_name_or_a_secret_that_cannot_be_stops_the_start(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    (tmp_path / "secret").write_text("hunter2\n")
+    (tmp_path / "empty").write_text("\n \n")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    verify = "{{orders: {{verify: {{scheme: {}, secret_file: {}}}}}}}"
+    cases = {
+        "{a/b: {}}": "destinations.a/b: the name: 'a/b' holds a character outside A-Z",
+        "{amq.topic: {}}": "destinations.amq.topic: the name: names that start with __, amq., oms. are internal.",
+        verify.format("standard-webhooks", tmp_path / "secret"): "destinations.orders: secret 1 does not begin with",
+        verify.format("github", tmp_path / "empty"): "destinations.orders: the file has no secret.",
+        verify.format("github", tmp_path / "binary"): "destinations.orders: the file is not text in UTF-8.",
+    }
+    config = tmp_path / "bridge.yaml"
+    for text, sentence in cases.items():
+        with subtests.test(sentence):
+            config.write_text(f"destinations: {text}\n")
+            with pytest.raises(SettingsError) as failure:
+                destination_rules(load(config, {}, {}))
+            assert str(failure.value).startswith(sentence)
+            assert "hunter2" not in str(failure.value)
+
+
+def test_a_header_that_is_no_text_cannot_become_a_property() -> None:
+    rules = DestinationRules.create("orders", ["x-city"], None)
+    with pytest.raises(HeaderInvalid, match="x-city"):
+        rules.apply(parse([(b"x-city", b"Z\xc3\xbcrich")]), b"", 0)
+    assert rules.apply(parse([(b"x-city", b"Bern")]), b"", 0).properties == {"x-city": "Bern"}
