@@ -5,7 +5,7 @@ A client can distinguish three outcomes: stored (no error), not stored (every 4x
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class CannotStart(Exception):
@@ -169,6 +169,11 @@ class TransactionUnknown(Rejected):
     code = "transaction-unknown"
     status = 404
 
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """Return the error for the id of a transaction."""
+        return cls(f"No transaction {name[:300]!a} is open, and none ended lately.")
+
 
 class MethodNotAllowed(Rejected):
     """The path exists, but not with this method."""
@@ -196,6 +201,11 @@ class TransactionEnded(Rejected):
 
     code = "transaction-ended"
     status = 409
+
+    @classmethod
+    def of(cls, name: str, state: str) -> Self:
+        """Return the error for a transaction that is `committed` or `rolled-back`."""
+        return cls(f"The transaction {name[:300]!a} was {state.replace('-', ' ')}.")
 
 
 class LeaseEnded(Rejected):

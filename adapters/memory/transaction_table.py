@@ -50,7 +50,7 @@ class TransactionTable:
         found = self.open.get(details.id)
         if found is None:
             if known := self.known.get(details.id):
-                raise _error(known)
+                raise TransactionEnded.of(known.id, known.state)
             return OpenTransaction(details._replace(state=TransactionState.OPEN, messages=0, size=0))
         if found.ending.locked():
             raise BackendUnavailable(f"The transaction {details.id[:300]!a} is just being committed or rolled back.")
@@ -64,9 +64,9 @@ class TransactionTable:
         found = self.open.get(name)
         if found is None:
             if (known := self.known.get(name)) is None:
-                raise TransactionUnknown(f"No transaction {name[:300]!a} is open, and none ended lately.")
+                raise TransactionUnknown.of(name)
             if known.state is not state:
-                raise _error(known)
+                raise TransactionEnded.of(known.id, known.state)
         return found
 
     def add(self, transaction: OpenTransaction, sequence: int, record: Record, size: int) -> None:
@@ -94,8 +94,3 @@ class TransactionTable:
             del self._ended[oldest], self.known[oldest]
             forgotten.append(oldest)
         return forgotten
-
-
-def _error(transaction: Transaction) -> TransactionEnded:
-    state = "committed" if transaction.state is TransactionState.COMMITTED else "rolled back"
-    return TransactionEnded(f"The transaction {transaction.id[:300]!a} was {state}.")

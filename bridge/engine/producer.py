@@ -164,7 +164,9 @@ class Producer:
             self._counters.produced += 1
             if message is None:
                 self._counters.expired += 1
-            elif _is_delayed(message):
+                continue
+            self.counts.of(message.destination).stored += 1
+            if _is_delayed(message):
                 self.delayed.add(INTERNAL, message.destination, message.size, message.due)
 
     async def dead_letter(self, key: SubscriptionKey, entry: Entry) -> None:

@@ -122,7 +122,7 @@ class Transactions:
     def get(self, name: str) -> Transaction:
         """Return a transaction. Raises `TransactionUnknown`, `FieldUnsupported`, `BackendUnavailable`."""
         if (known := self._required().known_transactions().get(name)) is None:
-            raise TransactionUnknown(f"No transaction {name[:300]!a} is open, and none ended lately.")
+            raise TransactionUnknown.of(name)
         return known
 
     def all_open(self) -> list[Transaction]:
@@ -229,7 +229,7 @@ class Transactions:
         backend = self._required()
         known = backend.known_transactions().get(name)
         if known is not None and known.state is not TransactionState.OPEN:
-            raise self._ended(name, TransactionEnded(f"The transaction {name[:300]!a} was {_PAST[known.state]}."))
+            raise self._ended(name, TransactionEnded.of(name, known.state))
         opened = self._limits.opened.get(name)
         if is_named and opened is not None and (first := opened.find_first(name_of(message), message.body)):
             return self._repeated(first) if isinstance(first, Produced) else asyncio.ensure_future(self._repeat(first))
@@ -418,6 +418,3 @@ class Transactions:
         if self._backend is None:
             raise FieldUnsupported("x-oms-transaction: this backend has no transactions; nothing was stored.")
         return self._backend
-
-
-_PAST: Final = {TransactionState.COMMITTED: "committed", TransactionState.ROLLED_BACK: "rolled back"}

@@ -94,7 +94,7 @@ class Transactions:
     async def _end(self, name: str, ending: Callable[[], Awaitable[_T]]) -> _T:
         """Run a commit or rollback to its end, even if the caller no longer waits; one at a time of a transaction."""
         if not await self._topic.read(create=False):
-            raise _unknown(name)
+            raise TransactionUnknown.of(name)
         while (earlier := self._ending.get(name)) is not None:
             await asyncio.wait([earlier])
         task = self._ending[name] = asyncio.ensure_future(ending())
@@ -168,7 +168,7 @@ class Transactions:
         """Append an entry that is to end a transaction; if another one does, wait. Raises `TransactionUnknown`."""
         verdict = await self._topic.append(entry)
         if verdict is Verdict.UNKNOWN:
-            raise _unknown(entry.id)
+            raise TransactionUnknown.of(entry.id)
         if verdict is Verdict.BLOCKED:
             await self._until_released(entry.id)
 
@@ -182,7 +182,7 @@ class Transactions:
     def _check_open(self, name: str) -> None:
         known = self._topic.table.known.get(name)
         if known is not None and known.state is not TransactionState.OPEN:
-            raise TransactionEnded(f"The transaction {name[:300]!a} was {known.state.replace('-', ' ')}.")
+            raise TransactionEnded.of(name, known.state)
 
     async def _until_released(self, name: str) -> None:
         """Wait until no bridge is committing a transaction. A bridge that takes too long is fenced."""
@@ -212,7 +212,3 @@ class Transactions:
         for writer in self._topic.table.owners - {self._group.current} - self._retiring.keys():
             with contextlib.suppress(BridgeError):
                 await self._group.fence(writer)
-
-
-def _unknown(name: str) -> TransactionUnknown:
-    return TransactionUnknown(f"No transaction {name[:300]!a} is open, and none ended lately.")

@@ -105,11 +105,11 @@ class Transactions:
         await self._open()
         known = self._ledger.transactions.get(transaction.id)
         if known is not None and known.state is not TransactionState.OPEN:
-            raise _ended(known)
+            raise TransactionEnded.of(known.id, known.state)
         if self._ledger.size + message.size > LOG_BYTES // _SHARE:
             raise BackendFull(f"The open transactions of all bridges have {self._ledger.size} bytes.")
         if not await self._write(*records.prepared(transaction, message, wall())):
-            raise _ended(self._ledger.transactions[transaction.id])
+            raise TransactionEnded.of(transaction.id, self._ledger.transactions[transaction.id].state)
 
     async def commit(self, name: str, complete: Complete) -> Sequence[Stored | None]:
         """See `Transactional`."""
@@ -122,7 +122,7 @@ class Transactions:
                 return await self._stored(self._store_once(name, unfinished))
         known = self._ledger.transactions[name]
         if known.state is TransactionState.ROLLED_BACK:
-            raise _ended(known)
+            raise TransactionEnded.of(known.id, known.state)
         await self._finished(name)
         return ()
 
@@ -131,7 +131,7 @@ class Transactions:
         while (known := await self._known(name)).state is TransactionState.OPEN:
             await self._write(records.rollback(name))
         if known.state is TransactionState.COMMITTED:
-            raise _ended(known)
+            raise TransactionEnded.of(known.id, known.state)
 
     async def _known(self, name: str) -> Transaction:
         """Return a transaction, perhaps one of another bridge. Raises `TransactionUnknown` or `BackendUnavailable`."""
@@ -141,7 +141,7 @@ class Transactions:
                 await self._open()
                 await self._log.enter(READ)
             if (known := self._ledger.transactions.get(name)) is None:
-                raise TransactionUnknown(f"No transaction {name[:300]!a} is open, and none ended lately.")
+                raise TransactionUnknown.of(name)
         return known
 
     async def _open(self) -> None:
@@ -258,8 +258,3 @@ class Transactions:
         for name in self._ledger.aged():
             if name in self._ledger.unfinished:
                 await asyncio.gather(*(self._log.write(*copy) for copy in self._ledger.copies(name)))
-
-
-def _ended(transaction: Transaction) -> TransactionEnded:
-    state = "committed" if transaction.state is TransactionState.COMMITTED else "rolled back"
-    return TransactionEnded(f"The transaction {transaction.id[:300]!a} was {state}.")
