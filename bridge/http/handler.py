@@ -11,7 +11,15 @@ from typing import Any, Final, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
-from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, HeadersTooLarge, Internal, RequestTimeout
+from bridge.errors import (
+    BodyInvalid,
+    BodyTooLarge,
+    BridgeError,
+    HeadersTooLarge,
+    Internal,
+    RequestMalformed,
+    RequestTimeout,
+)
 from bridge.http.origin_policy import TAKING, OriginPolicy
 from bridge.http.request_reply import (
     READS_BODY,
@@ -245,6 +253,9 @@ class _Exchange:
             if size > (limit := self._handler.limits.headers):
                 raise HeadersTooLarge(f"The headers have {size} bytes; at most {limit} are allowed.")
             headers = parse(pairs)
+            # Granian's hyper accepts other codings before `chunked`, and `chunked` twice. A proxy may not.
+            if headers.plain.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+                raise RequestMalformed("transfer-encoding: only `chunked` is supported, and only once.")
         except BridgeError:
             self._cors = self._handler.origins.check(dict(pairs))  # so that a web page can read the refusal
             raise
@@ -273,7 +284,10 @@ class _Exchange:
             error = Internal("Internal error in the bridge; its log has the details.")
         else:
             self._handler.refusals[error.code] += 1
-        return self._with_cors(problem_reply(error)) if self._cors else problem_reply(error)
+        reply = problem_reply(error)
+        if isinstance(error, RequestMalformed):  # where the request ends is uncertain
+            reply.headers.append((b"connection", b"close"))
+        return self._with_cors(reply) if self._cors else reply
 
     def _with_cors(self, reply: Reply) -> Reply:
         return reply._replace(headers=reply.headers + self._cors)
