@@ -30,8 +30,8 @@ class ConnectionWatch:
         self._dispatcher = dispatcher
         self._admission = admission
         self._idle = IdleConnections(limits.KEEP_ALIVE)
-        self._clients: dict[int, tuple[str, int]] = {}
-        """Host and port of each accepted client, by the number (inode) of its socket."""
+        self._clients: dict[int, tuple[str, str]] = {}
+        """Host and port of each accepted client, as Granian writes them, by the number (inode) of its socket."""
 
     async def run(self) -> None:
         """Close what is too many or idle, once every `INTERVAL`."""
@@ -64,8 +64,9 @@ class ConnectionWatch:
             with socket.socket(fileno=os.dup(descriptor)) as accepted:
                 if not is_accepted_on(accepted, self._address):
                     return
-                client = accepted.getpeername()[:2]
-                if not self._admission.accept(client[0]):
+                host, port = accepted.getpeername()[:2]
+                client = host, str(port)
+                if not self._admission.accept(host):
                     accepted.shutdown(socket.SHUT_RDWR)
                     return
             self._clients[inode] = client

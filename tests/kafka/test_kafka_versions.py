@@ -17,6 +17,7 @@ from adapters.testing import (
     Harness,
     MetadataStoreContract,
     SharedContract,
+    TransactionalContract,
 )
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
@@ -44,7 +45,14 @@ def test_the_broker_has_the_version_it_stands_for(older: Kafka) -> None:
     assert f"metadata.version {VERSION[:3]}-IV" in older.nodes[0].log
 
 
-class TestOlderKafka(AdapterContract, DurableContract, SharedContract, MetadataStoreContract, DeletableContract):
+class TestOlderKafka(
+    AdapterContract,
+    DurableContract,
+    SharedContract,
+    MetadataStoreContract,
+    DeletableContract,
+    TransactionalContract,
+):
     @pytest.fixture
     def harness(self, servers: str) -> Harness:
         return Harness("adapters.kafka:connect", backend(servers, partitions=3))
