@@ -1,6 +1,7 @@
 """What the tests of trouble share, whatever the backend: what a bridge says of it, and what it holds afterwards."""
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ _MEMORY: Final = 40 << 20
 """Bytes that a bridge may hold more than before: what the allocators keep, not what leaks with each record."""
 _SPARE: Final = 2
 """Connections that may have been made anew before the old ones are closed."""
+_WORKERS: Final = min(32, (os.cpu_count() or 1) + 4)
+"""Threads of the event loop's default executor: they start when several calls wait at once, and stay, idle."""
 
 
 def probe(bridge: Bridge, path: str) -> tuple[int, str]:
@@ -81,8 +84,8 @@ def held(bridge: Bridge) -> Held:
 
 
 async def back_to(bridge: Bridge, before: Held) -> None:
-    """Wait until a bridge holds no more threads, descriptors and memory than it did."""
-    limit = Held(before.threads, before.descriptors + _SPARE, before.memory + _MEMORY)
+    """Wait until a bridge holds no more descriptors and memory than it did, and no more threads but idle workers."""
+    limit = Held(before.threads + _WORKERS - 1, before.descriptors + _SPARE, before.memory + _MEMORY)
     await until(
         lambda: all(now <= most for now, most in zip(held(bridge), limit, strict=True)),
         lambda: f"{held(bridge)}, and was {before}",
