@@ -16,7 +16,7 @@ from adapters.kafka.connections import reading
 from adapters.kafka.names import Own
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Outgoing, Part, Record
+from adapters.kafka.record import Outgoing, Part, Record, fetched
 from adapters.kafka.topics import Topics
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable
@@ -132,8 +132,5 @@ def _records(consumer: KafkaConsumer, part: Part, abandoned: threading.Event) ->
             raise BackendUnavailable(f"{part.topic}: Kafka has not answered in time.")
         for found in consumer.poll(timeout_ms=_LOOK).get(partition, ()):
             patient_until = time.monotonic() + _PATIENCE
-            headers = [(name, value or b"") for name, value in found.headers]
-            records.append(
-                Record(part.topic, part.partition, found.offset, found.timestamp, found.key, found.value, headers)
-            )
+            records.append(fetched(found))
     return records

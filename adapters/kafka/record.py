@@ -1,7 +1,7 @@
 """What goes to Kafka and comes from it, the same for every client library."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Headers = Sequence[tuple[str, bytes]]
 """In order, names may repeat. A header whose value is null in Kafka is kept as empty."""
@@ -25,6 +25,16 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+
+
+def fetched(found: Any) -> Record:  # noqa: ANN401 - kafka-python's, which has no type
+    """Return a record of kafka-python's consumer."""
+    headers = found.headers
+    for _, value in headers:  # without a generator: this is done for each record
+        if value is None:
+            headers = [(name, value or b"") for name, value in headers]
+            break
+    return Record(found.topic, found.partition, found.offset, found.timestamp, found.key, found.value, headers)
 
 
 class Outgoing(NamedTuple):

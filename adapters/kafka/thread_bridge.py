@@ -1,12 +1,16 @@
-"""From a library's threads to the event loop: one wake-up for all that has gathered, not one each."""
+"""From a library's threads to the event loop: one wake-up for all that has gathered, not one each; and their end."""
 
 import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from threading import Thread
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+_LOOK: Final = 0.005
+"""Seconds between two looks at whether a thread has ended."""
 
 
 class ThreadBridge(Generic[T]):
@@ -37,3 +41,9 @@ class ThreadBridge(Generic[T]):
         items, take = self._items, self._take
         while items:
             take(items.popleft())
+
+
+async def until_ended(thread: Thread) -> None:
+    """Wait for the end of a thread, without another one that waits for it."""
+    while thread.is_alive():  # noqa: ASYNC110 - there is no event of a thread's end
+        await asyncio.sleep(_LOOK)

@@ -18,7 +18,7 @@ from adapters.kafka.url import _READERS, parse
 from adapters.unmapped_headers import HEADERS_DROPPED, HEADERS_MAX, KEY_MAX
 from bridge.message import FIELDS
 from bridge.settings.model import Settings
-from tests.docs.page import Page
+from tests.docs.page import Page, check_bounds, check_defaults
 
 _PAGE: Final = Page("kafka.md")
 PAGE: Final = _PAGE.text
@@ -33,26 +33,12 @@ def test_every_option_has_its_row() -> None:
 
 
 def test_the_default_is_the_one_shown(subtests: pytest.Subtests) -> None:
-    assert OPTIONS
-    for name in OPTIONS:
-        with subtests.test(name=name):
-            words = {"no name": None, "kafka-python": None, "as the brokers are configured": -1}
-            default = DEFAULTS[name]
-            shown = str(default).lower() if isinstance(default, bool) else default
-            assert words.get(OPTIONS[name][1], OPTIONS[name][1]) in {shown, str(shown)}
+    words = {"no name": None, "kafka-python": None, "as the brokers are configured": -1}
+    check_defaults(OPTIONS, DEFAULTS, words, subtests)
 
 
 def test_numbers_are_allowed_within_the_bounds_shown(subtests: pytest.Subtests) -> None:
-    found = [item for item in OPTIONS.items() if re.match(r"\d+ to \d+", item[1][2])]
-    assert len(found) > 2
-    for name, row in found:
-        with subtests.test(name=name, row=row):
-            least, most = map(int, re.findall(r"\d+", row[2]))
-            for number in (least, most):
-                assert getattr(parse(f"kafka://a:1?{name}={number}"), name) == number
-            for number in (least - 1, most + 1):
-                with pytest.raises(ValueError, match=f"from {least} to {most}"):
-                    parse(f"kafka://a:1?{name}={number}")
+    check_bounds(OPTIONS, "kafka://a:1", parse, subtests)
 
 
 def test_words_are_allowed_as_shown(subtests: pytest.Subtests) -> None:

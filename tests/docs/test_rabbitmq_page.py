@@ -34,7 +34,7 @@ from adapters.rabbitmq.url import _PORTS, _READERS, parse
 from adapters.unmapped_headers import HEADERS_DROPPED, HEADERS_MAX
 from bridge.message import FIELDS
 from bridge.settings.model import Settings
-from tests.docs.page import Page
+from tests.docs.page import Page, check_bounds, check_defaults
 
 _PAGE: Final = Page("rabbitmq.md")
 PAGE: Final = _PAGE.text
@@ -50,26 +50,11 @@ def test_every_option_has_its_row() -> None:
 
 
 def test_the_default_is_the_one_shown(subtests: pytest.Subtests) -> None:
-    assert OPTIONS
-    for name in OPTIONS:
-        with subtests.test(name=name):
-            words: dict[str, object] = {"no name": None, "no file": {}}
-            default = DEFAULTS[name]
-            shown = str(default).lower() if isinstance(default, bool) else default
-            assert words.get(OPTIONS[name][1], OPTIONS[name][1]) in [shown, str(shown)]
+    check_defaults(OPTIONS, DEFAULTS, {"no name": None, "no file": {}}, subtests)
 
 
 def test_numbers_are_allowed_within_the_bounds_shown(subtests: pytest.Subtests) -> None:
-    found = [item for item in OPTIONS.items() if re.match(r"\d+ to \d+", item[1][2])]
-    assert len(found) > 2
-    for name, row in found:
-        with subtests.test(name=name, row=row):
-            least, most = map(int, re.findall(r"\d+", row[2]))
-            for number in (least, most):
-                assert getattr(parse(f"amqp://localhost?{name}={number}"), name) == number
-            for number in (least - 1, most + 1):
-                with pytest.raises(ValueError, match=f"from {least} to {most}"):
-                    parse(f"amqp://localhost?{name}={number}")
+    check_bounds(OPTIONS, "amqp://localhost", parse, subtests)
 
 
 def test_switches_are_allowed_as_shown(subtests: pytest.Subtests) -> None:

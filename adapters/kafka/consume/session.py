@@ -12,7 +12,7 @@ from kafka.structs import MemberState, TopicPartition
 from adapters.kafka.client_errors import no_connection
 from adapters.kafka.connections import BOOTSTRAP_TIMEOUT, Client
 from adapters.kafka.options import METADATA_AGE, REQUEST_TIMEOUT, Options
-from adapters.kafka.record import Part, Record
+from adapters.kafka.record import Part, Record, fetched
 from adapters.kafka.security import connection_settings
 
 POLL: Final = 500
@@ -121,11 +121,7 @@ class Session:
             # partition that was paused meanwhile, nor fetches that partition.
             fetcher._next_partition_records = None  # noqa: SLF001
         found = self.consumer.poll(timeout_ms=_QUICK if quick else POLL)
-        return [
-            Record(each.topic, each.partition, each.offset, each.timestamp, each.key, each.value, _filled(each.headers))
-            for records in found.values()
-            for each in records
-        ]
+        return [fetched(each) for records in found.values() for each in records]
 
     def empty(self, parts: Collection[Part]) -> set[Part]:
         """Which of these have nothing (more) to read: a position behind markers and gaps counts as the end."""
@@ -141,10 +137,3 @@ class Session:
         """Leave the group (a static member does not) and close threads and sockets."""
         with contextlib.suppress(errors.KafkaError):
             self.consumer.close(autocommit=False, timeout_ms=_LEAVING)
-
-
-def _filled(headers: Sequence[tuple[str, bytes | None]]) -> Sequence[tuple[str, bytes]]:
-    for _, value in headers:
-        if value is None:
-            return [(name, value or b"") for name, value in headers]
-    return headers  # type: ignore[return-value] # none of them is None

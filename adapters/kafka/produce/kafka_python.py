@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
-from threading import Thread
 from typing import Any, Final
 
 from kafka import errors as kafka
@@ -20,7 +19,7 @@ from adapters.kafka.produce.accumulator import Accumulator
 from adapters.kafka.produce.batch_sender import BatchSender
 from adapters.kafka.record import Outgoing
 from adapters.kafka.security import connection_settings
-from adapters.kafka.thread_bridge import ThreadBridge
+from adapters.kafka.thread_bridge import ThreadBridge, until_ended
 from bridge.errors import BackendUnavailable, BodyTooLarge, CannotStart
 
 _VERSION: Final = (2, 5)
@@ -29,7 +28,6 @@ _RECORD_MAX: Final = 64 << 20
 """Bytes. A request above `socket.request.max.bytes` (100 MiB) makes a broker end the connection silently."""
 _PAUSE: Final = 0.1
 """Seconds between two tries to ask, while a connection is made."""
-_LOOK: Final = 0.005
 _NEVER: Final = 10**12
 _ALL_IN_SYNC: Final = -1
 """`acks`."""
@@ -124,10 +122,10 @@ class KafkaPythonProducer:
         sender.initiate_close()
         try:
             async with asyncio.timeout(patience / 1000):
-                await _ended(sender)
+                await until_ended(sender)
         except TimeoutError:
             sender.force_close()
-            await _ended(sender)
+            await until_ended(sender)
         finally:
             sender.force_close()
         self._bridge.drain()
@@ -192,9 +190,3 @@ def _settle(future: "asyncio.Future[Any]", value: object, error: BaseException |
         future.set_result(value)
     else:
         future.set_exception(error)
-
-
-async def _ended(thread: Thread) -> None:
-    """Wait for the end of a thread, without another one that waits for it."""
-    while thread.is_alive():  # noqa: ASYNC110 - there is no event of a thread's end
-        await asyncio.sleep(_LOOK)

@@ -6,22 +6,21 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from kafka import KafkaConsumer, TopicPartition
 
 from adapters.kafka import client_errors
 from adapters.kafka.connections import reading
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
-from adapters.kafka.record import Record
-from adapters.kafka.thread_bridge import ThreadBridge
+from adapters.kafka.record import Record, fetched
+from adapters.kafka.thread_bridge import ThreadBridge, until_ended
 from bridge.errors import BackendUnavailable, BridgeError
 
 _POLL: Final = 200
 """Milliseconds of a poll that finds nothing; so long may closing take."""
 _PAUSE: Final = 1.0
 """Seconds after a failure."""
-_LOOK: Final = 0.01
 _PATIENCE: Final = 30.0
 """Seconds without a record after which the brokers are said not to answer, at the start."""
 _FETCH_MAX: Final = 8 << 20
@@ -52,8 +51,7 @@ class LogReader:
     async def close(self) -> None:
         """End the thread. Idempotent."""
         self._closing.set()
-        while self._thread.is_alive():  # noqa: ASYNC110 - there is no event of a thread's end
-            await asyncio.sleep(_LOOK)
+        await until_ended(self._thread)
 
     # On the thread
 
@@ -78,7 +76,7 @@ class LogReader:
                 self._next = found[-1].offset + 1
                 self._failing = False
                 patient_until = time.monotonic() + _PATIENCE
-                self._bridge.put([_record(each) for each in found])
+                self._bridge.put([fetched(each) for each in found])
             if end is not None and (consumer.position(part, timeout_ms=_POLL) or 0) >= end:
                 end = None
                 self._settle(None)
@@ -103,8 +101,3 @@ class LogReader:
 
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(settle)
-
-
-def _record(found: Any) -> Record:  # noqa: ANN401 - has no type
-    headers = [(name, value or b"") for name, value in found.headers]
-    return Record(found.topic, found.partition, found.offset, found.timestamp, found.key, found.value, headers)

@@ -324,7 +324,7 @@ def test_who_waits_is_told_apart_by_what_was_sent() -> None:
     here.arrived(arrival(4, "4"))
     here.settle(here.take().position, "waits for 4")
     assert here.waiters() == (["waits for 1", "waits for 2", "waits for 3"], ["waits for 4"])
-    assert here.waiters() == ([], ["waits for 4"]), "each is told once"
+    assert here.waiters() == ([], ["waits for 4"]), "each is returned once"
 
 
 def test_what_was_settled_on_a_channel_that_closed_is_acknowledged_only_when_it_comes_again() -> None:
