@@ -90,10 +90,13 @@ async def test_another_connection_is_told_everything_anew(options: Options, orde
     async with rooms(options) as bridge:
         sources = await bridge.sources(orders)
         await bridge.ask("exchange_delete", exchange=orders)
-        came = asyncio.Event()
-        bridge.declaring.on_connected.append(came.set)
+        links = (bridge.declaring, bridge.consuming)
+        came = [asyncio.Event() for _ in links]
+        for link, event in zip(links, came, strict=True):
+            link.on_connected.append(event.set)
         await bridge.lose()
-        await came.wait()
+        for event in came:  # in any order
+            await event.wait()
         await bridge.send(orders, [b"1"])
         assert (await bridge.read(sources))[0] == [b"1"]
 
