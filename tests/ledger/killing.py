@@ -61,7 +61,7 @@ class Book:
 
 
 class Producer:
-    """One life of the producer after the other; the next one begins with names of its own."""
+    """One life of the producer after the other; the names of the next one begin with its number."""
 
     def __init__(self, book: Book, *arguments: str) -> None:
         """`arguments`: the file with the bridge's URL, the URL of the check, and the destinations."""
