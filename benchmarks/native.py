@@ -1,9 +1,10 @@
 """The ceiling of the Kafka figures: the same work done by a program that uses the client library itself.
 
-Run as a program: `native.py produce|consume|commit kafka-python|confluent SERVERS TOPIC NUMBER AT_ONCE`. It prints the
-messages per second and its own CPU seconds for all of them, a warm-up not included.
+Run as a program: `native.py produce|transact|consume|commit kafka-python|confluent SERVERS TOPIC NUMBER AT_ONCE`. It
+prints the messages per second and its own CPU seconds for all of them, a warm-up not included.
 
 - produce: 1 KiB with a key and two headers, acknowledged by all replicas in sync, `AT_ONCE` of them in flight.
+- transact: the same messages, each in its own transaction, one after the other, as one producer has to.
 - consume: read, look at each, commit once for what a poll brought: the idiom of a native consumer.
 - commit: read, and commit after each message, the next one when that is confirmed: what an acknowledgement is.
 """
@@ -65,6 +66,36 @@ def _produce_confluent(servers: str, topic: str, at_once: int) -> Callable[[int]
         producer.flush()
 
     return produce
+
+
+def _transact_python(servers: str, topic: str, _: int) -> Callable[[int], None]:
+    from kafka import KafkaProducer  # noqa: PLC0415
+
+    producer = KafkaProducer(bootstrap_servers=servers, transactional_id=f"native-{time.time_ns()}")
+    producer.init_transactions()
+
+    def transact(number: int) -> None:
+        for turn in range(number):
+            producer.begin_transaction()
+            producer.send(topic, BODY, b"customer-%d" % turn, HEADERS)
+            producer.commit_transaction()
+
+    return transact
+
+
+def _transact_confluent(servers: str, topic: str, _: int) -> Callable[[int], None]:
+    from confluent_kafka import Producer  # noqa: PLC0415
+
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"native-{time.time_ns()}"})
+    producer.init_transactions()
+
+    def transact(number: int) -> None:
+        for turn in range(number):
+            producer.begin_transaction()
+            producer.produce(topic, BODY, b"customer-%d" % turn, headers=HEADERS)
+            producer.commit_transaction()
+
+    return transact
 
 
 def _consumer_python(servers: str, topic: str) -> tuple[Any, Iterator[list[Any]]]:
@@ -151,6 +182,8 @@ def _commit(client: str, consumer: Any, message: Any) -> None:  # noqa: ANN401 -
 WORKS: Final = {
     ("produce", "kafka-python"): _produce_python,
     ("produce", "confluent"): _produce_confluent,
+    ("transact", "kafka-python"): _transact_python,
+    ("transact", "confluent"): _transact_confluent,
     **{("consume", client): _consume(client, each=False) for client in ("kafka-python", "confluent")},
     **{("commit", client): _consume(client, each=True) for client in ("kafka-python", "confluent")},
 }

@@ -29,6 +29,7 @@ from benchmarks import (  # noqa: E402
     rates,
     report,
     results,
+    transactions,
     waiting,
 )
 from benchmarks.plan import FULL, QUICK, Plan  # noqa: E402
@@ -47,6 +48,7 @@ SCENARIOS = {
     "callbacks": callbacks.measure,
     "client": client.measure,
     "kafka": kafka.measure,
+    "transactions": transactions.measure,
     "rabbitmq": rabbitmq.measure,
     "mirror": mirror.measure,
     "backlog": backlog.measure,

@@ -20,8 +20,8 @@ BATCH: Final = 1000
 PUSH: Final = "/v1/push"
 
 _PATH: Final = "/v1/messages"
-_VERSION: Final = ("x-oms-version", "1.0.0")
-_SHAPE: Final = (_VERSION, ("x-oms-p-region", "eu"), ("content-type", "application/json"))
+VERSION: Final = ("x-oms-version", "1.0.0")
+_SHAPE: Final = (VERSION, ("x-oms-p-region", "eu"), ("content-type", "application/json"))
 _STREAMS: Final = 16
 
 
@@ -48,9 +48,7 @@ def batch(destination: str, size: int, body: bytes | None = BODY, first: int = 0
     parts = b"".join(
         part % (destination.encode(), first + number, body or urandom(512).hex().encode()) for number in range(size)
     )
-    return Shot(
-        [_PATH], [_VERSION, ("content-type", "multipart/mixed; boundary=boundary")], parts + b"--boundary--\r\n"
-    )
+    return Shot([_PATH], [VERSION, ("content-type", "multipart/mixed; boundary=boundary")], parts + b"--boundary--\r\n")
 
 
 def preload(url: str, destination: str, number: int, body: bytes | None = BODY) -> None:
@@ -91,7 +89,7 @@ def callback_path(source: str, group: str, target: str, batch: int = 1) -> str:
 
 def acks(receipts: Sequence[str]) -> Shot:
     """Many acknowledgements at once."""
-    return Shot(["/v1/ack"], [_VERSION, ("x-oms-receipt", ",".join(receipts))])
+    return Shot(["/v1/ack"], [VERSION, ("x-oms-receipt", ",".join(receipts))])
 
 
 def receipts(url: str, path: str, number: int) -> list[str]:

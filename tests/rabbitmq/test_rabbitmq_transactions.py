@@ -16,7 +16,7 @@ from adapters.rabbitmq.topology.names import Own
 from adapters.rabbitmq.transaction import ledger, records, transactions
 from adapters.rabbitmq.url import parse
 from adapters.testing import Harness, KitReader, Session
-from bridge.errors import BackendFull, OutcomeUnknown
+from bridge.errors import BackendFull, OutcomeUnknown, TransactionEnded
 from bridge.message import Message
 from tests.rabbitmq.bridged import backend
 from tests.rabbitmq.rooms import until
@@ -121,15 +121,26 @@ async def test_transactions_outlast_lost_connections(session: Session, monkeypat
 
 
 @pytest.mark.extended
-async def test_a_stream_that_was_deleted_begins_anew(session: Session) -> None:
-    adapter, other, name = await opened(session), await opened(session), f"{session.destination}/tx"
-    await prepare(adapter, name, session.destination, b"gone")
+async def test_what_a_stream_has_lost_is_written_again(session: Session) -> None:
+    """RabbitMQ can lose the last records of a stream if it is killed; here all are gone."""
+    adapter, other = await opened(session), await opened(session)
+    reader = await session.reader(adapter)
+    names = [f"{session.destination}/{kind}" for kind in ("open", "committed", "dropped")]
+    for name in names:
+        await prepare(adapter, name, session.destination, name.encode())
+    await commit(adapter, names[1])
+    await transactional(adapter).rollback(names[2])
     channel = await adapter._declaring.channel()
     stream = Own(parse(session.harness.url).prefix).transactions
     await channel.ask(stream, "queue_delete", queue=stream)
-    await until(lambda: not any(name in transactional(each).known_transactions() for each in (adapter, other)))
-    await prepare(adapter, name, session.destination, b"new")
-    assert len(await commit(other, name)) == 1
+    await until(lambda: not adapter._transactions._whole.is_set())
+    await prepare(adapter, names[0], session.destination, b"more")
+    assert len(await commit(other, names[0])) == 2
+    assert await commit(adapter, names[1]) == ()
+    with pytest.raises(TransactionEnded):
+        await commit(adapter, names[2])
+    found = [each.message.body for each in await session.rest(adapter, reader)]
+    assert found == [names[1].encode(), names[0].encode(), b"more"]
 
 
 @pytest.mark.extended

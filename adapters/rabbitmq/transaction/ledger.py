@@ -50,6 +50,10 @@ class Unfinished:
         self.stored: dict[int, Stored] = {}
         """What this bridge has stored of it, by number."""
 
+    def is_behind(self, other: "Unfinished") -> bool:
+        """Whether this lacks messages or the commit, which the other has."""
+        return self.kept.keys() < other.kept.keys() or (self.bridge is None and other.bridge is not None)
+
     def messages(self) -> list[Message]:
         """Return the messages in the order in which they were prepared."""
         return [records.message(each.arrival, each.of) for each in sorted(self.kept.values(), key=lambda kept: kept[0])]
@@ -108,6 +112,26 @@ class Ledger:
             copies.append((records.commit(name, unfinished.bridge, unfinished.changes), None))
         return copies
 
+    def lost(self, other: "Ledger") -> list[tuple[bytes, Properties | None]]:
+        """Return the records that another ledger lacks because its stream has lost its last records, or all."""
+        lost: list[tuple[bytes, Properties | None]] = []
+        for name, transaction in self.transactions.items():
+            known, found = self.unfinished.get(name), other.unfinished.get(name)
+            if known is None and found is not None:
+                is_committed = transaction.state is TransactionState.COMMITTED
+                lost.append((records.stored(name) if is_committed else records.rollback(name), None))
+            elif known is not None and (name not in other.transactions if found is None else found.is_behind(known)):
+                lost += self.copies(name)
+        return lost
+
+    def succeed(self, earlier: "Ledger") -> None:
+        """Take over from the ledger of a stream that was cut what only this bridge knows."""
+        for name, transaction in earlier.transactions.items():
+            if name in self.unfinished and name in earlier.unfinished:
+                self.unfinished[name].stored = earlier.unfinished[name].stored
+            elif name not in self.transactions:
+                self._remember(transaction)
+
     def _prepare(self, of: Prepared, name: str, arrival: Arrival) -> bool:
         unfinished = self.unfinished.get(of.id)
         is_copy = of.name is not None
@@ -155,11 +179,14 @@ class Ledger:
             return False
         known = self.transactions.get(name, _NEW._replace(id=name))
         self.size -= known.size
-        self.transactions[name] = known._replace(state=state)
-        self._ended.append(name)
+        self._remember(known._replace(state=state))
+        return True
+
+    def _remember(self, ended: Transaction) -> None:
+        self.transactions[ended.id] = ended
+        self._ended.append(ended.id)
         if len(self._ended) > ENDED_MAX:
             del self.transactions[self._ended.popleft()]
-        return True
 
 
 def _is_valid(changes: object) -> bool:

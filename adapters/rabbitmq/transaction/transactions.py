@@ -66,7 +66,12 @@ class Transactions:
         self._use = use
         self._declaration = stream(Own(prefix).transactions, LOG_BYTES)
         self._log = SharedLog(self._declaration, use.consuming, use.publisher, Listener(self._read, self._replaced))
-        self._ledger = Ledger()
+        self._ledger = self._reading = Ledger()
+        """What is known, and what the records come to. They differ while a stream that was cut is read anew."""
+        self._whole = asyncio.Event()
+        """Whether they are the same."""
+        self._whole.set()
+        self._restoring: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._opened = False
         """Whether the stream has been read up to its end once."""
@@ -87,6 +92,8 @@ class Transactions:
         looking, self._looking = self._looking, None
         if looking is not None:
             looking.cancel()
+            if self._restoring is not None:
+                self._restoring.cancel()
             tasks = [looking, *self._storing.values()]
             await asyncio.wait(tasks, timeout=_PATIENCE)
             for task in tasks:
@@ -103,6 +110,7 @@ class Transactions:
     async def prepare(self, transaction: Transaction, message: Message) -> None:
         """See `Transactional`."""
         await self._open()
+        await self._restored()
         known = self._ledger.transactions.get(transaction.id)
         if known is not None and known.state is not TransactionState.OPEN:
             raise TransactionEnded.of(known.id, known.state)
@@ -135,6 +143,7 @@ class Transactions:
 
     async def _known(self, name: str) -> Transaction:
         """Return a transaction, perhaps one of another bridge. Raises `TransactionUnknown` or `BackendUnavailable`."""
+        await self._restored()
         if (known := self._ledger.transactions.get(name)) is None:
             await self._use.catalogue.catch_up()
             if self._use.catalogue.transactions:
@@ -174,12 +183,42 @@ class Transactions:
         return counts
 
     def _read(self, name: str, arrival: Arrival) -> bool:
-        counts = self._ledger.read(name, arrival)
+        counts = self._reading.read(name, arrival)
         self._news.set()
         return counts
 
     def _replaced(self) -> None:
-        self._ledger = Ledger()
+        self._reading = Ledger()
+        self._whole.clear()
+        if self._restoring is None:
+            self._restoring = asyncio.create_task(self._restore())
+
+    async def _restore(self) -> None:
+        """Write what is known and a stream lacks that was cut or deleted: prepared messages were answered with 200."""
+        while not self._whole.is_set():
+            reading = self._reading
+            try:
+                await self._log.enter(READ)
+                lost = self._ledger.lost(reading)
+                await asyncio.gather(*(self._write(*record) for record in lost))
+            except BridgeError as error:
+                _log.warning("the stream of transactions cannot be completed: %s", error)
+                await asyncio.sleep(random.uniform(*_LOOK))  # noqa: S311 - no secret
+                continue
+            if reading is self._reading:
+                _log.warning("a stream had lost records of transactions; %d were written again", len(lost))
+                reading.succeed(self._ledger)
+                self._ledger = reading
+                self._whole.set()
+        self._restoring = None
+
+    async def _restored(self) -> None:
+        """Wait until nothing is lost. Raises `BackendUnavailable`."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._whole.wait()
+        except TimeoutError as error:
+            raise BackendUnavailable(f"{self._log.name}: lost records of transactions are written again.") from error
 
     def _store_once(self, name: str, unfinished: Unfinished) -> "asyncio.Task[list[Stored | None]]":
         """Begin to store a commit of this bridge, unless that is under way."""
@@ -253,6 +292,7 @@ class Transactions:
         """Finish commits that were begun, and copy what the stream would lose."""
         if self._use.catalogue.transactions:
             await self._open()
+        await self._restored()
         for name in list(self._ledger.unfinished):
             await self._finish(name)
         for name in self._ledger.aged():

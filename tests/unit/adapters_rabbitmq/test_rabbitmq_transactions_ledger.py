@@ -132,6 +132,30 @@ def test_copies_stand_for_what_was_dropped(steps: list[tuple[str, str]], dropped
     assert unfinished(late) == unfinished(whole)
 
 
+@given(STEPS, st.integers(0, 25))
+@example([("prepare", "a"), ("prepare", "a"), ("commit", "a")], 1)
+@example([("prepare", "a"), ("commit", "a"), ("stored", "a")], 1)
+@example([("prepare", "a"), ("rollback", "a")], 1)
+def test_what_a_stream_has_lost_can_be_written_again(steps: list[tuple[str, str]], left: int) -> None:
+    stream, whole, cut = list(write(steps)), Ledger(), Ledger()
+    for record in stream:
+        read(whole, record)
+    for record in stream[:left]:
+        read(cut, record)
+    for number, (body, properties) in enumerate(whole.lost(cut)):
+        cut.read(f"c{number}", Arrival(0, False, "", properties or Properties(), body))
+    assert whole.lost(cut) == []
+    cut.succeed(whole)
+    assert {name: each.state for name, each in cut.transactions.items()} == {
+        name: each.state for name, each in whole.transactions.items()
+    }
+    for name, each in whole.unfinished.items():
+        assert cut.unfinished[name].messages() == each.messages()
+        assert list(cut.unfinished[name].changes) == list(each.changes)
+    assert cut.unfinished.keys() == whole.unfinished.keys()
+    assert cut.size == whole.size
+
+
 @given(st.binary() | MARKS, HEADERS)
 def test_other_records_are_refused_or_harmless(body: bytes, header: bytes | str | None) -> None:
     found = Ledger()
