@@ -9,6 +9,7 @@ from typing import Final
 from benchmarks import talk
 from benchmarks.kafka import CLIENTS, NATIVE, Place, broker
 from benchmarks.launch import Process
+from benchmarks.load import Shot
 from benchmarks.measurement import BRIDGE, Measurement, Sample, Target, rows
 from benchmarks.plan import Plan
 from benchmarks.rawh2 import Connection, pack
@@ -38,7 +39,7 @@ def transact(process: Process, destination: str, number: int) -> Sample:
     blocks = []
     for _ in range(number):
         name = f"{destination}-{next(_names)}"
-        headers = [*shot.headers, ("x-oms-transaction", "prepare"), ("x-oms-h-transactionid", name)]
+        headers = [*_headers(shot), ("x-oms-transaction", "prepare"), ("x-oms-h-transactionid", name)]
         commit = pack(url, "POST", f"/v1/transactions/{name}/commit", [talk.VERSION])
         blocks.append([pack(url, "POST", shot.paths[0], headers), commit])
     with process.expecting(transactions_committed=number):
@@ -48,9 +49,13 @@ def transact(process: Process, destination: str, number: int) -> Sample:
 def produce(process: Process, destination: str, number: int) -> Sample:
     """Produce so many messages."""
     shot = talk.single(destination)
-    block = pack(process.url, "POST", shot.paths[0], shot.headers)
+    block = pack(process.url, "POST", shot.paths[0], _headers(shot))
     with process.expecting(produced=number):
         return _timed(process, [[block]] * number, shot.body)
+
+
+def _headers(shot: Shot) -> list[tuple[str, str]]:
+    return [*shot.headers, ("content-length", str(len(shot.body)))]
 
 
 def _memory(plan: Plan) -> Iterator[Measurement]:

@@ -1,6 +1,7 @@
 """The transactions of the memory backend as a data structure. No clock, no I/O."""
 
 import asyncio
+from collections import OrderedDict
 from typing import Final
 
 from adapters.base import ENDED_MAX, Transaction, TransactionState
@@ -34,8 +35,9 @@ class TransactionTable:
         self.known: dict[str, Transaction] = {}
         """By id; an open transaction is known as soon as its first message is stored."""
         self.open: dict[str, OpenTransaction] = {}
-        self._ended: dict[str, int] = {}
-        """When each ended transaction ended, ms since 1970, in the order of ending."""
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        """When each ended transaction ended, ms since 1970, in the order of ending. A plain dict takes ever longer to
+        find its oldest entry while such entries are removed."""
 
     @property
     def prepared(self) -> int:
