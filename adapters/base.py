@@ -249,9 +249,10 @@ class Transactional(Protocol):
         """
         ...
 
-    async def commit(self, transaction: str, complete: Complete) -> Sequence[Stored | None]:
+    def commit(self, transaction: str, complete: Complete) -> Awaitable[Sequence[Stored | None]]:
         """Store the messages in the order in which they were prepared, and end the transaction.
 
+        An adapter that stores them at once returns a future that is done. The call may raise what the awaitable raises.
         Returns one result for each message, as `complete` does. Asks `complete` once what is to be committed is
         certain. If it was committed before, returns an empty sequence. Raises `TransactionUnknown`; `TransactionEnded`
         if it was rolled back; `NotStored` or a `Rejected` (it is still open); or `OutcomeUnknown` (a call again ends

@@ -6,7 +6,7 @@ the commit. So a failed commit reverts nothing that a client has seen.
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from adapters.base import Complete, Delivery, Outcome, Published, Revoked, Stored, TransactionState
@@ -158,9 +158,9 @@ class DurableAdapter(MemoryAdapter):
         self._writer.flush()
         return future
 
-    async def commit(self, transaction: str, complete: Complete) -> Sequence[Stored | None]:
+    def commit(self, transaction: str, complete: Complete) -> Awaitable[Sequence[Stored | None]]:
         """Store the messages with one commit of the journal; a cancelled call finishes it, too."""
-        return await asyncio.shield(asyncio.ensure_future(super().commit(transaction, complete)))
+        return asyncio.shield(asyncio.ensure_future(self._commit(transaction, complete)))
 
     async def rollback(self, transaction: str) -> None:
         """Drop the messages; a cancelled call finishes it, too."""
@@ -274,8 +274,7 @@ class DurableAdapter(MemoryAdapter):
         error = result.messages if state is TransactionState.COMMITTED else result.state
         if error is None:
             self._forget_prepared(transaction, state)
-            details = transaction.details._replace(state=state)
-            self._writer.batch.forgotten_transactions += self._store.transactions.end(details, now)
+            self._writer.batch.forgotten_transactions += self._store.transactions.end(transaction.details, state, now)
         elif state is TransactionState.COMMITTED:
             for record in transaction.prepared.values():
                 self._capacity.restore(record)

@@ -156,7 +156,7 @@ class _JournalReader:
         transactions = {row[0]: (read_transaction(*row[:-1]), row[-1]) for row in self._rows("txn")}
         for details, ended in sorted(transactions.values(), key=itemgetter(1)):
             if details.state is not TransactionState.OPEN:
-                store.transactions.end(details, ended)
+                store.transactions.end(details, details.state, ended)
         opened = {name: OpenTransaction(details) for name, (details, ended) in transactions.items() if not ended}
         for sequence, name, header, body in self._rows("prepared"):
             record = decode(header, body)

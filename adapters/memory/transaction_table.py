@@ -45,7 +45,7 @@ class TransactionTable:
         return sum(len(each.prepared) for each in self.open.values())
 
     def begin(self, details: Transaction) -> OpenTransaction:
-        """Return the open transaction of an id, or a new one, which is not in the table yet.
+        """Return the open transaction of an id, or a new one with these details, which is not in the table yet.
 
         Raises `TransactionEnded`; `BackendUnavailable` while it is being committed or rolled back.
         """
@@ -53,7 +53,7 @@ class TransactionTable:
         if found is None:
             if known := self.known.get(details.id):
                 raise TransactionEnded.of(known.id, known.state)
-            return OpenTransaction(details._replace(state=TransactionState.OPEN, messages=0, size=0))
+            return OpenTransaction(details)
         if found.ending.locked():
             raise BackendUnavailable(f"The transaction {details.id[:300]!a} is just being committed or rolled back.")
         return found
@@ -73,24 +73,25 @@ class TransactionTable:
 
     def add(self, transaction: OpenTransaction, sequence: int, record: Record, size: int) -> None:
         """Add a message of `size` bytes that is stored."""
-        details = transaction.details
-        details = details._replace(messages=details.messages + 1, size=details.size + size)
+        name, state, began, timeout, check, messages, held = transaction.details
         transaction.prepared[sequence] = record
-        transaction.details = self.known[details.id] = details
-        self.open[details.id] = transaction
+        details = Transaction(name, state, began, timeout, check, messages + 1, held + size)
+        transaction.details = self.known[name] = details
+        self.open[name] = transaction
 
     def remove_if_empty(self, transaction: OpenTransaction) -> None:
         """Remove a transaction whose first message could not be stored: it has not begun."""
         if not transaction.prepared and not transaction.writing:
             self.open.pop(transaction.details.id, None)
 
-    def end(self, details: Transaction, now: int) -> list[str]:
+    def end(self, details: Transaction, state: TransactionState, now: int) -> list[str]:
         """Note how a transaction ended; return the ids of transactions that are forgotten now."""
-        self.open.pop(details.id, None)
-        self.known[details.id] = details._replace(messages=0, size=0, check=None)
-        self._ended[details.id] = now
+        name = details.id
+        self.open.pop(name, None)
+        self.known[name] = Transaction(name, state, details.began, details.timeout, None, messages=0, size=0)
+        self._ended[name] = now
         forgotten: list[str] = []
-        while (oldest := next(iter(self._ended))) != details.id and (
+        while (oldest := next(iter(self._ended))) != name and (
             now - self._ended[oldest] > _KEPT or len(self._ended) > ENDED_MAX
         ):
             del self._ended[oldest], self.known[oldest]

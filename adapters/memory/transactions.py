@@ -2,7 +2,9 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from adapters.base import Complete, Stored, Support, Transaction, TransactionState
 from adapters.memory.capacity import Capacity
@@ -14,6 +16,28 @@ from adapters.memory.store import MessageStore
 from adapters.memory.transaction_table import OpenTransaction
 from adapters.wall_clock import wall
 from bridge.message import Message
+
+
+class _Rest:
+    """The rest of a coroutine that waits for something."""
+
+    def __init__(self, work: Coroutine[Any, Any, Sequence[Stored | None]], awaited: object) -> None:
+        self._work = work
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, Sequence[Stored | None]]:
+        while True:
+            try:
+                sent = yield self._awaited
+            except BaseException as error:  # noqa: BLE001 - a cancellation
+                resume = partial(self._work.throw, error)
+            else:
+                resume = partial(self._work.send, sent)
+            try:
+                self._awaited = resume()
+            except StopIteration as done:
+                result: Sequence[Stored | None] = done.value
+                return result
 
 
 class Transactions(ABC):
@@ -37,8 +61,21 @@ class Transactions(ABC):
         self._store_prepared(PreparedWrite(found, self._store.next_sequence(), record, message.size, future))
         return future
 
-    async def commit(self, transaction: str, complete: Complete) -> Sequence[Stored | None]:
-        """Store the messages; see `Transactional`. The journal's errors are `NotStored` or `OutcomeUnknown`."""
+    def commit(self, transaction: str, complete: Complete) -> Awaitable[Sequence[Stored | None]]:
+        """Store the messages; see `Transactional`. The journal's errors are `NotStored` or `OutcomeUnknown`.
+
+        It is done when this returns, unless `complete` has to wait, or the transaction is being ended already.
+        """
+        future: asyncio.Future[Sequence[Stored | None]] = self._running().create_future()
+        work = self._commit(transaction, complete)
+        try:
+            awaited = work.send(None)
+        except StopIteration as done:
+            future.set_result(done.value)
+            return future
+        return _Rest(work, awaited)
+
+    async def _commit(self, transaction: str, complete: Complete) -> Sequence[Stored | None]:
         transactions, state = self._store.transactions, TransactionState.COMMITTED
         self._running()
         if (found := transactions.find(transaction, state)) is None:
@@ -86,7 +123,7 @@ class Transactions(ABC):
 
     async def _end(self, transaction: OpenTransaction, state: TransactionState, now: int) -> None:
         self._forget_prepared(transaction, state)
-        self._store.transactions.end(transaction.details._replace(state=state), now)
+        self._store.transactions.end(transaction.details, state, now)
 
     def _forget_prepared(self, transaction: OpenTransaction, state: TransactionState) -> None:
         """Stop counting the messages of a transaction that was rolled back."""

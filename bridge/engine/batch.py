@@ -48,14 +48,12 @@ class ProduceRequest(NamedTuple):
 
     def complete_prepared(self, message: Message) -> Message:
         """Fill in the fields that a prepared message has; `complete` fills in the others when it is committed."""
-        message_id, born = message.message_id, message.born_timestamp
-        return message._replace(
-            message_id=message_id or str(uuid7()),
-            born_timestamp=self.wall if born is None else born,
-            born_host=message.born_host or self.peer,
-            store_timestamp=None,
-            store_host=None,
-        )
+        fields: list[Any] = [*message]  # see `complete`
+        fields[_MESSAGE_ID] = message.message_id or str(uuid7())
+        fields[_BORN_TIMESTAMP] = self.wall if message.born_timestamp is None else message.born_timestamp
+        fields[_BORN_HOST] = message.born_host or self.peer
+        fields[_STORE_TIMESTAMP] = fields[_STORE_HOST] = None
+        return tuple.__new__(Message, fields)
 
     def complete(self, message: Message, store_host: str, partition: int | None) -> Message:
         """Fill in missing fields, replace those that only the bridge may set, remove values without a meaning."""

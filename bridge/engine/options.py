@@ -14,7 +14,7 @@ _IGNORED: Final = "ignored"
 _EXACTLY_ONCE: Final = 2
 _FEATURE_FIELDS: Final = tuple(f for f in FIELDS if f.is_feature)
 _feature_values: Final = itemgetter(*(Message._fields.index(f.attribute) for f in _FEATURE_FIELDS))
-_COMBINATIONS_KEPT: Final = 1024
+COMBINATIONS_KEPT: Final = 1024
 """Combinations of fields whose `Applied` is remembered: all that occur, unless a client tries every one."""
 
 
@@ -46,7 +46,7 @@ class FieldSupport:
         if applied is None:
             fields = [field.name for field, kind in zip(_FEATURE_FIELDS, types, strict=True) if kind is not NoneType]
             applied = Applied((name, self._support[name]) for name in fields)
-            if len(self._applied) < _COMBINATIONS_KEPT:
+            if len(self._applied) < COMBINATIONS_KEPT:
                 self._applied[types] = applied
         if message.qos == _EXACTLY_ONCE:
             applied = Applied({**applied, "qos": _IGNORED}.items())

@@ -13,7 +13,7 @@ from adapters.base import Adapter, Stored, Support, Transaction, Transactional, 
 from bridge.engine.batch import Produced
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.dedup import name_of, named
-from bridge.engine.options import Applied, Counters, EngineOptions
+from bridge.engine.options import COMBINATIONS_KEPT, Applied, Counters, EngineOptions
 from bridge.engine.producer import Producer
 from bridge.engine.quota import client_of
 from bridge.engine.removals import ignore_result
@@ -83,6 +83,23 @@ class _Commit(NamedTuple):
     wall: int
 
 
+class _Completion:
+    """Completes the messages of a commit, once the backend knows which they are."""
+
+    def __init__(self, producer: Producer, clock: Clock) -> None:
+        self._producer = producer
+        self._clock = clock
+        self.wall = clock.wall()
+        """When the messages were completed, ms since 1970."""
+        self.messages: Sequence[Message | None] = ()
+
+    async def complete(self, messages: Sequence[Message]) -> Sequence[Message | None]:
+        """See `adapters.base.Complete`."""
+        self.wall = self._clock.wall()
+        self.messages = await self._producer.complete_prepared(messages, self.wall)
+        return self.messages
+
+
 class Transactions:
     """The transactions of one backend, whichever bridge began them."""
 
@@ -99,6 +116,8 @@ class Transactions:
         self._limits = TransactionLimits(options)
         self._deadlines = TransactionDeadlines()
         self._background = BackgroundTasks()
+        self._applied: dict[str, Applied] = {}
+        """By the text of what applies outside transactions."""
 
     @property
     def support(self) -> Support:
@@ -169,15 +188,26 @@ class Transactions:
         prepared = [await self._result(result) for result in results]
         if not request.commits or any(isinstance(result, BridgeError) for result in prepared):
             return prepared
-        commit = await self._shielded(self._commit(str(request.id)))
+        commit = self._commit(str(request.id))
+        if not isinstance(commit, _Commit):
+            commit = await commit
         return [
             each if isinstance(each, BridgeError) else self._committed(message, each, commit)
             for message, each in zip(messages, prepared, strict=True)
         ]
 
-    async def commit(self, name: str) -> Transaction:
-        """Store the messages of a transaction. Raises `TransactionUnknown`, `TransactionEnded`, and as a produce."""
-        await self._shielded(self._commit(name))
+    def commit(self, name: str) -> Transaction | Awaitable[Transaction]:
+        """Store the messages of a transaction. Returns an awaitable unless they are stored when this returns.
+
+        The call and the awaitable raise `TransactionUnknown`, `TransactionEnded`, and as a produce.
+        """
+        commit = self._commit(name)
+        if isinstance(commit, _Commit):
+            return self.get(name)
+        return self._when_committed(name, commit)
+
+    async def _when_committed(self, name: str, commit: Awaitable[_Commit]) -> Transaction:
+        await commit
         return self.get(name)._replace(state=TransactionState.COMMITTED)
 
     async def rollback(self, name: str) -> Transaction:
@@ -197,14 +227,17 @@ class Transactions:
                     " callbacks.targets."
                 )
             self.checks.check_url(request.check)
-        ids = {message.transaction_id for message in messages if isinstance(message, Message)} | {request.id}
-        ids.discard(None)
-        if len(ids) > 1:
-            raise HeaderInvalid("x-oms-h-transactionid: the messages of one request belong to one transaction.")
-        name = str(ids.pop() if ids else uuid7())
+        name = request.id
+        for message in messages:
+            if isinstance(message, Message) and (of_message := message.transaction_id) not in {None, name}:
+                if name is not None:
+                    raise HeaderInvalid("x-oms-h-transactionid: the messages of one request belong to one transaction.")
+                name = of_message
+        if name is None:
+            name = str(uuid7())
         if not 0 < len(name) <= ID_MAX:
             raise HeaderInvalid(f"x-oms-h-transactionid: the id of a transaction has 1 to {ID_MAX} characters.")
-        return request._replace(id=name)
+        return request if request.id == name else request._replace(id=name)
 
     def _judge(
         self, request: TransactionRequest, message: Message, require: Sequence[Field], peer: str, key: str | None
@@ -212,9 +245,9 @@ class Transactions:
         if key is not None:
             message = named(message, key)
         is_named = message.message_id is not None
-        return _Judged(
-            *self._producer.judge_prepared(message._replace(transaction_id=request.id), require, peer), is_named
-        )
+        if message.transaction_id is None:
+            message = message._replace(transaction_id=request.id)
+        return _Judged(*self._producer.judge_prepared(message, require, peer), is_named)
 
     async def _begin_prepare(
         self, request: TransactionRequest, judged: _Judged, peer: str
@@ -238,7 +271,7 @@ class Transactions:
         details = Transaction(
             name, TransactionState.OPEN, self._clock.wall(), request.timeout, request.check, messages=0, size=0
         )
-        supported = Applied({**applied, "transactionId": self.support.value}.items())
+        supported = self._supported(applied)
         produced = Produced(message.message_id or "", 0, "", Stored(None, None), supported, transaction=name)
         result: Produced | asyncio.Future[Produced]
         is_done = False
@@ -263,6 +296,14 @@ class Transactions:
         if is_named:
             opened.first[name_of(message)] = FirstPrepared(hash(message.body), result)
         return result
+
+    def _supported(self, applied: Applied) -> Applied:
+        """Return how the fields of a prepared message are honoured."""
+        if (supported := self._applied.get(applied.text)) is None:
+            supported = Applied({**applied, "transactionId": self.support.value}.items())
+            if len(self._applied) < COMBINATIONS_KEPT:
+                self._applied[applied.text] = supported
+        return supported
 
     async def _wait_until_prepared(
         self, preparing: Awaitable[None], details: Transaction, produced: Produced, size: int
@@ -312,29 +353,34 @@ class Transactions:
 
     # Ending
 
-    async def _commit(self, name: str) -> _Commit:
-        wall = self._clock.wall()
-        completed: Sequence[Message | None] = ()
-
-        async def complete(messages: Sequence[Message]) -> Sequence[Message | None]:
-            nonlocal wall, completed
-            wall = self._clock.wall()
-            completed = await self._producer.complete_prepared(messages, wall)
-            return completed
-
+    def _commit(self, name: str) -> _Commit | Awaitable[_Commit]:
+        completion = _Completion(self._producer, self._clock)
         try:
-            results = await self._required().commit(name, complete)
+            storing = self._required().commit(name, completion.complete)
+            if isinstance(storing, asyncio.Future) and storing.done():
+                return self._commit_of(name, completion, storing.result())
         except TransactionEnded as error:
             raise self._ended(name, error) from None
+        return self._shielded(self._wait_until_committed(name, completion, storing))
+
+    async def _wait_until_committed(
+        self, name: str, completion: "_Completion", storing: Awaitable[Sequence[Stored | None]]
+    ) -> _Commit:
+        try:
+            return self._commit_of(name, completion, await storing)
+        except TransactionEnded as error:
+            raise self._ended(name, error) from None
+
+    def _commit_of(self, name: str, completion: "_Completion", places: Sequence[Stored | None]) -> _Commit:
         self._forget(name)
         stored: dict[tuple[str, str | None], Stored] = {}
-        if results:
+        if places:
             self._counters.transactions_committed += 1
-            self._producer.count_committed(completed)
-            for message, place in zip(completed, results, strict=True):
+            self._producer.count_committed(completion.messages)
+            for message, place in zip(completion.messages, places, strict=True):
                 if message is not None and place is not None:
                     stored[message.destination, message.message_id] = place
-        return _Commit(stored, wall)
+        return _Commit(stored, completion.wall)
 
     async def _roll_back(self, name: str) -> None:
         known = self._required().known_transactions().get(name)
@@ -388,7 +434,9 @@ class Transactions:
             decision = Decision.ROLLBACK if known.check is None else await self._decision(known)
             if decision is Decision.UNKNOWN and self._deadlines.undecided(name, self._clock.wall()):
                 return
-            await (self.commit(name) if decision is Decision.COMMIT else self.rollback(name))
+            ending = self.commit(name) if decision is Decision.COMMIT else self.rollback(name)
+            if not isinstance(ending, Transaction):
+                await ending
             if decision is not Decision.COMMIT:
                 _log.warning("a transaction is rolled back after its timeout", extra={"transaction": name})
         except (TransactionEnded, TransactionUnknown):

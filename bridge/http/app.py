@@ -38,7 +38,7 @@ from bridge.http.pull import PullEndpoint, SettleEndpoints
 from bridge.http.push import PushEndpoint
 from bridge.http.request_reply import Deadline, Limits, Pair, Reply, Respond, problem_reply
 from bridge.http.self_description import DescriptionEndpoints
-from bridge.http.transactions import TransactionEndpoints, describe
+from bridge.http.transactions import TransactionEndpoints, describe_all
 from bridge.metrics import BridgeMetrics
 from bridge.slicer import Slicer
 from bridge.wire.header_text import did_you_mean, printable
@@ -227,7 +227,7 @@ def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins
 
     async def transactions(_: Request) -> Response:
         try:
-            return JSONResponse([describe(each) for each in engine.transactions.all_open()])
+            return Response(describe_all(engine.transactions.all_open()), media_type="application/json")
         except BridgeError as error:
             return _response(problem_reply(error))
 

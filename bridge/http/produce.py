@@ -19,7 +19,7 @@ from bridge.errors import (
     SignatureInvalid,
 )
 from bridge.http.params import parse_require, path_values, split_query
-from bridge.http.request_reply import OMS_VERSION, Limits, Pair, Reply, Request
+from bridge.http.request_reply import OMS_VERSION, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
 from bridge.message import Field, Message
 from bridge.slicer import Slicer
@@ -118,8 +118,6 @@ KEY_MAX: Final = 255
 
 _KEY_HEADER: Final = b"idempotency-key"
 _JSON: Final = b"application/json"
-_quoted: Final = json.encoder.encode_basestring_ascii
-"""Writes a string as JSON in ASCII."""
 
 
 class ProduceEndpoint:
@@ -386,11 +384,11 @@ def write_result(result: Produced | BridgeError) -> str:
     if isinstance(result, BridgeError):
         return json.dumps(problem.members(result))
     message_id, store_timestamp, store_host, (partition, offset), applied, duplicate, transaction = result
-    text = f'{{"status": 200, "messageId": {_quoted(message_id)}'
+    text = f'{{"status": 200, "messageId": {quoted(message_id)}'
     if transaction is not None:
-        text += f', "transactionId": {_quoted(transaction)}'
+        text += f', "transactionId": {quoted(transaction)}'
     if store_timestamp:
-        text += f', "storeTimestamp": {store_timestamp}, "storeHost": {_quoted(store_host)}'
+        text += f', "storeTimestamp": {store_timestamp}, "storeHost": {quoted(store_host)}'
     if partition is not None:
         text += f', "partition": {partition}'
     if offset is not None:

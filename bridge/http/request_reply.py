@@ -1,6 +1,7 @@
 """The arguments and the result of an endpoint, independent of the server interface: `Request`, `Limits`, `Reply`."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -162,6 +163,9 @@ class Reply(NamedTuple):
     """Returns the message, or closes the consumer. Called at the end of every stream; for a whole body, only if the
     client certainly did not get it."""
 
+
+quoted: Final = json.encoder.encode_basestring_ascii
+"""Writes a string as JSON in ASCII."""
 
 Respond = Callable[[Request], Reply | Awaitable[Reply]]
 """An endpoint. It returns the reply itself if nothing had to be waited for."""

@@ -1,7 +1,6 @@
 """`x-oms-transaction` of a produce, and `/v1/transactions`: commit, roll back, look up and list transactions."""
 
-import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from adapters.base import Transaction
@@ -10,7 +9,7 @@ from bridge.engine.batch import Produced
 from bridge.engine.transactions import TransactionRequest, Transactions
 from bridge.errors import BodyInvalid, BridgeError, HeaderInvalid
 from bridge.http.params import parse_params, positive, transaction_of
-from bridge.http.request_reply import TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MAX, Reply, Request, json_reply
+from bridge.http.request_reply import TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MAX, Reply, Request, json_reply, quoted
 from bridge.message import Field, Message
 from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers
@@ -52,13 +51,13 @@ class TransactionEndpoints:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    async def commit(self, request: Request) -> Reply:
+    def commit(self, request: Request) -> Reply | Awaitable[Reply]:
         """Commit a transaction."""
-        return await self._end(request, self._transactions.commit)
+        return self._end(request, self._transactions.commit)
 
-    async def rollback(self, request: Request) -> Reply:
+    def rollback(self, request: Request) -> Reply | Awaitable[Reply]:
         """Roll a transaction back."""
-        return await self._end(request, self._transactions.rollback)
+        return self._end(request, self._transactions.rollback)
 
     async def find(self, request: Request) -> Reply:
         """Describe a transaction."""
@@ -68,28 +67,35 @@ class TransactionEndpoints:
     async def listing(self, request: Request) -> Reply:
         """List the open transactions, the oldest first."""
         parse_params(request.headers.parameters, request.query)
-        return _reply([describe(each) for each in self._transactions.all_open()])
+        return _reply(describe_all(self._transactions.all_open()))
 
     @staticmethod
-    async def _end(request: Request, end: Callable[[str], Awaitable[Transaction]]) -> Reply:
+    def _end(request: Request, end: Callable[[str], Transaction | Awaitable[Transaction]]) -> Reply | Awaitable[Reply]:
         parse_params(request.headers.parameters, request.query)
         if request.body:
             raise BodyInvalid("The end of a transaction consists of the path only: send no body.")
-        return _reply(describe(await end(transaction_of(request.path))))
+        ended = end(transaction_of(request.path))
+        return _reply(describe(ended)) if isinstance(ended, Transaction) else _wait(ended)
 
 
-def describe(transaction: Transaction) -> dict[str, object]:
-    """Return the document of a transaction; the query of its URL may contain a token, and is not shown."""
-    document: dict[str, object] = {
-        "transactionId": transaction.id,
-        "state": transaction.state.value,
-        "began": transaction.began,
-        "timeoutMills": transaction.timeout,
-        "messages": transaction.messages,
-        "bytes": transaction.size,
-    }
-    return document if transaction.check is None else {**document, "check": mask_query(transaction.check)}
+async def _wait(ending: Awaitable[Transaction]) -> Reply:
+    return _reply(describe(await ending))
 
 
-def _reply(document: object) -> Reply:
-    return json_reply(200, json.dumps(document).encode())
+def describe(transaction: Transaction) -> str:
+    """Return the JSON document of a transaction; the query of its URL may contain a token, and is not shown."""
+    name, state, began, timeout, check, messages, size = transaction
+    of_check = "" if check is None else f', "check": {quoted(mask_query(check))}'
+    return (
+        f'{{"transactionId": {quoted(name)}, "state": "{state.value}", "began": {began}, "timeoutMills": {timeout},'
+        f' "messages": {messages}, "bytes": {size}{of_check}}}'
+    )
+
+
+def describe_all(transactions: Iterable[Transaction]) -> str:
+    """Return the JSON document of transactions."""
+    return f"[{', '.join(map(describe, transactions))}]"
+
+
+def _reply(document: str) -> Reply:
+    return json_reply(200, document.encode("ascii"))

@@ -397,7 +397,7 @@ class BeginsAgain(MemoryAdapter):
 class EndsBeforeCompleting(MemoryAdapter):
     async def commit(self, transaction: str, complete: Complete) -> Sequence[Stored | None]:
         if found := self._store.transactions.open.get(transaction):
-            self._store.transactions.end(found.details._replace(state=TransactionState.COMMITTED), 0)
+            self._store.transactions.end(found.details, TransactionState.COMMITTED, 0)
         return await super().commit(transaction, complete)
 
 

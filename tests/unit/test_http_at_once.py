@@ -116,6 +116,14 @@ async def test_a_refusal_is_answered_at_once_with_the_headers_of_its_origin(app:
         assert (b"access-control-allow-origin", origin[1]) in exchange.sent[0]["headers"]
 
 
+async def test_the_steps_of_a_transaction_are_answered_at_once(app: DataApp) -> None:
+    transaction = [(b"x-oms-transaction", b"prepare"), (b"x-oms-h-transactionid", b"tx")]
+    assert Exchange(app, b"news", headers=transaction).answered_at_once(200)
+    for _ in range(2):
+        assert Exchange(app, b"", path="POST /v1/transactions/tx/commit").answered_at_once(200)
+    assert Exchange(app, b"news", headers=transaction).answered_at_once(409)
+
+
 async def test_a_pull_and_the_settling_of_its_message_are_answered_at_once(app: DataApp) -> None:
     pull = "GET /v1/messages?source=orders&consumerid=app&ack=true"
     opens = Exchange(app, b"", path=pull)

@@ -68,6 +68,10 @@ class Bridge:
         produced = self.transactions.produce(request, message, (), peer, None)
         return produced if isinstance(produced, Produced) else await produced
 
+    async def commit(self, name: str) -> Transaction:
+        committed = self.transactions.commit(name)
+        return committed if isinstance(committed, Transaction) else await committed
+
     def state(self, name: str) -> TransactionState:
         return self.transactions.get(name).state
 
@@ -122,7 +126,7 @@ async def test_without_a_check_the_timeout_rolls_back(start: Start) -> None:
     assert await bridge.ended("tx") is TransactionState.ROLLED_BACK
     assert (bridge.seconds, bridge.asked, bridge.state("other")) == (10, [], TransactionState.OPEN)
     with pytest.raises(TransactionEnded) as caught:
-        await bridge.transactions.commit("tx")
+        await bridge.commit("tx")
     assert caught.value.extra == {"state": "rolled-back"}
     assert bridge.transactions.opened == 1
 
@@ -152,7 +156,7 @@ async def test_a_commit_goes_on_after_the_client_was_answered(start: Start) -> N
     await bridge.prepare("tx")
     adapter.may_commit.clear()
     with pytest.raises(OutcomeUnknown):
-        await bridge.transactions.commit("tx")
+        await bridge.commit("tx")
     adapter.may_commit.set()
     assert await bridge.ended("tx") is TransactionState.COMMITTED
     assert bridge.engine.counters.transactions_committed == 1
@@ -172,7 +176,7 @@ async def test_clients_have_shares_of_what_is_open(start: Start) -> None:
         await bridge.prepare("d", b"x" * 1000, peer="127.0.0.1:5")
     await bridge.transactions.rollback("a")
     await bridge.prepare("e")
-    await bridge.transactions.commit("b")
+    await bridge.commit("b")
     await bridge.prepare("f")
     assert {each.id for each in bridge.transactions.all_open()} == {"c", "e", "f"}
 

@@ -109,10 +109,16 @@ class Transactions(RuleBasedStateMachine):
     def end(self, name: str, state: TransactionState) -> None:
         """Commit or roll back."""
         transactions = self.engine.transactions
-        call = transactions.commit if state is TransactionState.COMMITTED else transactions.rollback
+
+        async def ended() -> Transaction:
+            if state is not TransactionState.COMMITTED:
+                return await transactions.rollback(name)
+            committed = transactions.commit(name)
+            return committed if isinstance(committed, Transaction) else await committed
+
         error: type[BridgeError] | None = None
         try:
-            assert self.run(call(name)).state is state
+            assert self.run(ended()).state is state
         except (TransactionUnknown, TransactionEnded) as caught:
             error = type(caught)
         model = self.models.get(name)
