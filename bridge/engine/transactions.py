@@ -65,7 +65,7 @@ class TransactionRequest(NamedTuple):
     check: str | None
 
 
-class _Judged(NamedTuple):
+class Judged(NamedTuple):
     """A message that may be prepared."""
 
     message: Message
@@ -76,7 +76,7 @@ class _Judged(NamedTuple):
     """Whether its client has named it, so that a retry can be recognized."""
 
 
-class _Commit(NamedTuple):
+class Commit(NamedTuple):
     """Where a commit has stored the messages, by messageId and destination, and when."""
 
     stored: dict[tuple[str, str | None], Stored]
@@ -208,22 +208,22 @@ class Transactions:
 
     def _judge(
         self, request: TransactionRequest, message: Message, require: Sequence[Field], peer: str, key: str | None
-    ) -> _Judged:
+    ) -> Judged:
         if key is not None:
             message = named(message, key)
         is_named = message.message_id is not None
-        return _Judged(
+        return Judged(
             *self._producer.judge_prepared(message._replace(transaction_id=request.id), require, peer), is_named
         )
 
     async def _begin_prepare(
-        self, request: TransactionRequest, judged: _Judged, peer: str
+        self, request: TransactionRequest, judged: Judged, peer: str
     ) -> Produced | asyncio.Future[Produced]:
         if not self._producer.knows(judged.message.destination):
             await self._producer.find_destination(judged.message, peer)
         return self._prepare(request, judged, peer)
 
-    def _prepare(self, request: TransactionRequest, judged: _Judged, peer: str) -> Produced | asyncio.Future[Produced]:
+    def _prepare(self, request: TransactionRequest, judged: Judged, peer: str) -> Produced | asyncio.Future[Produced]:
         """Store a message that was judged; one that was prepared before gets the first result."""
         name, (message, applied, size, is_named) = str(request.id), judged
         backend = self._required()
@@ -312,7 +312,7 @@ class Transactions:
 
     # Ending
 
-    async def _commit(self, name: str) -> _Commit:
+    async def _commit(self, name: str) -> Commit:
         wall = self._clock.wall()
         completed: Sequence[Message | None] = ()
 
@@ -334,7 +334,7 @@ class Transactions:
             for message, place in zip(completed, results, strict=True):
                 if message is not None and place is not None:
                     stored[message.destination, message.message_id] = place
-        return _Commit(stored, wall)
+        return Commit(stored, wall)
 
     async def _roll_back(self, name: str) -> None:
         known = self._required().known_transactions().get(name)
@@ -345,7 +345,7 @@ class Transactions:
         self._forget(name)
         self._counters.transactions_rolled_back += known is not None and known.state is TransactionState.OPEN
 
-    def _committed(self, message: Message | BridgeError, prepared: Produced, commit: _Commit) -> Produced:
+    def _committed(self, message: Message | BridgeError, prepared: Produced, commit: Commit) -> Produced:
         destination = message.destination if isinstance(message, Message) else ""
         place = commit.stored.get((destination, prepared.message_id), Stored(None, None))
         return prepared._replace(store_timestamp=commit.wall, store_host=self._options.store_host, stored=place)
