@@ -48,6 +48,22 @@ def test_a_journal_remembers_over_a_kill(tmp_path: Path) -> None:
         assert _stored(bridge) == len(batch) + 2
 
 
+def test_a_journal_remembers_delayed_messages_over_a_kill(tmp_path: Path) -> None:
+    backend = f"memory://?journal={tmp_path / 'journal'}"
+    delayed = {"x_oms_h_destination": "orders", "idempotency_key": "k", "x_oms_h_delaytime": "3600000"}
+    with Bridge(tmp_path, backend=backend) as bridge:
+        first = _produce(bridge, b"order", **delayed)
+        bridge.kill()
+    with Bridge(tmp_path, backend=backend) as bridge:
+        again = _produce(bridge, b"order", **delayed)
+        assert again.headers["x-oms-duplicate"] == "true"
+        assert again.headers["x-oms-h-messageid"] == first.headers["x-oms-h-messageid"]
+        assert "x-oms-offset" not in first.headers
+        assert "x-oms-offset" not in again.headers
+        metrics = httpx.get(f"{bridge.management}/metrics", trust_env=False, timeout=30).text
+        assert "oms_backend_delayed 1.0\n" in metrics, "one message waits"
+
+
 def _stored(bridge: Bridge) -> int:
     logs = httpx.get(f"{bridge.url}/v1/logs", headers=VERSION, trust_env=False, timeout=30).json()["logs"]
     return sum(end - first for first, end in logs.values())
