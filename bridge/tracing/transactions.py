@@ -60,15 +60,25 @@ class TracedTransactions(Transactions):
             if span is not None:
                 end(span, error)
             raise
-        contexts = self._prepared.setdefault(str(request.id), [])
-        if len(contexts) < LINKS_MAX:
-            contexts.append(message.traceparent)
-        if span is not None:
-            if isinstance(result, Produced):
-                end(span)
-            else:
-                result.add_done_callback(partial(_end_when_prepared, span))
+        if isinstance(result, Produced):
+            self._on_prepared(str(request.id), message.traceparent, span)
+        else:
+            result.add_done_callback(partial(self._on_done, str(request.id), message.traceparent, span))
         return result
+
+    def _on_done(self, name: str, context: str | None, span: Span | None, result: asyncio.Future[Produced]) -> None:
+        error = asyncio.CancelledError() if result.cancelled() else result.exception()
+        if error is None:
+            self._on_prepared(name, context, span)
+        elif span is not None:
+            end(span, error)
+
+    def _on_prepared(self, name: str, context: str | None, span: Span | None) -> None:
+        contexts = self._prepared.setdefault(name, [])
+        if len(contexts) < LINKS_MAX:
+            contexts.append(context)
+        if span is not None:
+            end(span)
 
     async def _commit(self, name: str) -> Commit:
         span = self._start_end(COMMIT, name)
@@ -111,8 +121,3 @@ class TracedTransactions(Transactions):
         if span is not None:
             add_links(span, sampled)
         return span
-
-
-def _end_when_prepared(span: Span, result: asyncio.Future[Produced]) -> None:
-    error = asyncio.CancelledError() if result.cancelled() else result.exception()
-    end(span, error)

@@ -194,13 +194,26 @@ def test_a_receipt_that_has_ended_fails_its_span_only(client: Client, receiver: 
     assert not ack.failed, "this lease was acknowledged; the other one had ended, and has no span"
 
 
+def end_of(transaction: str, receiver: Receiver, *, failed: bool = False) -> Seen:
+    """Wait for the span of a commit or rollback."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        for span in tuple(receiver.spans):
+            if (span.attributes.get("oms.transaction.id"), span.failed) == (transaction, failed):
+                return span
+        time.sleep(0.02)
+    raise AssertionError(f"the end of the transaction {transaction} does not come")
+
+
 def test_a_transaction_is_traced_from_its_prepares_to_its_end(client: Client, receiver: Receiver) -> None:
     for name, end in (("kept", "commit"), ("dropped", "rollback")):
         prepare = {"x-oms-transaction": "prepare", "x-oms-h-transactionid": name}
         client.produce(f"{name}-a", prepare | SAMPLED)
         client.produce(f"{name}-b", prepare)
         client.ask("POST", f"/v1/transactions/{name}/{end}", {})
-        first, second, ended = receiver.wait_for(f"prepare {name}-a", f"prepare {name}-b", end)
+        first, second = receiver.wait_for(f"prepare {name}-a", f"prepare {name}-b")
+        ended = end_of(name, receiver)
+        assert ended.name == end
         assert [span.kind for span in (first, second, ended)] == ["PRODUCER", "PRODUCER", "CLIENT"]
         assert (first.trace, first.parent, first.attributes["messaging.operation.type"]) == (TRACE, PARENT, "create")
         assert (ended.trace, ended.parent) == (TRACE, PARENT)
@@ -214,17 +227,23 @@ def test_a_transaction_is_traced_from_its_prepares_to_its_end(client: Client, re
     assert (trace, span) == (prepared.trace, prepared.id), "consumers get the context of the span"
 
 
+def test_prepares_that_wait_for_a_journal_are_traced(receiver: Receiver, tmp_path: Path) -> None:
+    with Bridge(tmp_path, backend=f"memory://?journal={tmp_path / 'journal'}", settings=traced(receiver)) as bridge:
+        client = Client(bridge)
+        client.produce("journal", {"x-oms-transaction": "prepare", "x-oms-h-transactionid": "j"})
+        client.ask("POST", "/v1/transactions/j/commit", {})
+        [prepared], ended = receiver.wait_for("prepare journal"), end_of("j", receiver)
+    assert not prepared.failed
+    assert ended.links == ((prepared.trace, prepared.id),)
+
+
 def test_a_commit_that_is_refused_fails_its_span(client: Client, receiver: Receiver) -> None:
     prepare = {"x-oms-transaction": "prepare", "x-oms-h-transactionid": "ended"}
     client.produce("ended", prepare | SAMPLED)
     client.ask("POST", "/v1/transactions/ended/rollback", {})
     with pytest.raises(AssertionError, match="transaction-ended"):
         client.ask("POST", "/v1/transactions/ended/commit", {})
-    deadline = time.monotonic() + PATIENCE
-    while not (found := [span for span in receiver.spans if span.name == "commit" and span.failed]):
-        assert time.monotonic() < deadline, "the span does not come"
-        time.sleep(0.02)
-    assert found[0].attributes["error.type"] == "transaction-ended"
+    assert end_of("ended", receiver, failed=True).attributes["error.type"] == "transaction-ended"
 
 
 def test_spans_go_over_grpc_and_roots_follow_the_ratio(tmp_path: Path) -> None:
