@@ -61,7 +61,6 @@ class LineSplitter:
         self._add(piece[:first])
         last = piece.rfind(b"\n")
         whole = b"" if self._too_long else bytes(self._unfinished)
-        runs: list[Run] = []
         if not self._too_long and first < last and len(whole) + last - first <= RUN:
             self._unfinished.clear()
             runs = self._runs(whole + piece[first:last])
