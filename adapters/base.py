@@ -428,6 +428,13 @@ class Replayable(Protocol):
         """
         ...
 
+    def delayed(self, since: int) -> Sequence[Message]:
+        """Return the messages that are in no log yet, as they are not due; only those stored at `since` or later.
+
+        `since`: ms since 1970. Raises `BackendUnavailable` before the start.
+        """
+        ...
+
 
 @runtime_checkable
 class Measured(Protocol):

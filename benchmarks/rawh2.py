@@ -14,10 +14,10 @@ from hpack import Decoder
 
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
-INITIAL_WINDOW: Final = 4
-"""The setting's identifier."""
+INITIAL_WINDOW, MAX_FRAME_SIZE = 4, 5
+"""Identifiers of settings."""
 FRAME: Final = 16384
-"""Bytes of one frame that every server takes."""
+"""Bytes of one frame that every server takes, unless it says that it takes larger ones."""
 LARGEST: Final = 2**31 - 1
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -51,6 +51,7 @@ class Connection:
         self._hearing = hearing
         self._headers: dict[int, Mapping[bytes, bytes]] = {}
         self._window = self._initial = 65535
+        self._largest = FRAME
         self._bodies: dict[int, memoryview] = {}
         self._room: dict[int, int] = {}
         self._greeted = False
@@ -128,10 +129,7 @@ class Connection:
             raise ConnectionError(f"the server ended a stream or the connection: {payload[:80].hex()}")
         if kind == SETTINGS and not flags & ACK:
             self._greeted = True
-            for name, value in struct.iter_unpack(">HI", payload):
-                if name == INITIAL_WINDOW:
-                    self._room = {key: room + value - self._initial for key, room in self._room.items()}
-                    self._initial = value
+            self._set(payload)
             self._frame(SETTINGS, ACK, 0)
         elif kind == PING and not flags & ACK:
             self._frame(PING, ACK, 0, payload)
@@ -146,9 +144,17 @@ class Connection:
                 for waiting in list(self._bodies):
                     self._push(waiting)
 
+    def _set(self, payload: bytes) -> None:
+        for name, value in struct.iter_unpack(">HI", payload):
+            if name == INITIAL_WINDOW:
+                self._room = {key: room + value - self._initial for key, room in self._room.items()}
+                self._initial = value
+            elif name == MAX_FRAME_SIZE:
+                self._largest = value
+
     def _push(self, stream: int) -> None:
         rest = self._bodies[stream]
-        while rest and (size := min(len(rest), FRAME, self._window, self._room[stream])) > 0:
+        while rest and (size := min(len(rest), self._largest, self._window, self._room[stream])) > 0:
             self._window -= size
             self._room[stream] -= size
             self._frame(DATA, END_STREAM if size == len(rest) else 0, stream, rest[:size])

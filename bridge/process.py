@@ -30,6 +30,7 @@ from bridge.server import Listener, Tls, serve, tls_context
 from bridge.server.admission import Admission
 from bridge.settings import Address, Settings, SettingsError, read_secrets, redact
 from bridge.slicer import Slicer
+from bridge.tracing.create import create_tracing
 
 if TYPE_CHECKING:
     from bridge.tracing.spans import Tracing
@@ -105,23 +106,6 @@ def destination_rules(settings: Settings) -> Rules:
         except ValueError as error:
             raise SettingsError(f"destinations.{name}: {error}.") from None
     return rules
-
-
-_SYSTEMS: Final = {"kafka": "kafka", "amqp": "rabbitmq", "amqps": "rabbitmq"}
-"""The `messaging.system` of the semantic conventions by the scheme of the backend."""
-
-
-def create_tracing(settings: Settings) -> "Tracing | None":
-    """Return what makes the spans, without connecting; None: tracing is off. Raises `SettingsError`."""
-    tracing = settings.tracing
-    if tracing.endpoint is None:
-        return None
-    try:
-        from bridge.tracing.spans import Tracing  # noqa: PLC0415 - not needed without tracing
-    except ModuleNotFoundError as error:
-        raise SettingsError(f"tracing.endpoint needs {error.name}: pip install 'openmessaging-bridge[otel]'.") from None
-    system = _SYSTEMS.get(settings.backend.partition(":")[0], "openmessaging")
-    return Tracing.create(tracing.endpoint, tracing.protocol, tracing.ratio, system)
 
 
 def create_engine(settings: Settings, clock: Clock, tracing: "Tracing | None") -> Engine:

@@ -164,6 +164,11 @@ class MemoryAdapter(Transactions):
         self._running()
         return self._store.replay(log, start, limit, max_bytes)
 
+    def delayed(self, since: int) -> Sequence[Message]:
+        """Return delayed messages; see `Replayable`. Raises `BackendUnavailable`."""
+        self._running()
+        return self._store.delayed_since(since)
+
     async def purge(self, destination: str, group: str | None) -> None:
         """Drop all messages, or settle them for a group; see `Deletable`."""
         self._running()

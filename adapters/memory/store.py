@@ -21,6 +21,7 @@ _OLD_NUMBERS: Final = 1 << 32
 """Older journals numbered their destinations from 1; numbers from this one on are random, and never used again."""
 _DESTINATION: Final = Message._fields.index("destination")
 _PARTITION: Final = Message._fields.index("partition")
+_STORE_TIMESTAMP: Final = Message._fields.index("store_timestamp")
 
 
 def format_epoch(number: int) -> str:
@@ -135,6 +136,10 @@ class MessageStore:
         destination = self.destinations[record[_DESTINATION]]
         destination.delayed -= 1
         return DelayedMessage(destination, destination.partitions[record[_PARTITION]], record, sequence)
+
+    def delayed_since(self, stored: int) -> list[Message]:
+        """Return the delayed messages that were stored at a time, ms since 1970, or later."""
+        return [unpack(record) for _, _, record in self._delayed if record[_STORE_TIMESTAMP] >= stored]
 
     def take_delayed(self, destination: Destination) -> list[tuple[int, Record]]:
         """Remove and return the delayed messages of a destination, with their sequences."""

@@ -1,6 +1,8 @@
 """Tests for an adapter that is `Replayable`."""
 # ruff: noqa: S101 - the kit's tests use assert, as all tests do
 
+from typing import Final
+
 import pytest
 
 from adapters.base import Adapter, Replayable
@@ -8,6 +10,9 @@ from adapters.testing.delays import SOON
 from adapters.testing.harness import LOTS, Contract, Session, numbered
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, DestinationUnknown
+
+_LATE: Final = 3_600_000
+"""Milliseconds until a message is due, which no test waits for."""
 
 
 class ReplayableContract(Contract):
@@ -56,6 +61,19 @@ class ReplayableContract(Contract):
         assert entered == ([b"now", b"delayed"] if in_time else sorted(entered))
         assert len(entered) == 2  # noqa: PLR2004 - as many as were published
 
+    async def test_a_delayed_message_is_listed_until_it_is_due(self, session: Session) -> None:
+        """Tests "Return the messages that are in no log yet, as they are not due; only those stored at `since`"."""
+        with pytest.raises(BackendUnavailable):
+            _replayable(session.harness.connect()).delayed(0)
+        adapter = await session.open()
+        before = wall()
+        await session.publish(adapter, b"delayed", delay_time=_LATE)
+        await session.publish(adapter, b"now")
+        adapter = await _restarted(session, adapter)
+        found = [each for each in _replayable(adapter).delayed(before) if each.destination == session.destination]
+        assert [each.body for each in found] == ([b"delayed"] if adapter.features.durable else [])
+        assert all(each.destination != session.destination for each in _replayable(adapter).delayed(wall() + _LATE))
+
     async def test_replaying_an_unknown_log_fails(self, session: Session) -> None:
         """Tests "Raises `DestinationUnknown` for a log that does not exist, or no longer exists"."""
         with pytest.raises(BackendUnavailable):
@@ -84,6 +102,11 @@ class ReplayableContract(Contract):
             await session.publish(again, b"b")
             with pytest.raises(DestinationUnknown):
                 _replayable(again).replay(log, 0, 1, LOTS)
+
+
+async def _restarted(session: Session, adapter: Adapter) -> Adapter:
+    await adapter.close()
+    return await session.open()
 
 
 def _replayable(adapter: Adapter) -> Replayable:

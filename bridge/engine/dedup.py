@@ -6,8 +6,8 @@ destination goes to the producer; until the window ends, others of the name get 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from operator import itemgetter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import Final, Protocol
 from uuid import UUID, uuid5
 
@@ -229,32 +229,29 @@ class Deduplicator:
                 results[place] = error
         return [result for result in results if result is not None]
 
-    async def restore(self, adapter: Replayable, window: int, result: Callable[[Message, int], Produced]) -> None:
-        """Remember the messages of the last `window` ms that the logs of a backend have, after a restart.
+    async def restore(
+        self, adapter: Replayable, window: int, result: Callable[[Message, int | None], Produced]
+    ) -> None:
+        """Remember the messages of the last `window` ms that a backend has, after a restart.
 
-        `result` makes the result of a message and its offset. Delayed messages are in no log until they are due, so a
-        retry of one is stored again.
+        `result` makes the result of a message and its offset; None: the message is delayed.
         """
-        wall, mono = self._clock.wall(), self._clock.mono()
-        found: list[tuple[int, FirstMessage]] = []
-        for log, (first, after_last) in adapter.logs().items():
-            end = after_last
-            while end > first:
-                start = at = max(first, end - _READ_AT_ONCE)
-                count = len(found)
-                while at < end:
-                    part = adapter.replay(log, at, end - at, _READ_BYTES)
-                    for message, offset in zip(part.messages, part.offsets, strict=True):
-                        if (age := wall - (message.store_timestamp or 0)) < window:
-                            stored = FirstMessage((name_of(message),), hash(message.body), mono - age)
-                            stored.outcome = result(message, offset)
-                            found.append((age, stored))
-                    at = part.next
-                    await asyncio.sleep(0)
-                if len(found) == count:
-                    break
-                end = start
-        for _, stored in sorted(found, key=itemgetter(0), reverse=True):
+        mono, since = self._clock.mono(), self._clock.wall() - window
+        found: list[FirstMessage] = []
+
+        def add(message: Message, offset: int | None) -> None:
+            left = (message.store_timestamp or 0) - since
+            if left > 0:
+                stored = FirstMessage((name_of(message),), hash(message.body), mono - window + left)
+                stored.outcome = result(message, offset)
+                found.append(stored)
+
+        for message in adapter.delayed(since):  # before the logs, which they enter when they are due
+            add(message, None)
+        for log, bounds in adapter.logs().items():
+            async for message, offset in _read_back(adapter, log, bounds, since):
+                add(message, offset)
+        for stored in sorted(found, key=attrgetter("since")):
             self._recent.restore(stored)
 
     async def _repeat(
@@ -282,6 +279,26 @@ class Deduplicator:
             return await produced
         finally:
             self._recent.refused(name)  # no effect on what was passed to the backend
+
+
+async def _read_back(
+    adapter: Replayable, log: str, bounds: tuple[int, int], since: int
+) -> AsyncIterator[tuple[Message, int]]:
+    """Yield messages of a log in steps from its end on, until none of a step has entered it after `since`."""
+    first, end = bounds
+    while end > first:
+        start = at = max(first, end - _READ_AT_ONCE)
+        newest = 0
+        while at < end:
+            part = adapter.replay(log, at, end - at, _READ_BYTES)
+            for message, offset in zip(part.messages, part.offsets, strict=True):
+                newest = max(newest, message.store_timestamp or 0, message.due if message.delay_time else 0)
+                yield message, offset
+            at = part.next
+            await asyncio.sleep(0)
+        if newest <= since:
+            break
+        end = start
 
 
 def named(message: Message, key: str) -> Message:

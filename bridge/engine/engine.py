@@ -73,7 +73,7 @@ class Engine:
         self._options = options
         self._destinations = DestinationRegistry(adapter, clock, options)
         self._producer = Producer(adapter, clock, options, self.counters, self._destinations)
-        self.transactions = Transactions(adapter, clock, options, self.counters, self._producer)
+        self.transactions = self._create_transactions()
         self._dedup: Deduplicator | None = None
         if (recent := self._producer.recent) is not None:
             self._dedup = Deduplicator(self._producer, recent, clock, self.counters, options.produce_timeout)
@@ -226,6 +226,9 @@ class Engine:
             if isinstance(result, BaseException):
                 _log.error("closing a group failed", exc_info=result)
         await self.adapter.close()
+
+    def _create_transactions(self) -> Transactions:
+        return Transactions(self.adapter, self.clock, self._options, self.counters, self._producer)
 
     def _create_consumer(
         self,

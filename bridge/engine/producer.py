@@ -111,8 +111,8 @@ class Producer:
         stored = await self._await_stored(waiting.future)
         return Produced(waiting.message_id, waiting.store_timestamp, self._options.store_host, stored, waiting.applied)
 
-    def stored_before(self, message: Message, offset: int) -> Produced:
-        """Return the result of a message that was stored before a restart."""
+    def stored_before(self, message: Message, offset: int | None) -> Produced:
+        """Return the result of a message that was stored before a restart. `offset`: None if it is delayed."""
         stored, applied = Stored(message.partition, offset), self._support.applied(message)
         host = message.store_host or self._options.store_host
         return Produced(message.message_id or "", message.store_timestamp or 0, host, stored, applied)

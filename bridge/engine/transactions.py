@@ -65,7 +65,7 @@ class TransactionRequest(NamedTuple):
     check: str | None
 
 
-class _Judged(NamedTuple):
+class Judged(NamedTuple):
     """A message that may be prepared."""
 
     message: Message
@@ -76,7 +76,7 @@ class _Judged(NamedTuple):
     """Whether its client has named it, so that a retry can be recognized."""
 
 
-class _Commit(NamedTuple):
+class Commit(NamedTuple):
     """Where a commit has stored the messages, by messageId and destination, and when."""
 
     stored: dict[tuple[str, str | None], Stored]
@@ -189,8 +189,8 @@ class Transactions:
         if not request.commits or any(isinstance(result, BridgeError) for result in prepared):
             return prepared
         commit = self._commit(str(request.id))
-        if not isinstance(commit, _Commit):
-            commit = await commit
+        if not isinstance(commit, Commit):
+            commit = await self._shielded(commit)
         return [
             each if isinstance(each, BridgeError) else self._committed(message, each, commit)
             for message, each in zip(messages, prepared, strict=True)
@@ -202,12 +202,12 @@ class Transactions:
         The call and the awaitable raise `TransactionUnknown`, `TransactionEnded`, and as a produce.
         """
         commit = self._commit(name)
-        if isinstance(commit, _Commit):
+        if isinstance(commit, Commit):
             return self.get(name)
         return self._when_committed(name, commit)
 
-    async def _when_committed(self, name: str, commit: Awaitable[_Commit]) -> Transaction:
-        await commit
+    async def _when_committed(self, name: str, commit: Coroutine[Any, Any, Commit]) -> Transaction:
+        await self._shielded(commit)
         return self.get(name)._replace(state=TransactionState.COMMITTED)
 
     async def rollback(self, name: str) -> Transaction:
@@ -241,22 +241,22 @@ class Transactions:
 
     def _judge(
         self, request: TransactionRequest, message: Message, require: Sequence[Field], peer: str, key: str | None
-    ) -> _Judged:
+    ) -> Judged:
         if key is not None:
             message = named(message, key)
         is_named = message.message_id is not None
         if message.transaction_id is None:
             message = message._replace(transaction_id=request.id)
-        return _Judged(*self._producer.judge_prepared(message, require, peer), is_named)
+        return Judged(*self._producer.judge_prepared(message, require, peer), is_named)
 
     async def _begin_prepare(
-        self, request: TransactionRequest, judged: _Judged, peer: str
+        self, request: TransactionRequest, judged: Judged, peer: str
     ) -> Produced | asyncio.Future[Produced]:
         if not self._producer.knows(judged.message.destination):
             await self._producer.find_destination(judged.message, peer)
         return self._prepare(request, judged, peer)
 
-    def _prepare(self, request: TransactionRequest, judged: _Judged, peer: str) -> Produced | asyncio.Future[Produced]:
+    def _prepare(self, request: TransactionRequest, judged: Judged, peer: str) -> Produced | asyncio.Future[Produced]:
         """Store a message that was judged; one that was prepared before gets the first result."""
         name, (message, applied, size, is_named) = str(request.id), judged
         backend = self._required()
@@ -353,7 +353,7 @@ class Transactions:
 
     # Ending
 
-    def _commit(self, name: str) -> _Commit | Awaitable[_Commit]:
+    def _commit(self, name: str) -> Commit | Coroutine[Any, Any, Commit]:
         completion = _Completion(self._producer, self._clock)
         try:
             storing = self._required().commit(name, completion.complete)
@@ -361,17 +361,17 @@ class Transactions:
                 return self._commit_of(name, completion, storing.result())
         except TransactionEnded as error:
             raise self._ended(name, error) from None
-        return self._shielded(self._wait_until_committed(name, completion, storing))
+        return self._wait_until_committed(name, completion, storing)
 
     async def _wait_until_committed(
         self, name: str, completion: "_Completion", storing: Awaitable[Sequence[Stored | None]]
-    ) -> _Commit:
+    ) -> Commit:
         try:
             return self._commit_of(name, completion, await storing)
         except TransactionEnded as error:
             raise self._ended(name, error) from None
 
-    def _commit_of(self, name: str, completion: "_Completion", places: Sequence[Stored | None]) -> _Commit:
+    def _commit_of(self, name: str, completion: "_Completion", places: Sequence[Stored | None]) -> Commit:
         self._forget(name)
         stored: dict[tuple[str, str | None], Stored] = {}
         if places:
@@ -380,7 +380,7 @@ class Transactions:
             for message, place in zip(completion.messages, places, strict=True):
                 if message is not None and place is not None:
                     stored[message.destination, message.message_id] = place
-        return _Commit(stored, completion.wall)
+        return Commit(stored, completion.wall)
 
     async def _roll_back(self, name: str) -> None:
         known = self._required().known_transactions().get(name)
@@ -391,7 +391,7 @@ class Transactions:
         self._forget(name)
         self._counters.transactions_rolled_back += known is not None and known.state is TransactionState.OPEN
 
-    def _committed(self, message: Message | BridgeError, prepared: Produced, commit: _Commit) -> Produced:
+    def _committed(self, message: Message | BridgeError, prepared: Produced, commit: Commit) -> Produced:
         destination = message.destination if isinstance(message, Message) else ""
         place = commit.stored.get((destination, prepared.message_id), Stored(None, None))
         return prepared._replace(store_timestamp=commit.wall, store_host=self._options.store_host, stored=place)

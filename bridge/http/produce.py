@@ -257,7 +257,10 @@ class ProduceEndpoint:
                 continue
             try:
                 check_unsigned(rules, message.destination)
-                batch[index] = yield from self._validate(message, inflated)
+                if message.compression is None:
+                    check_size(message, self._delivered_max)
+                else:
+                    batch[index] = yield from self._validate(message, inflated)
             except BridgeError as error:
                 batch[index] = error
             yield

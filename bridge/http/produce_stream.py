@@ -19,17 +19,23 @@ from bridge.message import Field, Message
 from bridge.slicer import Slicer
 from bridge.steps import Steps
 from bridge.wire import gzip_body, jsonform, problem
-from bridge.wire.lines import Line, LineSplitter
+from bridge.wire.json_structs import decode_lines
+from bridge.wire.lines import Line, LineSplitter, Run
 from bridge.wire.push_framing import StreamEnd, encode_line
 
 WINDOW: Final = 256 << 10
 """Bytes of lines that are read and decoded while those before them are stored."""
 
+_ENOUGH: Final = 64 << 10
+"""Bytes of lines that are published together if the client sends without waiting for results."""
+_LINGER: Final = 0.001
+"""Seconds that these are waited for."""
+
 _NDJSON: Final = b"application/x-ndjson"
 
 Numbered = tuple[int, Message | BridgeError]
 """The message of a line, or its error, and the number of the line."""
-Decode = Callable[[Sequence[Line]], Steps[list[Message | BridgeError]]]
+Decode = Callable[[Run], Steps[list[Numbered]]]
 
 
 class ProduceStreamEndpoint:
@@ -69,8 +75,10 @@ class ProduceStreamEndpoint:
         run = partial(self._run, reader, require, request.peer)
         return Reply(200, [OMS_VERSION, (b"content-type", _NDJSON), NO_STORE], stream=run, cleanup=cleanup)
 
-    def _decode(self, lines: Sequence[Line], key: str | None) -> Steps[list[Message | BridgeError]]:
-        return self._produce.validate_all(_messages(lines, key, self._limits.body), self._rules)
+    def _decode(self, run: Run, key: str | None) -> Steps[list[Numbered]]:
+        numbers, reading = _read(run, key, self._limits.body)
+        messages = yield from self._produce.validate_all(reading, self._rules)
+        return list(zip(numbers, messages, strict=True))
 
     async def _run(self, reader: "_LineReader", require: Sequence[Field], peer: str, write: Write) -> None:
         """See `Reply.stream`."""
@@ -98,17 +106,37 @@ class _LineReader:
         self._decode = decode
         self._waiting: list[Numbered] = []
         self._waiting_bytes = self._taken_bytes = 0
+        self._is_ahead = False
+        """Whether the client sends lines before it has the results of those before."""
         self._changed = asyncio.Event()
         self._task = asyncio.ensure_future(self._read())
         self._task.add_done_callback(lambda _: self._changed.set())
 
     async def take(self) -> list[Numbered]:
         """Wait for lines and return them; none: the body has ended, or `stop` was called."""
+        if self._waiting:
+            self._is_ahead = True
         await self._until(lambda: bool(self._waiting) or self._task.done())
+        if self._is_ahead:
+            await self._linger()
         taken, self._waiting = self._waiting, []
         self._taken_bytes, self._waiting_bytes = self._waiting_bytes, 0
         self._changed.set()
         return taken
+
+    async def _linger(self) -> None:
+        """Wait a moment for more lines: each publish and each write has its own cost."""
+        before, lingering = self._waiting_bytes, True
+
+        def end() -> None:
+            nonlocal lingering
+            lingering = False
+            self._changed.set()
+
+        timer = asyncio.get_running_loop().call_later(_LINGER, end)
+        await self._until(lambda: not lingering or self._waiting_bytes >= _ENOUGH or self._task.done())
+        timer.cancel()
+        self._is_ahead = self._waiting_bytes > before
 
     def release(self) -> None:
         """Count the lines that were taken as not held any more: their results are sent."""
@@ -123,30 +151,31 @@ class _LineReader:
         return StreamEnd("draining") if self._task.cancelled() else self._task.result()
 
     async def _read(self) -> StreamEnd:
-        splitter = LineSplitter(self._limits.body)
+        splitter = LineSplitter(self._limits.body, self._limits.batch)
         try:
             while piece := await self._body.read():
                 unfinished = splitter.size
                 self._body.hold(len(piece))
-                lines = splitter.feed(piece)
-                self._body.release(unfinished + len(piece) - splitter.size - _size(lines))
-                for at in range(0, len(lines), self._limits.batch):
-                    await self._add(lines[at : at + self._limits.batch])
-            await self._add(splitter.end())
+                runs = splitter.feed(piece)
+                self._body.release(unfinished + len(piece) - splitter.size - sum(map(_size, runs)))
+                for run in runs:
+                    await self._add(run)
+            for run in splitter.end():
+                await self._add(run)
         except BridgeError as error:
             return StreamEnd(error.code, error.detail)
         return StreamEnd("complete")
 
-    async def _add(self, lines: Sequence[Line]) -> None:
-        size = _size(lines)
-        decoded = await self._slicer.run(self._decode(lines))
+    async def _add(self, run: Run) -> None:
+        size = _size(run)
+        decoded = await self._slicer.run(self._decode(run))
         await self._until(
             lambda: (
                 not self._waiting
                 or (self._waiting_bytes + size <= WINDOW and len(self._waiting) + len(decoded) <= self._limits.batch)
             )
         )
-        self._waiting += zip((line.number for line in lines), decoded, strict=True)
+        self._waiting += decoded
         self._waiting_bytes += size
         self._changed.set()
 
@@ -156,7 +185,24 @@ class _LineReader:
             await self._changed.wait()
 
 
-def _messages(lines: Sequence[Line], key: str | None, limit: int) -> Steps[list[Message | BridgeError]]:
+def _read(run: Run, key: str | None, limit: int) -> tuple[Sequence[int], Steps[list[Message | BridgeError]]]:
+    """Return the numbers of the lines of a run, and what reads their messages."""
+    messages = None if run.text is None else decode_lines(run.text, run.length)
+    if messages is not None:
+        numbers: Sequence[int] = range(run.number, run.number + run.length)
+        return numbers, _named(messages, numbers, key)
+    lines = list(run.lines())
+    return [line.number for line in lines], _each(lines, key, limit)
+
+
+def _named(messages: list[Message], numbers: Sequence[int], key: str | None) -> Steps[list[Message | BridgeError]]:
+    yield
+    if key is None:
+        return [*messages]
+    return [named(message, f"{key}/{number}") for message, number in zip(messages, numbers, strict=True)]
+
+
+def _each(lines: Sequence[Line], key: str | None, limit: int) -> Steps[list[Message | BridgeError]]:
     messages: list[Message | BridgeError] = []
     for number, text in lines:
         try:
@@ -170,8 +216,8 @@ def _messages(lines: Sequence[Line], key: str | None, limit: int) -> Steps[list[
     return messages
 
 
-def _size(lines: Sequence[Line]) -> int:
-    return sum(len(line.text) for line in lines if line.text is not None)
+def _size(run: Run) -> int:
+    return 0 if run.text is None else len(run.text)
 
 
 async def _write_results(numbers: Sequence[int], results: Sequence[Produced | BridgeError], write: Write) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +27,9 @@ from bridge.mirror.sources.base import Selective, Source
 from bridge.mirror.stopping import StopSignal, stop_signal
 from bridge.mirror.table import Table, create, is_remote, shown, spark_path
 from bridge.settings import Address
+
+if TYPE_CHECKING:
+    from bridge.tracing.spans import Tracing
 
 QUERY: Final = "oms-mirror"
 _POLL: Final = 0.5
@@ -55,6 +58,8 @@ class Monitoring(NamedTuple):
     status: Path | None = None
     metrics: Address | None = None
     show: Show = "auto"
+    tracing: "Tracing | None" = None
+    """Makes the spans of batches; None: there are none."""
 
 
 def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> tuple[Reporter, int | None]:
@@ -66,7 +71,7 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
     """
     source = open_source(options)
     conf = s3.settings(_checkpoint(options)) | dict(pair.split("=", 1) for pair in options.conf)
-    status, metrics, show = monitoring
+    status, metrics, show, tracing = monitoring
     with reporting(options, source, status_file=status, metrics=metrics, show=show) as reporter, stop_signal() as stop:
         check_writable(options.out)
         create(options.out)
@@ -78,7 +83,7 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
             stop.install()
             spark.streams.addListener(reporter)
             reporter.activity("reading the mirror")
-            query = _prepare(spark, options, source, reporter, once=timeout is not None)
+            query = _prepare(spark, options, source, reporter, tracing, once=timeout is not None)
             if isinstance(source, Selective):
                 with suppress(BackendUnavailable):  # the query will wait for it
                     reporter.unmirrored(source.unmirrored())
@@ -135,14 +140,22 @@ def _gave_up(timeout: float, reason: str) -> CannotStart:
     return CannotStart(f"The backend could not be reached for {timeout:g} s, so not everything is mirrored: {reason}")
 
 
-def _prepare(spark: SparkSession, options: Options, source: Source, reporter: Reporter, *, once: bool) -> "_Query":
+def _prepare(  # noqa: PLR0913 - the job, its options and what it reports to
+    spark: SparkSession,
+    options: Options,
+    source: Source,
+    reporter: Reporter,
+    tracing: "Tracing | None",
+    *,
+    once: bool,
+) -> "_Query":
     """Check what is in `--out`, and return the query that continues it. Raises `CannotStart`."""
     try:
         if options.out.startswith(s3.SCHEME):
             s3.check_conditional_writes(spark, options.out)
         checkpoint = Checkpoint(spark, _checkpoint(options))
         record = check_start(options.out, checkpoint, resume=options.resume)
-        sink = Sink(options.out, checkpoint, source, reporter.committed)
+        sink = Sink(options.out, checkpoint, source, reporter.committed, tracing)
     except Py4JJavaError as error:
         raise CannotStart(f"--out {shown(options.out)} cannot be used: {error.java_exception.toString()}") from None
     start = {} if record is None else record.next

@@ -107,6 +107,7 @@ def _start(
         keep_alive_interval=int(limits.PING_INTERVAL * 1000),
         keep_alive_timeout=ceil(limits.PING_TIMEOUT),  # in seconds
         max_send_buffer_size=65536,
+        max_frame_size=65536,
     )
     worker = core.ASGIWorker(
         1,  # worker number

@@ -19,6 +19,7 @@ from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.pulls import PullRequest
 from bridge.engine.quota import INTERNAL
+from bridge.engine.transactions import Transactions
 from bridge.errors import BridgeError
 from bridge.message import Field, Message
 from bridge.tracing.spans import (
@@ -35,6 +36,7 @@ from bridge.tracing.spans import (
     begin_trace,
     end,
 )
+from bridge.tracing.transactions import TracedTransactions
 
 _FIRST_ERROR = 400
 
@@ -43,8 +45,11 @@ class TracedEngine(Engine):
     """An engine that traces messages."""
 
     def __init__(self, adapter: Adapter, clock: Clock, options: EngineOptions, tracing: Tracing) -> None:
-        super().__init__(adapter, clock, options)
         self._tracing = tracing
+        super().__init__(adapter, clock, options)
+
+    def _create_transactions(self) -> Transactions:
+        return TracedTransactions(self.adapter, self.clock, self._options, self.counters, self._producer, self._tracing)
 
     def produce(
         self, message: Message, require: Sequence[Field], peer: str, key: str | None = None

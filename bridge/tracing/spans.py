@@ -6,7 +6,7 @@ sends the spans from its own thread, with a queue of 2,048 spans; spans that fin
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from threading import Thread
 from typing import Final, Literal, NamedTuple, Self
 
@@ -28,6 +28,8 @@ _NANOSECONDS: Final = 1_000_000
 """In a millisecond."""
 _CLOSE: Final = 3.0
 """Seconds that the last spans have to reach the receiver."""
+LINKS_MAX: Final = 128
+"""Links of one span; the SDK drops more."""
 _SAMPLED: Final = 1
 _FLAGS: Final = slice(53, 55)
 """Position of the flags in a W3C traceparent."""
@@ -38,7 +40,8 @@ class Operation(NamedTuple):
     """What a span is about, in the terms of the semantic conventions."""
 
     name: str
-    type: Literal["send", "receive", "process", "settle"]
+    type: Literal["create", "send", "receive", "process", "settle"] | None
+    """None: the conventions have no type for it."""
     kind: SpanKind = SpanKind.CLIENT
 
 
@@ -50,6 +53,12 @@ PUSH: Final = Operation("push", "receive")
 CALLBACK: Final = Operation("callback", "process", SpanKind.CONSUMER)
 ACK: Final = Operation("ack", "settle")
 NACK: Final = Operation("nack", "settle")
+PREPARE: Final = Operation("prepare", "create", SpanKind.PRODUCER)
+COMMIT: Final = Operation("commit", "send")
+ROLLBACK: Final = Operation("rollback", None)
+MIRROR: Final = Operation("mirror", "process", SpanKind.CONSUMER)
+_FIRST: Final = (SEND, PREPARE)
+"""Operations of producers: they begin before any other of the message, so that there is nothing to link to."""
 
 
 class Tracing:
@@ -80,15 +89,12 @@ class Tracing:
         parent = message.traceparent
         context = links = None
         if parent is not None:
-            if not int(parent[_FLAGS], 16) & _SAMPLED:
+            if not is_sampled(parent):
                 return None
             carrier = {"traceparent": parent, "tracestate": message.tracestate or ""}
             context = _PROPAGATOR.extract(carrier)
-            links = () if operation is SEND else (Link(trace.get_current_span(context).get_span_context()),)
-        attributes: dict[str, str | int] = {
-            "messaging.system": self._system,
-            "messaging.operation.name": operation.name,
-            "messaging.operation.type": operation.type,
+            links = () if operation in _FIRST else (Link(trace.get_current_span(context).get_span_context()),)
+        attributes = self._attributes(operation) | {
             "messaging.destination.name": destination,
             "messaging.message.body.size": len(message.body),
         }
@@ -110,6 +116,26 @@ class Tracing:
         )
         return span if span.is_recording() else None
 
+    def start_batch(self, operation: Operation, attributes: Attributes, parent: str | None = None) -> Span | None:
+        """Start a span of several messages; None: it is not sampled.
+
+        `parent`: the sampled trace context that it belongs to; None: it begins a trace.
+        """
+        context = None if parent is None else _PROPAGATOR.extract({"traceparent": parent})
+        span = self._tracer.start_span(
+            operation.name, context, operation.kind, {**self._attributes(operation), **attributes}
+        )
+        return span if span.is_recording() else None
+
+    def _attributes(self, operation: Operation) -> dict[str, str | int]:
+        attributes: dict[str, str | int] = {
+            "messaging.system": self._system,
+            "messaging.operation.name": operation.name,
+        }
+        if operation.type is not None:
+            attributes["messaging.operation.type"] = operation.type
+        return attributes
+
     async def close(self) -> None:
         """Send the last spans, and give up after 3 s."""
         closing = Thread(target=self._provider.shutdown, daemon=True)
@@ -128,6 +154,17 @@ def begin_trace(message: Message, span: Span) -> Message:
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
     return message._replace(traceparent=carrier["traceparent"], tracestate=carrier.get("tracestate"))
+
+
+def is_sampled(traceparent: str) -> bool:
+    """Whether the producer of a trace context has it traced."""
+    return bool(int(traceparent[_FLAGS], 16) & _SAMPLED)
+
+
+def add_links(span: Span, traceparents: Iterable[str]) -> None:
+    """Link a span to the trace contexts of its messages."""
+    for each in traceparents:
+        span.add_link(trace.get_current_span(_PROPAGATOR.extract({"traceparent": each})).get_span_context())
 
 
 def end(span: Span, error: BaseException | str | None = None, attributes: Attributes | None = None) -> None:

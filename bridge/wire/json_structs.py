@@ -63,6 +63,7 @@ _Item: Final = defstruct(
     gc=False,
 )
 _decode: Final[Callable[[str], list[Any]]] = Decoder(list[_Item]).decode  # type: ignore[valid-type]
+_decode_lines: Final[Callable[[bytes], list[Any]]] = Decoder(_Item).decode_lines
 _NO_EXTENSION: Final = astuple(_Extension())
 
 
@@ -72,6 +73,28 @@ def decode_messages(array: str) -> list[Message] | None:
         items = _decode(array)
     except (ValueError, RecursionError):
         return None
+    return _messages(items, array.count('"') - (_escaped(array) if "\\" in array else 0))
+
+
+def decode_lines(lines: bytes, count: int) -> list[Message] | None:
+    """Return the messages of so many lines, one of each; None: as for `decode_messages`.
+
+    Every line begins and ends with a brace, and the parser refuses line feeds in strings. So each line has a message or
+    more, and as many messages as lines means one of each.
+    """
+    if not (lines.startswith(b"{") and lines.endswith(b"}") and lines.count(b"}\n{") == count - 1):
+        return None
+    try:
+        items = _decode_lines(lines)
+    except (ValueError, RecursionError):
+        return None
+    if len(items) != count:
+        return None
+    return _messages(items, lines.count(b'"') - (_escaped(lines.decode()) if b"\\" in lines else 0))
+
+
+def _messages(items: list[Any], quotes: int) -> list[Message] | None:
+    """Return the messages of items whose text has so many quotation marks that begin or end a string."""
     messages, strings = [], 0
     for item in items:
         destination, *header = astuple(item.header)
@@ -91,7 +114,7 @@ def decode_messages(array: str) -> list[Message] | None:
         strings += _strings(item, message)
         messages.append(message)
     # msgspec reads a repeated member without an error, so that fewer strings are left than were given.
-    return messages if 2 * strings == _quotes(array) else None
+    return messages if 2 * strings == quotes else None
 
 
 def _strings(item: Any, message: Message) -> int:  # noqa: ANN401 - of a type made above
@@ -103,9 +126,6 @@ def _strings(item: Any, message: Message) -> int:  # noqa: ANN401 - of a type ma
     return 2 * names + sections - (len(numbers) - numbers.count(None))
 
 
-def _quotes(text: str) -> int:
-    """Count the quotation marks of JSON that begin or end a string."""
-    quotes = text.count('"')
-    if "\\" in text:
-        quotes -= text.replace("\\\\", "").count('\\"')
-    return quotes
+def _escaped(text: str) -> int:
+    """Count the quotation marks inside the strings of JSON."""
+    return text.replace("\\\\", "").count('\\"')

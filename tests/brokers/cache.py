@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openmessaging-bridge"
 
 
@@ -54,12 +56,22 @@ def go(*arguments: str, folder: Path) -> None:
         raise Missing(f"go {' '.join(arguments)}: {made.stderr.strip()[-2000:]}")
 
 
-def installed(module: str, version: str) -> Path:
-    """Return the program of a Go module, as `program` does."""
-    name = module.rpartition("/")[2]
+def installed(name: str, package: str, version: str) -> Path:
+    """Return the program of a Go package, as `program` does."""
 
     def make(folder: Path) -> Path:
-        go("install", f"{module}@{version}", folder=folder)
-        return folder / name
+        go("install", f"{package}@{version}", folder=folder)
+        return folder / package.rpartition("/")[2]
 
     return program(f"{name}-{version}", make)
+
+
+def required(name: str, package: str, version: str) -> Path:
+    """Return the program of a Go package. If it cannot be built, the test fails in CI, and is skipped elsewhere."""
+    try:
+        return installed(name, package, version)
+    except Missing as missing:
+        advice = f"No {name}: {missing}. Install Go (go.dev/dl)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(advice)
+        pytest.skip(advice)

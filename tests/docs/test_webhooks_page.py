@@ -1,5 +1,6 @@
 """The page about webhooks: a bridge with its settings takes each of its requests as the product sends it."""
 
+import gzip
 import hashlib
 import hmac
 import json
@@ -74,8 +75,10 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]:
 
 
 def test_the_page_has_a_request_of_each_product() -> None:
-    assert [sent.destination for sent in REQUESTS] == ["github", "stripe", "alerts", "grafana"]
-    assert all(json.loads(sent.body) for sent in REQUESTS)
+    assert [sent.destination for sent in REQUESTS] == ["github", "stripe", "alerts", "grafana", "vector", "fluent-bit"]
+    lines = {sent.destination: sent.body.splitlines() for sent in REQUESTS if "ndjson" in sent.headers["content-type"]}
+    assert all(json.loads(line) for line in lines["fluent-bit"])
+    assert all(json.loads(sent.body) for sent in REQUESTS if sent.destination not in lines)
 
 
 @pytest.mark.parametrize("sent", REQUESTS, ids=[sent.destination for sent in REQUESTS])
@@ -93,8 +96,23 @@ def test_a_request_is_stored_as_it_was_sent(bridge: Bridge, sent: Sent) -> None:
         assert pulled.headers["x-oms-h-messageid"] == answer.json()["messageId"]
         properties = {name: value for name, value in pulled.headers.items() if name.startswith("x-oms-p-")}
         named = {"github": ("x-github-event", "x-github-delivery"), "alerts": ("user-agent",)}
+        named |= {"fluent-bit": ("x-fluent-tag",)}
         assert properties == {f"x-oms-p-{name}": sent.headers[name] for name in named.get(sent.destination, ())}
         assert http.get("/v1/messages", params=pull).status_code == 204
+
+
+def test_a_body_that_vector_has_compressed_stays_so(bridge: Bridge) -> None:
+    [sent] = (each for each in REQUESTS if each.destination == "vector")
+    body = gzip.compress(sent.body)
+    with httpx.Client(base_url=bridge.url, trust_env=False, timeout=20) as http:
+        answer = http.post(sent.path, content=body, headers=sent.headers | {"content-encoding": "gzip"})
+        assert answer.status_code == 200, answer.text
+        pull = {"version": "1.0.0", "source": "vector", "consumerid": "compressed"}
+        raw = b""
+        while raw != body:
+            with http.stream("GET", "/v1/messages", params=pull, headers={"accept-encoding": "gzip"}) as pulled:
+                assert pulled.status_code == 200, "the message does not come"
+                raw = b"".join(pulled.iter_raw())
 
 
 def test_every_scheme_is_explained() -> None:

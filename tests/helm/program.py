@@ -10,7 +10,7 @@ from typing import Final
 from tests.brokers.cache import installed
 
 VERSION: Final = "v3.22.0"
-MODULE: Final = "helm.sh/helm/v3/cmd/helm"
+PACKAGE: Final = "helm.sh/helm/v3/cmd/helm"
 KUBERNETES: Final = ("1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 """What the charts are for. The first is where native sidecars and `preStop: sleep` are there without a feature gate."""
 
@@ -23,7 +23,7 @@ def helm() -> str:
 
 def built() -> Path:
     """Return the one in the cache, built if need be; Missing if it cannot be."""
-    return installed(MODULE, VERSION)
+    return installed("helm", PACKAGE, VERSION)
 
 
 def run(*arguments: str | Path, given: str = "") -> "subprocess.CompletedProcess[str]":

@@ -138,6 +138,14 @@ def test_two_mirrors_never_write_at_once() -> None:
         assert all(job["concurrencyPolicy"] == "Forbid" for job in jobs)
 
 
+def test_a_mirror_sends_spans_where_the_bridge_does() -> None:
+    values = values_of("mirror-run")
+    values["settings"] = {"tracing": {"endpoint": "http://collector:4318", "ratio": 0.25, "metrics": 10000}}
+    [mirror] = containers(one(render(values), "StatefulSet")["spec"]["template"]["spec"])
+    given = {each["name"]: each["value"] for each in mirror["env"] if each["name"].startswith("OMS_TRACING")}
+    assert given == {"OMS_TRACING__ENDPOINT": "http://collector:4318", "OMS_TRACING__RATIO": "0.25"}
+
+
 def test_a_mirror_does_what_it_is_told() -> None:
     def arguments(manifest: Manifest) -> list[str]:
         ((_, pod),) = pods([manifest])

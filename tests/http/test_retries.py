@@ -1,12 +1,9 @@
 """Retries against real bridges: over a restart, and through connections that break after the request was sent."""
 
 import asyncio
-import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
@@ -14,7 +11,10 @@ import pytest
 
 from bridge.client import Client
 from bridge.message import Message
+from tests.http.toxiproxy import cutting
+from tests.kafka import bridged as on_kafka
 from tests.launch import Bridge
+from tests.rabbitmq import bridged as on_rabbitmq
 
 KEY: Final = "idempotency-key"
 VERSION: Final = {"x-oms-version": "1.0.0"}
@@ -48,60 +48,105 @@ def test_a_journal_remembers_over_a_kill(tmp_path: Path) -> None:
         assert _stored(bridge) == len(batch) + 2
 
 
+def test_a_journal_remembers_delayed_messages_over_a_kill(tmp_path: Path) -> None:
+    backend = f"memory://?journal={tmp_path / 'journal'}"
+    delayed = {"x_oms_h_destination": "orders", "idempotency_key": "k", "x_oms_h_delaytime": "3600000"}
+    with Bridge(tmp_path, backend=backend) as bridge:
+        first = _produce(bridge, b"order", **delayed)
+        bridge.kill()
+    with Bridge(tmp_path, backend=backend) as bridge:
+        again = _produce(bridge, b"order", **delayed)
+        assert again.headers["x-oms-duplicate"] == "true"
+        assert again.headers["x-oms-h-messageid"] == first.headers["x-oms-h-messageid"]
+        assert "x-oms-offset" not in first.headers
+        assert "x-oms-offset" not in again.headers
+        metrics = httpx.get(f"{bridge.management}/metrics", trust_env=False, timeout=30).text
+        assert "oms_backend_delayed 1.0\n" in metrics, "one message waits"
+
+
 def _stored(bridge: Bridge) -> int:
     logs = httpx.get(f"{bridge.url}/v1/logs", headers=VERSION, trust_env=False, timeout=30).json()["logs"]
     return sum(end - first for first, end in logs.values())
 
 
-@asynccontextmanager
-async def _cutting(url: str, chance: random.Random) -> AsyncIterator[str]:
-    """Yield the URL of a proxy that cuts a third of the connections: before or behind the answer to a request."""
-    split = urlsplit(url)
+def _memory(_request: pytest.FixtureRequest, _directory: Path) -> str:
+    return "memory://"
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(split.hostname, split.port)
-        with suppress(ConnectionError):
-            while data := await reader.read(1 << 16):
-                far_writer.write(data)
-                await far_writer.drain()
-                cut = chance.random()
-                if cut < 0.1:  # the request is on its way
-                    break
-                answer = await far_reader.read(1 << 16)
-                if cut < 0.3 or not answer:  # it was answered
-                    break
-                writer.write(answer)
-                await writer.drain()
-        far_writer.close()
-        writer.transport.abort()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+def _journal(_request: pytest.FixtureRequest, directory: Path) -> str:
+    return f"memory://?journal={directory / 'journal'}"
+
+
+def _kafka(request: pytest.FixtureRequest, _directory: Path) -> str:
+    return on_kafka.backend(request.getfixturevalue("kafka_servers"))
+
+
+def _rabbitmq(request: pytest.FixtureRequest, _directory: Path) -> str:
+    return on_rabbitmq.backend(request.getfixturevalue("rabbitmq_url"))
+
+
+_SLOW: Final = pytest.mark.extended
 
 
 @pytest.mark.parametrize(
-    ("server", "count"),
-    [("hypercorn", 300), ("granian", 300), pytest.param("granian", 20_000, marks=pytest.mark.extended)],
+    ("server", "backend", "count"),
+    [
+        ("hypercorn", _memory, 300),
+        ("granian", _memory, 300),
+        pytest.param("granian", _journal, 20_000, marks=_SLOW),
+        pytest.param("granian", _kafka, 2000, marks=_SLOW),
+        pytest.param("hypercorn", _rabbitmq, 2000, marks=_SLOW),
+    ],
 )
-async def test_each_message_is_stored_once_though_connections_break(tmp_path: Path, server: str, count: int) -> None:
-    numbers = iter(range(count))
-    with Bridge(tmp_path, server=server, backend="memory://") as bridge:
-        async with _cutting(bridge.url, random.Random(count)) as url:  # noqa: S311
-
-            async def producer() -> None:
-                async with Client(url, retry_ms=60_000) as client:
-                    for number in numbers:
-                        result = await client.produce(Message(f"orders-{number % 3}", b"%d" % number))
-                        found[number] = result.message_id
-
-            found: dict[int, str] = {}
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(16):
-                    tasks.create_task(producer())
-        assert len(set(found.values())) == len(found) == count
-        assert _stored(bridge) == count
+async def test_each_message_is_stored_once_though_connections_break(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    server: str,
+    backend: Callable[[pytest.FixtureRequest, Path], str],
+    count: int,
+) -> None:
+    """A message that was stored twice comes twice before the last one of its key, which is produced behind all."""
+    destinations = [f"orders-{uuid4()}" for _ in range(3)]
+    toxicity = {"reset_peer": 0.2, "timeout": 0.05, "limit_data": 1.0}
+    with Bridge(tmp_path / "bridge", server=server, backend=backend(request, tmp_path)) as bridge:
+        async with Client(bridge.url) as direct:
+            for destination in destinations:
+                await direct.pull(destination, "ledger")  # the group begins here
+            with cutting(bridge.url, tmp_path / "proxy", toxicity) as url:
+                stored = await _produce_through(url, destinations, count)
+            assert len(set(stored.values())) == len(stored) == count
+            found = [body for destination in destinations for body in await _bodies(direct, destination)]
+        assert sorted(found) == list(range(count))
         assert _duplicates(bridge) > count // 10, "the proxy cut connections, and the client tried again"
+
+
+async def _produce_through(url: str, destinations: Sequence[str], count: int) -> dict[int, str]:
+    """Produce the numbers below `count`, each repeated until it is stored. Returns their messageIds."""
+    numbers = iter(range(count))
+    stored: dict[int, str] = {}
+
+    async def producer() -> None:
+        async with Client(url, retry_ms=60_000) as client:
+            for number in numbers:
+                message = Message(destinations[number % len(destinations)], b"%d" % number, message_key="k")
+                stored[number] = (await client.produce(message)).message_id
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(24):
+            tasks.create_task(producer())
+    return stored
+
+
+async def _bodies(client: Client, destination: str) -> list[int]:
+    """Return the numbers that a destination has, in the order of its key."""
+    await client.produce(Message(destination, b"end", message_key="k"))
+    found: list[int] = []
+    async with client.push(destination, "ledger") as messages:
+        async for received in messages:
+            if received.message.body == b"end":
+                break
+            found.append(int(received.message.body))
+    return found
 
 
 def _duplicates(bridge: Bridge) -> int:

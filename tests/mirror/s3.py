@@ -1,6 +1,5 @@
 """A real S3 server for tests: versitygw, built by Go into the cache, over a folder."""
 
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,14 +7,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-import pytest
-
-from tests.brokers.cache import Missing, installed
+from tests.brokers.cache import required
 from tests.brokers.node import Node
 from tests.brokers.ports import held_port
 from tests.brokers.process import Process
 
-MODULE: Final = "github.com/versity/versitygw/cmd/versitygw"
+PACKAGE: Final = "github.com/versity/versitygw/cmd/versitygw"
 VERSION: Final = "v1.8.0"
 _KEY: Final = "of-the-test"
 _SECRET: Final = "of-the-test-too"  # noqa: S105 - of a server of our own
@@ -46,13 +43,7 @@ def bucket(directory: Path, *, conditional: bool = True) -> Iterator[Bucket]:
 
     `conditional`: whether the server honours If-None-Match.
     """
-    try:
-        program = installed(MODULE, VERSION)
-    except Missing as missing:
-        advice = f"No S3 server: {missing}. Install Go (go.dev/dl)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(advice)
-        pytest.skip(advice)
+    program = required("versitygw", PACKAGE, VERSION)
     objects, metadata = directory / "objects", directory / "metadata"
     folder = objects / f"lake-{uuid4()}"
     folder.mkdir(parents=True)

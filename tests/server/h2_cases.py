@@ -169,8 +169,8 @@ STREAM_ERRORS: Final = (
 )
 
 CONNECTION_ERRORS: Final = (
-    Case("4.2", "DATA that is too large", POST + frame(DATA, END_STREAM, 3, b"x" * 16_385), (SIZE,)),
-    Case("4.2", "HEADERS that are too large", frame(HEADERS, WHOLE, 3, bytes(16_385)), (SIZE,)),
+    Case("4.2", "DATA that is too large", POST + frame(DATA, END_STREAM, 3, b"x" * 65_537), (SIZE,)),
+    Case("4.2", "HEADERS that are too large", frame(HEADERS, WHOLE, 3, bytes(65_537)), (SIZE,)),
     Case(
         "4.3",
         "a header block that cannot be decoded",

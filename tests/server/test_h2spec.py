@@ -27,7 +27,7 @@ def h2spec() -> Path:
     cases that matter most run without it: see `h2_cases.py`.
     """
     try:
-        return installed("github.com/summerwind/h2spec/cmd/h2spec", VERSION)
+        return installed("h2spec", "github.com/summerwind/h2spec/cmd/h2spec", VERSION)
     except Missing as missing:
         if "403 Forbidden" in str(missing) or os.environ.get("CI") != "true":
             pytest.skip(REFUSED if "403 Forbidden" in str(missing) else f"No h2spec: {missing}")

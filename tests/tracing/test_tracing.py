@@ -1,5 +1,6 @@
 """A traced bridge and a receiver of OTLP: which spans the way of a message has, whose trace they belong to."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -13,9 +14,11 @@ import httpx
 import pytest
 
 from bridge import __version__
-from bridge.process import create_tracing
+from bridge.errors import CannotStart
 from bridge.settings import Settings, SettingsError
 from bridge.settings.model import TracingSettings
+from bridge.tracing.batches import BatchSpan
+from bridge.tracing.create import create_tracing
 from tests.http.callback_endpoint import OK, SECRET, Answer, Endpoint
 from tests.launch import Bridge
 from tests.tracing.receiver import PATIENCE, QUICK, Receiver, Seen
@@ -191,6 +194,58 @@ def test_a_receipt_that_has_ended_fails_its_span_only(client: Client, receiver: 
     assert not ack.failed, "this lease was acknowledged; the other one had ended, and has no span"
 
 
+def end_of(transaction: str, receiver: Receiver, *, failed: bool = False) -> Seen:
+    """Wait for the span of a commit or rollback."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        for span in tuple(receiver.spans):
+            if (span.attributes.get("oms.transaction.id"), span.failed) == (transaction, failed):
+                return span
+        time.sleep(0.02)
+    raise AssertionError(f"the end of the transaction {transaction} does not come")
+
+
+def test_a_transaction_is_traced_from_its_prepares_to_its_end(client: Client, receiver: Receiver) -> None:
+    for name, end in (("kept", "commit"), ("dropped", "rollback")):
+        prepare = {"x-oms-transaction": "prepare", "x-oms-h-transactionid": name}
+        client.produce(f"{name}-a", prepare | SAMPLED)
+        client.produce(f"{name}-b", prepare)
+        client.ask("POST", f"/v1/transactions/{name}/{end}", {})
+        first, second = receiver.wait_for(f"prepare {name}-a", f"prepare {name}-b")
+        ended = end_of(name, receiver)
+        assert ended.name == end
+        assert [span.kind for span in (first, second, ended)] == ["PRODUCER", "PRODUCER", "CLIENT"]
+        assert (first.trace, first.parent, first.attributes["messaging.operation.type"]) == (TRACE, PARENT, "create")
+        assert (ended.trace, ended.parent) == (TRACE, PARENT)
+        assert set(ended.links) == {(TRACE, PARENT), (second.trace, second.id)}
+        assert messaging(ended).get("operation.type") == {"commit": "send", "rollback": None}[end]
+        assert messaging(ended)["batch.message_count"] == 2
+        assert ended.attributes["oms.transaction.id"] == name
+        assert not any(span.failed for span in (first, second, ended))
+    [prepared] = receiver.wait_for("prepare kept-b")
+    _, trace, span, _ = client.pull("kept-b").headers["traceparent"].split("-")
+    assert (trace, span) == (prepared.trace, prepared.id), "consumers get the context of the span"
+
+
+def test_prepares_that_wait_for_a_journal_are_traced(receiver: Receiver, tmp_path: Path) -> None:
+    with Bridge(tmp_path, backend=f"memory://?journal={tmp_path / 'journal'}", settings=traced(receiver)) as bridge:
+        client = Client(bridge)
+        client.produce("journal", {"x-oms-transaction": "prepare", "x-oms-h-transactionid": "j"})
+        client.ask("POST", "/v1/transactions/j/commit", {})
+        [prepared], ended = receiver.wait_for("prepare journal"), end_of("j", receiver)
+    assert not prepared.failed
+    assert ended.links == ((prepared.trace, prepared.id),)
+
+
+def test_a_commit_that_is_refused_fails_its_span(client: Client, receiver: Receiver) -> None:
+    prepare = {"x-oms-transaction": "prepare", "x-oms-h-transactionid": "ended"}
+    client.produce("ended", prepare | SAMPLED)
+    client.ask("POST", "/v1/transactions/ended/rollback", {})
+    with pytest.raises(AssertionError, match="transaction-ended"):
+        client.ask("POST", "/v1/transactions/ended/commit", {})
+    assert end_of("ended", receiver, failed=True).attributes["error.type"] == "transaction-ended"
+
+
 def test_spans_go_over_grpc_and_roots_follow_the_ratio(tmp_path: Path) -> None:
     with Receiver.over_grpc() as receiver:
         settings = traced(receiver, OMS_TRACING__PROTOCOL="grpc", OMS_TRACING__RATIO="0")
@@ -223,12 +278,24 @@ def test_a_receiver_that_is_away_fails_no_request(tmp_path: Path) -> None:
         assert "internal error" not in bridge.log
 
 
+def test_a_batch_of_the_mirror_that_fails_has_its_error(receiver: Receiver) -> None:
+    tracing = create_tracing(Settings(tracing=TracingSettings(endpoint=receiver.url)))
+    assert tracing is not None
+    with pytest.raises(CannotStart), BatchSpan.during(tracing):
+        raise CannotStart("The checkpoint is damaged.")
+    asyncio.run(tracing.close())
+    [span] = receiver.wait_for("mirror")
+    assert (span.failed, span.attributes["error.type"]) == (True, "CannotStart")
+
+
 def test_without_an_endpoint_nothing_is_imported() -> None:
     script = (
-        "import sys; from bridge import process; from bridge.settings import Settings;"
+        "import sys; from bridge.process import create_engine; from bridge.tracing.create import create_tracing;"
         "from bridge.engine.clock import SystemClock; from bridge.engine.engine import Engine;"
-        "assert type(process.create_engine(Settings(), SystemClock(), process.create_tracing(Settings()))) is Engine;"
-        "assert not [name for name in sys.modules if name.startswith(('opentelemetry', 'bridge.tracing', 'grpc'))]"
+        "from bridge.settings import Settings; import bridge.mirror.job;"
+        "assert type(create_engine(Settings(), SystemClock(), create_tracing(Settings()))) is Engine;"
+        "off = ('opentelemetry', 'bridge.tracing.spans', 'bridge.tracing.engine', 'grpc');"
+        "assert not [name for name in sys.modules if name.startswith(off)]"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 

@@ -1,6 +1,7 @@
 """`mirror run` and `mirror once`: the job itself."""
 # ruff: noqa: PLC0415, D301 - the imports: see bridge/cli/__init__.py; the \b keeps click from wrapping an example
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable
@@ -103,7 +104,11 @@ def _run(given: dict[str, object], every: float, timeout: float | None) -> None:
         options, monitoring = _read(given, every)
         from bridge.mirror.job import run as work
 
-        reporter, stopped_by = work(options, monitoring, timeout=timeout)
+        try:
+            reporter, stopped_by = work(options, monitoring, timeout=timeout)
+        finally:
+            if monitoring.tracing is not None:
+                asyncio.run(monitoring.tracing.close())
     if timeout is None:
         return
     if monitoring.show != "quiet":
@@ -119,6 +124,7 @@ def _read(given: dict[str, object], every: float) -> "tuple[Options, Monitoring]
     from bridge.mirror.job import Monitoring
     from bridge.mirror.options import Options
     from bridge.settings import Address, SettingsError, load
+    from bridge.tracing.create import create_tracing
 
     chosen = {name: given.pop(name) for name in ("backend", "log_level")}
     overrides = {
@@ -131,7 +137,8 @@ def _read(given: dict[str, object], every: float) -> "tuple[Options, Monitoring]
     try:
         settings = load(config, {k: v for k, v in overrides.items() if v is not None}, os.environ)  # type: ignore[arg-type] # click's
         address = None if metrics is None else Address.parse(str(metrics))
+        tracing = create_tracing(settings)
     except (SettingsError, ValueError) as error:
         raise CannotStart(str(error)) from None
     logs.configure(settings.log.level, settings.log.format)
-    return Options(backend=settings.backend, every=every, **given), Monitoring(status, address, show or "auto")  # type: ignore[arg-type] # by name
+    return Options(backend=settings.backend, every=every, **given), Monitoring(status, address, show or "auto", tracing)  # type: ignore[arg-type] # by name

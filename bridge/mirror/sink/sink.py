@@ -9,7 +9,7 @@ Unreadable records follow in a second commit, to the table of quarantine, with t
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -23,6 +23,9 @@ from bridge.mirror.sink.frame import ORDER, is_bad, is_dead_letter, stamped
 from bridge.mirror.sink.full import explain
 from bridge.mirror.sources.base import Source
 from bridge.mirror.table import MESSAGES, QUARANTINE, Commit, Name, Table, spark_path
+
+if TYPE_CHECKING:
+    from bridge.tracing.spans import Tracing
 
 APPLICATION: Final = "oms-mirror"
 _CONFLICT: Final = "DELTA_CONCURRENT_TRANSACTION"
@@ -38,10 +41,13 @@ _log = logging.getLogger(__name__)
 class Sink:
     """Of one job. `failed` is what it refused, if it did: Spark passes on only the text."""
 
-    def __init__(self, out: str, checkpoint: Checkpoint, source: Source, observe: Observer) -> None:
+    def __init__(
+        self, out: str, checkpoint: Checkpoint, source: Source, observe: Observer, tracing: "Tracing | None" = None
+    ) -> None:
         self._checkpoint = checkpoint
         self._source = source
         self._observe = observe
+        self._tracing = tracing
         self._table = Table.require(out)
         self.out = out
         self.failed: CannotStart | None = None
@@ -50,7 +56,10 @@ class Sink:
         """Mirror a batch. Raises `CannotStart` if an operator must act, and what Spark and the disk raise."""
         query = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
         try:
-            self._mirror(frame, query, number)
+            if self._tracing is None:
+                self._mirror(frame, query, number)
+            else:
+                self._mirror_traced(self._tracing, frame, query, number)
         except CannotStart as error:
             self.failed = error
             raise
@@ -61,14 +70,24 @@ class Sink:
             self.failed = failed
             raise failed from error
 
-    def _mirror(self, frame: DataFrame, query: str, number: int) -> None:
+    def _mirror_traced(self, tracing: "Tracing", frame: DataFrame, query: str, number: int) -> None:
+        from bridge.mirror.sink.traced_batch import describe  # noqa: PLC0415 - not needed without tracing
+        from bridge.tracing.batches import BatchSpan  # noqa: PLC0415 - as above
+
+        with BatchSpan.during(tracing) as span:
+            committed = self._mirror(frame, query, number)
+            if span is not None and committed is not None:
+                describe(span, self._table, committed)
+
+    def _mirror(self, frame: DataFrame, query: str, number: int) -> Committed | None:
+        """Return what was committed; None: the batch was committed before the last stop."""
         before, after = self._offsets(number)
         ranges, gaps = self._source.moved(before, after), tuple(self._source.gaps(before, after))
         self._table.refresh()
         held = self._table.record() or _BEFORE
         if query == held.query and number <= held.batch:
             self._again(frame, number, held, ranges)
-            return
+            return None
         if overlap := held.overlap(ranges, gaps):
             raise CannotStart(
                 f"{self.out} holds offsets {overlap.start} to {overlap.end - 1} of {overlap.log}, and this batch "
@@ -85,7 +104,9 @@ class Sink:
             if again is None:
                 raise
             done = self._write(again, record)
-        self._observe(_event(record, *done, gaps, round((time.monotonic() - began) * 1000)))
+        committed = _event(record, *done, gaps, round((time.monotonic() - began) * 1000))
+        self._observe(committed)
+        return committed
 
     def _offsets(self, number: int) -> tuple[str | None, str]:
         before, after = self._checkpoint.offset(number - 1), self._checkpoint.offset(number)

@@ -34,6 +34,11 @@ _ONE_BYTE: Final = 127
 """Lengths below this take one byte (RFC 7541, section 5.1: a prefix of 7 bits)."""
 
 
+def _no_text() -> str:
+    """Replace the text of a frame, which h2 makes of all its bytes for a log that is off: 30 us for 16 KiB."""
+    return ""
+
+
 class TolerantH2Connection(H2Connection):
     """The server's side of a connection. It goes on responding after a client's GOAWAY with NO_ERROR."""
 
@@ -73,6 +78,8 @@ class TolerantH2Connection(H2Connection):
         try:
             buffer.add_data(data)
             for frame in buffer:
+                if isinstance(frame, DataFrame):
+                    frame._body_repr = _no_text  # type: ignore[method-assign] # noqa: SLF001
                 yield frame, self._receive_frame(frame)
         except (ProtocolError, InvalidPaddingError) as error:
             code = error.error_code if isinstance(error, ProtocolError) else ErrorCodes.PROTOCOL_ERROR

@@ -3,7 +3,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from adapters.base import Stored
+from adapters.base import Replayed, Stored
 from bridge.engine.batch import Produced, WaitingMessage
 from bridge.engine.dedup import Deduplicator, RecentMessages
 from bridge.engine.engine import Engine
@@ -190,3 +190,49 @@ async def test_without_a_window_nothing_is_remembered(clock: LoopClock) -> None:
         engine.produce(ORDER, (), "peer", "k")
         await engine.produce_all([ORDER], (), "peer", "k")
     assert len(adapter.published) == 4
+
+
+class Log:
+    """One log, and what waits to enter it."""
+
+    def __init__(self, messages: list[Message], waiting: list[Message]) -> None:
+        self._messages = messages
+        self._waiting = waiting
+
+    def logs(self) -> dict[str, tuple[int, int]]:
+        return {"epoch/orders/0": (0, len(self._messages))}
+
+    def replay(self, log: str, start: int, limit: int, max_bytes: int) -> Replayed:
+        assert (log, max_bytes > 0) == ("epoch/orders/0", True)
+        following = min(len(self._messages), start + limit)
+        return Replayed(range(start, following), self._messages[start:following], following, [])
+
+    def delayed(self, since: int) -> list[Message]:
+        return [each for each in self._waiting if (each.store_timestamp or 0) >= since]
+
+
+async def test_a_restart_finds_what_was_stored_before_many_old_messages_that_fell_due() -> None:
+    clock = LoopClock(asyncio.get_running_loop())
+    now = clock.wall()
+    long_ago = now - 9000
+    stored = ORDER._replace(store_timestamp=now - WINDOW // 2)
+    old = [
+        Message("orders", b"", message_id=f"{n}", born_timestamp=long_ago, store_timestamp=long_ago, delay_time=8900)
+        for n in range(1200)
+    ]
+    waiting = ORDER._replace(message_id="w", store_timestamp=now - 1, delay_time=9000)
+    forgotten = waiting._replace(message_id="f", store_timestamp=now - WINDOW)
+    messages = recent()
+    engine = Engine(FakeAdapter(), clock, EngineOptions(store_host="host"))
+    dedup = Deduplicator(engine._producer, messages, clock, engine.counters, 1000)
+    await dedup.restore(
+        Log([stored, *old], [waiting, forgotten]),
+        WINDOW,
+        lambda message, offset: DONE._replace(message_id=message.message_id or "", stored=Stored(0, offset)),
+    )
+    found = {each.message_id: messages.claim(each, None, clock.mono()) for each in (stored, waiting, forgotten, old[0])}
+    outcomes = {name: first.outcome for name, first in found.items() if first is not None}
+    assert outcomes == {
+        "m": DONE._replace(stored=Stored(0, 0)),
+        "w": DONE._replace(message_id="w", stored=Stored(0, None)),
+    }

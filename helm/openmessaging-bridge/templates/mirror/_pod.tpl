@@ -31,6 +31,9 @@ env:
   {{- with include "oms-bridge.backend.env" . }}
   {{- . | nindent 2 }}
   {{- end }}
+  {{- range $name, $value := omit (.root.Values.settings.tracing | default dict) "metrics" }}
+  - {name: OMS_TRACING__{{ upper $name }}, value: {{ $value | quote }}}
+  {{- end }}
   {{- with $mirror.env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
