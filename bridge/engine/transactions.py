@@ -96,7 +96,7 @@ class Transactions:
         self._options = options
         self._counters = counters
         self._producer = producer
-        self._limits = TransactionLimits(options)
+        self._limits = TransactionLimits(options, producer.delayed)
         self._deadlines = TransactionDeadlines()
         self._background = BackgroundTasks()
 
@@ -220,6 +220,8 @@ class Transactions:
         self, request: TransactionRequest, judged: _Judged, peer: str
     ) -> Produced | asyncio.Future[Produced]:
         if not self._producer.knows(judged.message.destination):
+            name = str(request.id)
+            self._limits.check(name, client_of(peer), judged.size, *self._prepared(name))  # first: it may create one
             await self._producer.find_destination(judged.message, peer)
         return self._prepare(request, judged, peer)
 
@@ -227,14 +229,12 @@ class Transactions:
         """Store a message that was judged; one that was prepared before gets the first result."""
         name, (message, applied, size, is_named) = str(request.id), judged
         backend = self._required()
-        known = backend.known_transactions().get(name)
-        if known is not None and known.state is not TransactionState.OPEN:
-            raise self._ended(name, TransactionEnded.of(name, known.state))
+        held = self._prepared(name)
         opened = self._limits.opened.get(name)
         if is_named and opened is not None and (first := opened.find_first(name_of(message), message.body)):
             return self._repeated(first) if isinstance(first, Produced) else asyncio.ensure_future(self._repeat(first))
-        held = (0, 0) if known is None else (known.messages, known.size)
-        opened = self._limits.take(name, client_of(peer), size, *held)
+        delayed = bool(message.delay_time)
+        opened = self._limits.take(name, client_of(peer), size, held, delayed=delayed)
         details = Transaction(
             name, TransactionState.OPEN, self._clock.wall(), request.timeout, request.check, messages=0, size=0
         )
@@ -248,7 +248,7 @@ class Transactions:
                 preparing.result()
                 is_done = True
         except BridgeError as error:
-            self._limits.give_back(name, size)
+            self._limits.give_back(name, size, delayed=delayed)
             if isinstance(error, TransactionEnded):
                 raise self._ended(name, error) from None
             raise
@@ -256,7 +256,9 @@ class Transactions:
             self._deadlines.add(name, details.began + details.timeout)
             result = produced
         else:
-            result = asyncio.ensure_future(self._wait_until_prepared(preparing, details, produced, size))
+            result = asyncio.ensure_future(
+                self._wait_until_prepared(preparing, details, produced, size, delayed=delayed)
+            )
             result.add_done_callback(ignore_result)
             if is_named:
                 result.add_done_callback(partial(self._forget_refused, name, message))
@@ -264,8 +266,17 @@ class Transactions:
             opened.first[name_of(message)] = FirstPrepared(hash(message.body), result)
         return result
 
+    def _prepared(self, name: str) -> tuple[int, int]:
+        """Return how many messages of a transaction the backend has, and their bytes. Raises `TransactionEnded`."""
+        known = self._required().known_transactions().get(name)
+        if known is None:
+            return 0, 0
+        if known.state is not TransactionState.OPEN:
+            raise self._ended(name, TransactionEnded.of(name, known.state))
+        return known.messages, known.size
+
     async def _wait_until_prepared(
-        self, preparing: Awaitable[None], details: Transaction, produced: Produced, size: int
+        self, preparing: Awaitable[None], details: Transaction, produced: Produced, size: int, *, delayed: bool
     ) -> Produced:
         counters, is_prepared = self._counters, False
         counters.in_flight += 1
@@ -279,7 +290,7 @@ class Transactions:
             counters.in_flight -= 1
             counters.in_flight_bytes -= size
             if not is_prepared:
-                self._limits.give_back(details.id, size)
+                self._limits.give_back(details.id, size, delayed=delayed)
         self._deadlines.add(details.id, details.began + details.timeout)
         return produced
 
@@ -326,11 +337,11 @@ class Transactions:
             results = await self._required().commit(name, complete)
         except TransactionEnded as error:
             raise self._ended(name, error) from None
-        self._forget(name)
+        client = self._forget(name)
         stored: dict[tuple[str, str | None], Stored] = {}
         if results:
             self._counters.transactions_committed += 1
-            self._producer.count_committed(completed)
+            self._producer.count_committed(completed, client)
             for message, place in zip(completed, results, strict=True):
                 if message is not None and place is not None:
                     stored[message.destination, message.message_id] = place
@@ -357,9 +368,10 @@ class Transactions:
             error.extra = {"state": known.state.value}
         return error
 
-    def _forget(self, name: str) -> None:
-        self._limits.release(name)
+    def _forget(self, name: str) -> str:
+        """Return the client whose transaction it was; see `TransactionLimits.release`."""
         self._deadlines.remove(name)
+        return self._limits.release(name)
 
     # Deadlines
 

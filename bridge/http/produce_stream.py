@@ -24,7 +24,8 @@ from bridge.wire.push_framing import StreamEnd, encode_line
 
 WINDOW: Final = 256 << 10
 """Bytes of lines that are read and decoded while those before them are stored."""
-
+_PART: Final = 4096
+"""Bytes that are split into lines in one step: lines of two bytes take a millisecond."""
 _NDJSON: Final = b"application/x-ndjson"
 
 Numbered = tuple[int, Message | BridgeError]
@@ -128,7 +129,7 @@ class _LineReader:
             while piece := await self._body.read():
                 unfinished = splitter.size
                 self._body.hold(len(piece))
-                lines = splitter.feed(piece)
+                lines = await self._slicer.run(_split(splitter, piece))
                 self._body.release(unfinished + len(piece) - splitter.size - _size(lines))
                 for at in range(0, len(lines), self._limits.batch):
                     await self._add(lines[at : at + self._limits.batch])
@@ -154,6 +155,14 @@ class _LineReader:
         while not done():
             self._changed.clear()
             await self._changed.wait()
+
+
+def _split(splitter: LineSplitter, piece: bytes) -> Steps[list[Line]]:
+    lines: list[Line] = []
+    for at in range(0, len(piece), _PART):
+        lines += splitter.feed(piece[at : at + _PART])
+        yield
+    return lines
 
 
 def _messages(lines: Sequence[Line], key: str | None, limit: int) -> Steps[list[Message | BridgeError]]:

@@ -31,6 +31,9 @@ class LineSplitter:
         *ends, rest = piece.split(b"\n")
         lines: list[Line] = []
         for end in ends:
+            if not end and not self._unfinished and not self._too_long:  # a body can consist of such lines
+                self._number += 1
+                continue
             self._add(end)
             lines += self.end()
         self._add(rest)

@@ -1,0 +1,57 @@
+"""How a produce stream reads its lines."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import count
+
+from bridge.errors import BridgeError
+from bridge.http.produce_stream import _LineReader
+from bridge.http.request_reply import Limits
+from bridge.message import Message
+from bridge.slicer import Slicer
+from bridge.steps import Steps
+from bridge.wire.lines import Line
+from bridge.wire.push_framing import StreamEnd
+
+SIZE = 1 << 20
+
+
+class Body:
+    """One piece, and what is held of it."""
+
+    def __init__(self, piece: bytes) -> None:
+        self._pieces = [b"", piece]
+        self.held = 0
+
+    async def read(self) -> bytes:
+        return self._pieces.pop()
+
+    def hold(self, size: int) -> None:
+        self.held += size
+
+    def release(self, size: int) -> None:
+        self.held -= size
+
+
+def decode(_lines: Sequence[Line]) -> Steps[list[Message | BridgeError]]:
+    yield
+    return []
+
+
+async def test_a_large_piece_of_short_lines_is_split_in_slices() -> None:
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    body = Body(b"\n" * SIZE)
+    seconds = count()
+    reader = _LineReader(body, Limits(), Slicer(lambda: next(seconds)), decode)
+    ticking = asyncio.create_task(tick())
+    assert await reader.take() == []
+    ticking.cancel()
+    assert (reader.end(), body.held) == (StreamEnd("complete"), 0)
+    assert ticks > SIZE // 8192, "the event loop has served others meanwhile"
