@@ -26,6 +26,10 @@ WINDOW: Final = 256 << 10
 """Bytes of lines that are read and decoded while those before them are stored."""
 _PART: Final = 4096
 """Bytes that are split into lines in one step: lines of two bytes take a millisecond."""
+_LINE: Final = 1024
+"""Bytes that a line takes besides its text until its result is sent: measured for lines that are refused."""
+_PROPERTY: Final = 200
+"""Bytes that a property takes besides its text."""
 _NDJSON: Final = b"application/x-ndjson"
 
 Numbered = tuple[int, Message | BridgeError]
@@ -98,7 +102,10 @@ class _LineReader:
         self._slicer = slicer
         self._decode = decode
         self._waiting: list[Numbered] = []
-        self._waiting_bytes = self._taken_bytes = 0
+        self._waiting_bytes = 0
+        """Bytes of their text."""
+        self._waiting_held = self._taken_held = 0
+        """Bytes that count as held for them."""
         self._changed = asyncio.Event()
         self._task = asyncio.ensure_future(self._read())
         self._task.add_done_callback(lambda _: self._changed.set())
@@ -107,13 +114,14 @@ class _LineReader:
         """Wait for lines and return them; none: the body has ended, or `stop` was called."""
         await self._until(lambda: bool(self._waiting) or self._task.done())
         taken, self._waiting = self._waiting, []
-        self._taken_bytes, self._waiting_bytes = self._waiting_bytes, 0
+        self._taken_held, self._waiting_held = self._waiting_held, 0
+        self._waiting_bytes = 0
         self._changed.set()
         return taken
 
     def release(self) -> None:
         """Count the lines that were taken as not held any more: their results are sent."""
-        self._body.release(self._taken_bytes)
+        self._body.release(self._taken_held)
 
     def stop(self) -> None:
         """Read no more."""
@@ -127,20 +135,30 @@ class _LineReader:
         splitter = LineSplitter(self._limits.body)
         try:
             while piece := await self._body.read():
-                unfinished = splitter.size
                 self._body.hold(len(piece))
-                lines = await self._slicer.run(_split(splitter, piece))
-                self._body.release(unfinished + len(piece) - splitter.size - _size(lines))
-                for at in range(0, len(lines), self._limits.batch):
-                    await self._add(lines[at : at + self._limits.batch])
+                for at in range(0, len(piece), _PART):
+                    await self._split(splitter, piece[at : at + _PART])
+                    await asyncio.sleep(0)
             await self._add(splitter.end())
         except BridgeError as error:
             return StreamEnd(error.code, error.detail)
         return StreamEnd("complete")
 
+    async def _split(self, splitter: LineSplitter, part: bytes) -> None:
+        """Add the lines of a part that counts as held."""
+        unfinished = splitter.size
+        lines = splitter.feed(part)
+        self._body.release(unfinished + len(part) - splitter.size - _size(lines))
+        for at in range(0, len(lines), self._limits.batch):
+            await self._add(lines[at : at + self._limits.batch])
+
     async def _add(self, lines: Sequence[Line]) -> None:
-        size = _size(lines)
+        """Decode lines whose text counts as held."""
+        size, more = _size(lines), _LINE * len(lines)
+        self._body.hold(more)
         decoded = await self._slicer.run(self._decode(lines))
+        properties = _PROPERTY * sum(len(each.properties) for each in decoded if isinstance(each, Message))
+        self._body.hold(properties)
         await self._until(
             lambda: (
                 not self._waiting
@@ -149,20 +167,13 @@ class _LineReader:
         )
         self._waiting += zip((line.number for line in lines), decoded, strict=True)
         self._waiting_bytes += size
+        self._waiting_held += size + more + properties
         self._changed.set()
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while not done():
             self._changed.clear()
             await self._changed.wait()
-
-
-def _split(splitter: LineSplitter, piece: bytes) -> Steps[list[Line]]:
-    lines: list[Line] = []
-    for at in range(0, len(piece), _PART):
-        lines += splitter.feed(piece[at : at + _PART])
-        yield
-    return lines
 
 
 def _messages(lines: Sequence[Line], key: str | None, limit: int) -> Steps[list[Message | BridgeError]]:
