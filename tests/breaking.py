@@ -36,7 +36,7 @@ class Steps:
 
 
 Change = Callable[[str, Steps], Awaitable[None]]
-"""Deletes or purges a destination as a bridge of its own, which is broken off by the steps."""
+"""Deletes or purges a destination as a separate bridge, which is broken off by the steps."""
 
 
 async def check_each_step(talk: Conversation, change: Change) -> None:

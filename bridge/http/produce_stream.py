@@ -12,7 +12,7 @@ from bridge.engine.engine import Engine
 from bridge.engine.quota import client_of
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid
 from bridge.http.params import parse_require
-from bridge.http.produce import ProduceEndpoint, Rules, idempotency_key, write_result
+from bridge.http.produce import PROPERTY, ProduceEndpoint, Rules, idempotency_key, write_result
 from bridge.http.push import CHUNK
 from bridge.http.request_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Reply, Request, Write
 from bridge.message import Field, Message
@@ -28,8 +28,6 @@ _PART: Final = 4096
 """Bytes that are split into lines in one step: lines of two bytes take a millisecond."""
 _LINE: Final = 1024
 """Bytes that a line takes besides its text until its result is sent: measured for lines that are refused."""
-_PROPERTY: Final = 200
-"""Bytes that a property takes besides its text."""
 _NDJSON: Final = b"application/x-ndjson"
 
 Numbered = tuple[int, Message | BridgeError]
@@ -157,7 +155,7 @@ class _LineReader:
         size, more = _size(lines), _LINE * len(lines)
         self._body.hold(more)
         decoded = await self._slicer.run(self._decode(lines))
-        properties = _PROPERTY * sum(len(each.properties) for each in decoded if isinstance(each, Message))
+        properties = PROPERTY * sum(len(each.properties) for each in decoded if isinstance(each, Message))
         self._body.hold(properties)
         await self._until(
             lambda: (
