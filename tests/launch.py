@@ -103,6 +103,11 @@ class Bridge:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text("ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def peak_resident_bytes(self) -> int:
+        """Return the most memory that the process has ever held (Linux)."""
+        status = Path(f"/proc/{self.pid}/status").read_text("ascii")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
     def __enter__(self) -> Self:
         return self
 

@@ -66,7 +66,7 @@ class KafkaAdapter:
         purges = Purges(options, self._admin, self._topics, self._publisher)
         self._delays = Delays(options, self._admin, self._topics, self._publisher, purges)
         self._transactions = Transactions(options, self._admin, self._topics, self._publisher, self._outgoing)
-        self._deletion = Deletion(self._admin, self._topics, purges.purge)
+        self._deletion = Deletion(self._admin, self._topics, purges)
         self._subscriptions: list[KafkaSubscription] = []
 
     async def start(self) -> None:

@@ -1,10 +1,10 @@
 """The topics and their partitions: created on first use if the options allow it, deleted and purged for operators."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from adapters.kafka.admin import Admin
 from adapters.kafka.names import LANES
@@ -61,11 +61,14 @@ class Topics:
         for lane in LANES:
             self._known.pop(topic.removesuffix(lane), None)
 
+    def of(self, destination: str) -> list[str]:
+        """Return the names of the topics of a destination: one for each lane."""
+        return [destination + lane for lane in self._lanes]
+
     async def existing(self, destination: str) -> list[str]:
         """Return the topics of a destination, asked of the cluster. Raises `DestinationUnknown` if there is none."""
         self._check(destination)
-        names = [destination + lane for lane in self._lanes]
-        found = [topic for topic in names if await self._publisher.partitions(topic) is not None]
+        found = [topic for topic in self.of(destination) if await self._publisher.partitions(topic) is not None]
         if not found:
             self.forget(destination)
             raise DestinationUnknown(f"{destination}: there is no such topic.")
@@ -140,17 +143,38 @@ class Topics:
                 raise error
 
 
+class DelayedPurge(Protocol):
+    """Drops delayed messages; see `Purges`."""
+
+    async def purge(self, topics: Sequence[str]) -> bool:
+        """Drop those for topics, and return whether there may be some."""
+        ...
+
+    async def begin(self, destination: str) -> bool:
+        """Store that a deletion begins, and return whether there may be delayed messages."""
+        ...
+
+    async def begun(self, destination: str) -> bool:
+        """Return whether a deletion was broken off."""
+        ...
+
+    async def finish(self, destination: str) -> None:
+        """Store that a deletion is finished."""
+        ...
+
+
 class Deletion:
-    """Changes topics and committed offsets. Each change can be repeated.
+    """Changes topics and committed offsets. Each change can be repeated, also one that was broken off at any step.
+
+    A deletion is stored before its first step: without its topics, only that record says that it has to be finished.
 
     A group exists for a destination if it has committed offsets of its topics: Kafka has no other record of it.
     """
 
-    def __init__(self, admin: Admin, topics: Topics, purge_delayed: Callable[[Sequence[str]], Awaitable[bool]]) -> None:
-        """`purge_delayed` drops the delayed messages for topics, and returns whether there may be some."""
+    def __init__(self, admin: Admin, topics: Topics, delayed: DelayedPurge) -> None:
         self._admin = admin
         self._topics = topics
-        self._purge_delayed = purge_delayed
+        self._delayed = delayed
 
     async def purge(self, destination: str, group: str | None) -> None:
         """Delete all records of the topics, or commit their ends for a group, also for one that has no offsets yet."""
@@ -160,25 +184,44 @@ class Deletion:
             return
         await self._admin.purge(topics)
         with _begun():
-            if await self._purge_delayed(topics):  # meanwhile some may have been forwarded
+            if await self._delayed.purge(topics):  # meanwhile some may have been forwarded
                 await self._admin.purge(topics)
 
     async def delete(self, destination: str, group: str | None) -> None:
         """Delete the topics, and with them their offsets of all groups, or the offsets of one group."""
-        topics = await self._topics.existing(destination)
-        if group is not None:
-            parts = [part for part in await self._admin.group_offsets(group) if part.topic in topics]
-            if not parts:
-                raise DestinationUnknown(f"{group}: the group has settled nothing of {destination}.")
-            await self._admin.delete_group_offsets(group, parts)
+        if group is None:
+            await self._delete(destination)
             return
+        topics = await self._topics.existing(destination)
+        parts = [part for part in await self._admin.group_offsets(group) if part.topic in topics]
+        if not parts:
+            raise DestinationUnknown(f"{group}: the group has settled nothing of {destination}.")
+        await self._admin.delete_group_offsets(group, parts)
+
+    async def _delete(self, destination: str) -> None:
+        broken_off = await self._broken_off(destination)
+        delayed = await self._delayed.begin(destination)
+        topics = self._topics.of(destination)  # all: a deletion that was broken off may have left some
         try:
             await self._remove(topics)
             with _begun():
-                if await self._purge_delayed(topics):  # meanwhile forwarding may have created a topic anew
-                    await self._remove(topics)
+                if delayed:
+                    await self._delayed.purge(topics)
+                    await self._remove(topics)  # meanwhile forwarding may have created a topic anew
+                if delayed or broken_off:
+                    await self._delayed.finish(destination)
         finally:
             self._topics.forget(destination)
+
+    async def _broken_off(self, destination: str) -> bool:
+        """Return whether only the rest is to be deleted. Raises `DestinationUnknown` if there is nothing to delete."""
+        try:
+            await self._topics.existing(destination)
+        except DestinationUnknown:
+            if await self._delayed.begun(destination):
+                return True
+            raise
+        return False
 
     async def _remove(self, topics: Sequence[str]) -> None:
         try:

@@ -158,8 +158,8 @@ class Producer:
         whole = [self._complete(each, request, counts[each.destination]) for each in messages]
         return [None if _is_expired(each) else each for each in whole]
 
-    def count_committed(self, messages: Sequence[Message | None]) -> None:
-        """Count the messages of a transaction that is committed."""
+    def count_committed(self, messages: Sequence[Message | None], client: str) -> None:
+        """Count the messages of a transaction of a client that is committed."""
         for message in messages:
             self._counters.produced += 1
             if message is None:
@@ -167,7 +167,7 @@ class Producer:
                 continue
             self.counts.of(message.destination).stored += 1
             if _is_delayed(message):
-                self.delayed.add(INTERNAL, message.destination, message.size, message.due)
+                self.delayed.add(client, message.destination, message.size, message.due)
 
     async def dead_letter(self, key: SubscriptionKey, entry: Entry) -> None:
         """Store the dead letter of a group's message: the message, and reason, source and count as properties.

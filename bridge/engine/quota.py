@@ -253,6 +253,15 @@ class DelayedShare:
         waiting.messages += 1
         waiting.size += size
 
+    def hold(self, client: str, size: int) -> None:
+        """Count a message that may be stored later, when its due time is known, until `drop`."""
+        self._messages.add(client)
+        self._size.add(client, size)
+
+    def drop(self, client: str, messages: int, size: int) -> None:
+        """Stop counting messages of `hold`."""
+        self._release(client, messages, size)
+
     def remove(self, client: str, destination: str, size: int, due: int) -> None:
         """Stop counting a message that was not stored; the arguments are those of `add`."""
         waiting = self._waiting.get((due // _SLOT + 1, client, destination))

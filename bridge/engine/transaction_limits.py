@@ -6,7 +6,7 @@ from typing import NamedTuple
 from bridge.engine.batch import Produced
 from bridge.engine.dedup import Name
 from bridge.engine.options import EngineOptions
-from bridge.engine.quota import Share
+from bridge.engine.quota import INTERNAL, DelayedShare, Share
 from bridge.errors import BodyTooLarge, IdempotencyMismatch
 
 
@@ -20,14 +20,23 @@ class FirstPrepared(NamedTuple):
 class OpenedTransaction:
     """A transaction that has messages from this bridge."""
 
-    __slots__ = ("client", "first", "messages", "size")
+    __slots__ = ("client", "delayed_messages", "delayed_size", "first", "messages", "size")
 
     def __init__(self, client: str) -> None:
         self.client = client
         """The client of its first message here: all of it counts in that client's share."""
-        self.messages = 0
-        self.size = 0
+        self.messages = self.delayed_messages = 0
+        self.size = self.delayed_size = 0
+        """Bytes."""
         self.first: dict[Name, FirstPrepared] = {}
+
+    def add(self, size: int, count: int, *, delayed: bool) -> None:
+        """Count messages of `size` bytes; less with negative numbers."""
+        self.messages += count
+        self.size += size
+        if delayed:
+            self.delayed_messages += count
+            self.delayed_size += size
 
     def find_first(self, name: Name, body: bytes) -> "Produced | asyncio.Future[Produced] | None":
         """Return the result of the first message of a name. Raises `IdempotencyMismatch` if it had another body."""
@@ -41,9 +50,13 @@ class OpenedTransaction:
 
 
 class TransactionLimits:
-    """Counts open transactions and their bytes, for each client and for all. Counts begin anew with the bridge."""
+    """Counts open transactions and their bytes, for each client and for all. Counts begin anew with the bridge.
 
-    def __init__(self, options: EngineOptions) -> None:
+    Their delayed messages count in `delayed`, too: else a client could store more of them than its share.
+    """
+
+    def __init__(self, options: EngineOptions, delayed: DelayedShare) -> None:
+        self._delayed = delayed
         share = options.client_share
         self.opened: dict[str, OpenedTransaction] = {}
         """By the transaction's id, until it has ended."""
@@ -52,10 +65,11 @@ class TransactionLimits:
         self._open = Share(options.transactions, share, "open transactions", "limits.transactions")
         self._bytes = Share(options.prepared_bytes, share, "bytes of prepared messages", "limits.prepared_bytes")
 
-    def take(self, name: str, client: str, size: int, messages: int, held: int) -> OpenedTransaction:
-        """Count one more message of `size` bytes. The backend knows of `messages` with `held` bytes, perhaps of others.
+    def check(self, name: str, client: str, size: int, messages: int, held: int) -> OpenedTransaction | None:
+        """Check one more message of `size` bytes; return the transaction if it has messages from this bridge.
 
-        Raises `BodyTooLarge` above the limits of a transaction, and as `Share.check`; then nothing is counted.
+        The backend knows of `messages` with `held` bytes, perhaps of others. Raises `BodyTooLarge` above the limits of
+        a transaction, and as `Share.check`.
         """
         opened = self.opened.get(name)
         if opened is not None:
@@ -66,24 +80,36 @@ class TransactionLimits:
             raise BodyTooLarge(f"A transaction has at most {self._bytes_max} bytes: limits.transaction_bytes.")
         self._bytes.check(client, size)
         if opened is None:
-            self._open.take(client)
-            opened = self.opened[name] = OpenedTransaction(client)
-        self._bytes.add(client, size)
-        opened.messages += 1
-        opened.size += size
+            self._open.check(client)
         return opened
 
-    def give_back(self, name: str, size: int) -> None:
+    def take(self, name: str, client: str, size: int, prepared: tuple[int, int], *, delayed: bool) -> OpenedTransaction:
+        """Count one more message; `prepared`: the last arguments of `check`. Raises as `check`."""
+        opened = self.check(name, client, size, *prepared)
+        if opened is None:
+            opened = self.opened[name] = OpenedTransaction(client)
+            self._open.add(client)
+        self._bytes.add(opened.client, size)
+        opened.add(size, 1, delayed=delayed)
+        if delayed:
+            self._delayed.hold(opened.client, size)
+        return opened
+
+    def give_back(self, name: str, size: int, *, delayed: bool) -> None:
         """Stop counting a message that was not prepared, and its transaction if it has no other."""
         if (opened := self.opened.get(name)) is not None:
-            opened.messages -= 1
-            opened.size -= size
+            opened.add(-size, -1, delayed=delayed)
             self._bytes.release(opened.client, size)
+            if delayed:
+                self._delayed.drop(opened.client, 1, size)
             if not opened.messages:
                 self.release(name)
 
-    def release(self, name: str) -> None:
-        """Stop counting a transaction that has ended. Harmless if it is not counted."""
-        if (opened := self.opened.pop(name, None)) is not None:
-            self._open.release(opened.client)
-            self._bytes.release(opened.client, opened.size)
+    def release(self, name: str) -> str:
+        """Stop counting a transaction that has ended, and return its client; `INTERNAL` if it is not counted."""
+        if (opened := self.opened.pop(name, None)) is None:
+            return INTERNAL
+        self._open.release(opened.client)
+        self._bytes.release(opened.client, opened.size)
+        self._delayed.drop(opened.client, opened.delayed_messages, opened.delayed_size)
+        return opened.client

@@ -113,7 +113,7 @@ class Transactions:
         self._options = options
         self._counters = counters
         self._producer = producer
-        self._limits = TransactionLimits(options)
+        self._limits = TransactionLimits(options, producer.delayed)
         self._deadlines = TransactionDeadlines()
         self._background = BackgroundTasks()
         self._applied: dict[str, Applied] = {}
@@ -253,6 +253,8 @@ class Transactions:
         self, request: TransactionRequest, judged: Judged, peer: str
     ) -> Produced | asyncio.Future[Produced]:
         if not self._producer.knows(judged.message.destination):
+            name = str(request.id)
+            self._limits.check(name, client_of(peer), judged.size, *self._prepared(name))  # first: it may create one
             await self._producer.find_destination(judged.message, peer)
         return self._prepare(request, judged, peer)
 
@@ -260,14 +262,12 @@ class Transactions:
         """Store a message that was judged; one that was prepared before gets the first result."""
         name, (message, applied, size, is_named) = str(request.id), judged
         backend = self._required()
-        known = backend.known_transactions().get(name)
-        if known is not None and known.state is not TransactionState.OPEN:
-            raise self._ended(name, TransactionEnded.of(name, known.state))
+        held = self._prepared(name)
         opened = self._limits.opened.get(name)
         if is_named and opened is not None and (first := opened.find_first(name_of(message), message.body)):
             return self._repeated(first) if isinstance(first, Produced) else asyncio.ensure_future(self._repeat(first))
-        held = (0, 0) if known is None else (known.messages, known.size)
-        opened = self._limits.take(name, client_of(peer), size, *held)
+        delayed = bool(message.delay_time)
+        opened = self._limits.take(name, client_of(peer), size, held, delayed=delayed)
         details = Transaction(
             name, TransactionState.OPEN, self._clock.wall(), request.timeout, request.check, messages=0, size=0
         )
@@ -281,7 +281,7 @@ class Transactions:
                 preparing.result()
                 is_done = True
         except BridgeError as error:
-            self._limits.give_back(name, size)
+            self._limits.give_back(name, size, delayed=delayed)
             if isinstance(error, TransactionEnded):
                 raise self._ended(name, error) from None
             raise
@@ -289,7 +289,9 @@ class Transactions:
             self._deadlines.add(name, details.began + details.timeout)
             result = produced
         else:
-            result = asyncio.ensure_future(self._wait_until_prepared(preparing, details, produced, size))
+            result = asyncio.ensure_future(
+                self._wait_until_prepared(preparing, details, produced, size, delayed=delayed)
+            )
             result.add_done_callback(ignore_result)
             if is_named:
                 result.add_done_callback(partial(self._forget_refused, name, message))
@@ -305,8 +307,17 @@ class Transactions:
                 self._applied[applied.text] = supported
         return supported
 
+    def _prepared(self, name: str) -> tuple[int, int]:
+        """Return how many messages of a transaction the backend has, and their bytes. Raises `TransactionEnded`."""
+        known = self._required().known_transactions().get(name)
+        if known is None:
+            return 0, 0
+        if known.state is not TransactionState.OPEN:
+            raise self._ended(name, TransactionEnded.of(name, known.state))
+        return known.messages, known.size
+
     async def _wait_until_prepared(
-        self, preparing: Awaitable[None], details: Transaction, produced: Produced, size: int
+        self, preparing: Awaitable[None], details: Transaction, produced: Produced, size: int, *, delayed: bool
     ) -> Produced:
         counters, is_prepared = self._counters, False
         counters.in_flight += 1
@@ -320,7 +331,7 @@ class Transactions:
             counters.in_flight -= 1
             counters.in_flight_bytes -= size
             if not is_prepared:
-                self._limits.give_back(details.id, size)
+                self._limits.give_back(details.id, size, delayed=delayed)
         self._deadlines.add(details.id, details.began + details.timeout)
         return produced
 
@@ -372,11 +383,11 @@ class Transactions:
             raise self._ended(name, error) from None
 
     def _commit_of(self, name: str, completion: "_Completion", places: Sequence[Stored | None]) -> Commit:
-        self._forget(name)
+        client = self._forget(name)
         stored: dict[tuple[str, str | None], Stored] = {}
         if places:
             self._counters.transactions_committed += 1
-            self._producer.count_committed(completion.messages)
+            self._producer.count_committed(completion.messages, client)
             for message, place in zip(completion.messages, places, strict=True):
                 if message is not None and place is not None:
                     stored[message.destination, message.message_id] = place
@@ -403,9 +414,10 @@ class Transactions:
             error.extra = {"state": known.state.value}
         return error
 
-    def _forget(self, name: str) -> None:
-        self._limits.release(name)
+    def _forget(self, name: str) -> str:
+        """Return the client whose transaction it was; see `TransactionLimits.release`."""
         self._deadlines.remove(name)
+        return self._limits.release(name)
 
     # Deadlines
 

@@ -12,7 +12,7 @@ from bridge.engine.engine import Engine
 from bridge.engine.quota import client_of
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid
 from bridge.http.params import parse_require
-from bridge.http.produce import ProduceEndpoint, Rules, idempotency_key, write_result
+from bridge.http.produce import PROPERTY, ProduceEndpoint, Rules, idempotency_key, write_result
 from bridge.http.push import CHUNK
 from bridge.http.request_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Reply, Request, Write
 from bridge.message import Field, Message
@@ -30,7 +30,8 @@ _ENOUGH: Final = 64 << 10
 """Bytes of lines that are published together if the client sends without waiting for results."""
 _LINGER: Final = 0.001
 """Seconds that these are waited for."""
-
+_LINE: Final = 1024
+"""Bytes that a line takes besides its text until its result is sent: measured for lines that are refused."""
 _NDJSON: Final = b"application/x-ndjson"
 
 Numbered = tuple[int, Message | BridgeError]
@@ -105,7 +106,10 @@ class _LineReader:
         self._slicer = slicer
         self._decode = decode
         self._waiting: list[Numbered] = []
-        self._waiting_bytes = self._taken_bytes = 0
+        self._waiting_bytes = 0
+        """Bytes of their text."""
+        self._waiting_held = self._taken_held = 0
+        """Bytes that count as held for them."""
         self._is_ahead = False
         """Whether the client sends lines before it has the results of those before."""
         self._changed = asyncio.Event()
@@ -120,7 +124,8 @@ class _LineReader:
         if self._is_ahead:
             await self._linger()
         taken, self._waiting = self._waiting, []
-        self._taken_bytes, self._waiting_bytes = self._waiting_bytes, 0
+        self._taken_held, self._waiting_held = self._waiting_held, 0
+        self._waiting_bytes = 0
         self._changed.set()
         return taken
 
@@ -140,7 +145,7 @@ class _LineReader:
 
     def release(self) -> None:
         """Count the lines that were taken as not held any more: their results are sent."""
-        self._body.release(self._taken_bytes)
+        self._body.release(self._taken_held)
 
     def stop(self) -> None:
         """Read no more."""
@@ -154,8 +159,8 @@ class _LineReader:
         splitter = LineSplitter(self._limits.body, self._limits.batch)
         try:
             while piece := await self._body.read():
-                unfinished = splitter.size
                 self._body.hold(len(piece))
+                unfinished = splitter.size
                 runs = splitter.feed(piece)
                 self._body.release(unfinished + len(piece) - splitter.size - sum(map(_size, runs)))
                 for run in runs:
@@ -167,8 +172,16 @@ class _LineReader:
         return StreamEnd("complete")
 
     async def _add(self, run: Run) -> None:
-        size = _size(run)
+        """Decode lines whose text counts as held."""
+        size, more = _size(run), _LINE * run.length
+        self._body.hold(more)
         decoded = await self._slicer.run(self._decode(run))
+        self._body.release(more - _LINE * len(decoded))  # of lines of white space
+        if not decoded:
+            self._body.release(size)
+            return
+        properties = PROPERTY * sum(len(each.properties) for _, each in decoded if isinstance(each, Message))
+        self._body.hold(properties)
         await self._until(
             lambda: (
                 not self._waiting
@@ -177,6 +190,7 @@ class _LineReader:
         )
         self._waiting += decoded
         self._waiting_bytes += size
+        self._waiting_held += size + _LINE * len(decoded) + properties
         self._changed.set()
 
     async def _until(self, done: Callable[[], bool]) -> None:

@@ -48,7 +48,7 @@ class TracedTransactions(Transactions):
     ) -> None:
         super().__init__(adapter, clock, options, counters, producer)
         self._tracing = tracing
-        self._prepared: dict[str, list[str | None]] = {}
+        self._contexts: dict[str, list[str | None]] = {}
         """By transaction: the trace contexts of its messages, at most `LINKS_MAX`."""
 
     def _prepare(self, request: TransactionRequest, judged: Judged, peer: str) -> Produced | asyncio.Future[Produced]:
@@ -78,7 +78,7 @@ class TracedTransactions(Transactions):
             end(span, error)
 
     def _on_prepared(self, name: str, context: str | None, span: Span | None) -> None:
-        contexts = self._prepared.setdefault(name, [])
+        contexts = self._contexts.setdefault(name, [])
         if len(contexts) < LINKS_MAX:
             contexts.append(context)
         if span is not None:
@@ -102,9 +102,9 @@ class TracedTransactions(Transactions):
         span = self._start_end(ROLLBACK, name)
         await (super()._roll_back(name) if span is None else _end_when_done(span, super()._roll_back(name)))
 
-    def _forget(self, name: str) -> None:
-        super()._forget(name)
-        self._prepared.pop(name, None)
+    def _forget(self, name: str) -> str:
+        self._contexts.pop(name, None)
+        return super()._forget(name)
 
     def _start_end(self, operation: Operation, name: str) -> Span | None:
         """Start the span of the end of a transaction; None: its messages are not traced."""
@@ -112,7 +112,7 @@ class TracedTransactions(Transactions):
         attributes: Attributes = {"oms.transaction.id": name}
         if known is not None:
             attributes = {**attributes, "messaging.batch.message_count": known.messages}
-        contexts = self._prepared.get(name)
+        contexts = self._contexts.get(name)
         if contexts is None:
             return self._tracing.start_batch(operation, attributes)
         sampled = [each for each in contexts if each is not None and is_sampled(each)]

@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -56,6 +57,12 @@ REFUSED_BY_BRIDGE: Final = {
 }
 """The only ones that reach the bridge's code on Granian. Hyper, below it, refuses the others with an empty 400."""
 
+GONE: Final = (
+    Form(b"content-length: 50\r\n", b"half"),
+    Form(b"transfer-encoding: chunked\r\n", b"5\r\nhe"),
+    Form(b"transfer-encoding: chunked\r\n", b"10000000000000005\r\nhello"),
+    Form(b"transfer-encoding: chunked\r\n", b"5\r\nhello\r\n"),
+)
 NOT_HTTP: Final = (
     b"GET / HTTP/1.1\r\n\r\n",
     b"GET /v1/cap\0abilities HTTP/1.1\r\nhost: a\r\n\r\n",
@@ -128,6 +135,17 @@ def test_a_half_sent_body_stores_nothing(bridge: Bridge, server: str) -> None:
     problem(answers[0], "body-invalid" if server == "granian" else "request-malformed")
     with Frames(bridge.url) as frames:
         assert stored(frames, target) == []
+
+
+def test_clients_that_go_away_in_their_bodies_are_no_faults_of_the_bridge(tmp_path: Path, server: str) -> None:
+    with Bridge(tmp_path, server=server) as own:
+        parts = urlsplit(own.url)
+        for form in GONE:
+            with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=20) as connection:
+                connection.sendall(produce(fresh(), form))
+                exchange(own, SECOND, half_close=True)
+        exchange(own, SECOND, half_close=True)
+    assert "exception" not in own.log
 
 
 def test_too_many_header_bytes_are_refused_over_http_1(bridge: Bridge, server: str) -> None:

@@ -123,3 +123,21 @@ def test_bodies_that_are_not_finished(bridge: Bridge, size: tuple[int, int], dec
             watch.check()
         assert watch.refused() > 0
     watch.well_afterwards()
+
+
+@pytest.mark.extended
+def test_batches_of_many_properties(tmp_path: Path) -> None:
+    """A property of eight bytes takes some 200 when it is decoded; the destination is full after the first ones."""
+    message = {"header": {"destination": "heavy"}, "properties": {f"{number:x}": "" for number in range(300)}}
+    batch = json.dumps([message] * 1000, separators=(",", ":")).encode()
+    settings = {"OMS_LIMITS__MEMORY": "64MiB"}
+    with Bridge(tmp_path, server="hypercorn", backend="memory://?max_bytes=1048576", settings=settings) as bridge:
+        before = bridge.resident_bytes()
+        with ExitStack() as open_ones:
+            clients = [open_ones.enter_context(Frames(bridge.url)) for _ in range(16)]
+            pairs = [VERSION, (b"content-type", b"application/json")]
+            streams = [frames.request("POST", "/v1/messages", pairs, batch) for frames in clients]
+            statuses = {frames.headers_of(each, GUARD).status for frames, each in zip(clients, streams, strict=True)}
+        assert statuses <= {207, 429, 503}
+        grown = bridge.peak_resident_bytes() - before
+        assert grown < BUDGET + SLACK, f"{grown >> 20} MiB"

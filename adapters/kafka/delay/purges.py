@@ -2,6 +2,7 @@
 
 A mark says for a topic where the delay topics ended at that moment. A record is purged if it was first stored before
 that end; a header has that place while it moves on. Marks are in a compacted topic. The last mark of a topic counts.
+The same topic names the destinations whose deletion has begun, so that a repeated one finishes what was broken off.
 
 A forwarder writes to a destination only within `FRESH` seconds after it has begun to read the marks, and a purge takes
 `_WAIT` seconds longer than that. Both use their own monotonic clock, so clocks of different machines are not compared.
@@ -30,6 +31,8 @@ FRESH: Final = 2.0
 _WAIT: Final = 1.0
 """Seconds that a record which was sent in time may take until it is stored."""
 _CONFIGS: Final = {"cleanup.policy": "compact"}
+_BEGUN: Final = "begun:"
+"""Prefix of the key of a destination whose deletion has begun; no topic's name has a colon."""
 
 _log = logging.getLogger("bridge.kafka")
 
@@ -38,7 +41,7 @@ Ends = Mapping[Part, int]
 
 
 class Purges:
-    """The marks as far as they have been read, and how another one is written."""
+    """The marks as far as they have been read, and how others are written."""
 
     def __init__(self, options: Options, admin: Admin, topics: Topics, publisher: Publisher) -> None:
         own = Own(options.prefix)
@@ -50,6 +53,7 @@ class Purges:
         self._topics = topics
         self._publisher = publisher
         self._marks: dict[str, Ends] = {}
+        """By topic, and by `_BEGUN` and a destination; those have no ends."""
         self._read_up_to = 0
         self._as_of = -inf
         self._refreshing: asyncio.Task[None] | None = None
@@ -74,12 +78,31 @@ class Purges:
             self._refreshing.add_done_callback(_retrieved)
         await asyncio.shield(self._refreshing)
 
+    async def begin(self, destination: str) -> bool:
+        """Store that the deletion of a destination begins; return whether there are delay topics. Raises as `purge`."""
+        if not await self._delay_topics_exist():
+            return False
+        await self._topics.ensure(self._part.topic, 1, _CONFIGS)
+        await self._write(_BEGUN + destination, {})
+        return True
+
+    async def begun(self, destination: str) -> bool:
+        """Return whether a deletion has begun and not been finished, here or elsewhere. Raises as `refresh`."""
+        if self._refreshing is not None:
+            await self.refresh()  # it may have begun too early
+        await self.refresh()
+        return _BEGUN + destination in self._marks
+
+    async def finish(self, destination: str) -> None:
+        """Store that a deletion is finished. Raises as `purge`."""
+        await self._send(_BEGUN + destination, None)
+
     async def purge(self, topics: Sequence[str]) -> bool:
         """Have no forwarder write to these topics what is stored in delay topics now; return whether there are any.
 
         Raises `BackendUnavailable`, `OutcomeUnknown` or a `Rejected`.
         """
-        if await self._publisher.partitions(self._last_level) is None:
+        if not await self._delay_topics_exist():
             return False
         ends = await self._admin.end_offsets(self._levels, committed=False)
         await self._topics.ensure(self._part.topic, 1, _CONFIGS)
@@ -102,8 +125,13 @@ class Purges:
             await asyncio.wait((refreshing,))
 
     async def _write(self, topic: str, ends: Ends) -> None:
-        body = json.dumps([[*part, end] for part, end in ends.items() if end]).encode()
-        await self._publisher.send(Outgoing(*self._part, wall(), topic.encode(), body, ()))
+        await self._send(topic, json.dumps([[*part, end] for part, end in ends.items() if end]).encode())
+
+    async def _send(self, key: str, body: bytes | None) -> None:
+        await self._publisher.send(Outgoing(*self._part, wall(), key.encode(), body, ()))
+
+    async def _delay_topics_exist(self) -> bool:
+        return await self._publisher.partitions(self._last_level) is not None
 
     async def _refresh(self) -> None:
         try:
@@ -130,8 +158,11 @@ def _retrieved(refreshing: asyncio.Task[None]) -> None:
 def _marks(records: Sequence[Record]) -> dict[str, Ends]:
     marks: dict[str, Ends] = {}
     for record in records:
+        if record.value is None:
+            marks.pop((record.key or b"").decode(errors="replace"), None)
+            continue
         try:
-            ends = {Part(topic, partition): int(end) for topic, partition, end in json.loads(record.value or b"[]")}
+            ends = {Part(topic, partition): int(end) for topic, partition, end in json.loads(record.value)}
             marks[(record.key or b"").decode()] = ends
         except (TypeError, ValueError):
             extra = {"topic": record.topic, "offset": record.offset}

@@ -21,8 +21,6 @@ from adapters.rabbitmq.topology.names import Own
 
 _READ: Final = 1.0
 """Seconds until the other bridges have read that the destination is purged: they read it within some milliseconds."""
-_EARLIER: Final = 4
-"""Purges whose messages are dropped: the last, and those before it in case that they were broken off."""
 
 
 class DelayPurge:
@@ -44,6 +42,7 @@ class DelayPurge:
             if not await channel.has(self._own.lost):  # nothing was ever delayed
                 return
             await self._catalogue.purge(destination, group)
+            count = self._catalogue.purges(destination, group)
             await asyncio.sleep(_READ)
             groups = self._catalogue.groups(destination) if group is None else [group]
             ways = [] if group is not None else self._destination_ways(destination)
@@ -51,12 +50,13 @@ class DelayPurge:
             queue = levels.dropped(self._own)
             moved = [move for way in ways for move in _moved(way, queue.name)]
             await play(channel, self._own.deliver, [step(queue), *moved])
+            await self._catalogue.finish_purge(destination, group, count)
         finally:
             await channel.close()
 
     def _destination_ways(self, destination: str) -> list[Binding]:
         ways = []
-        for number in _earlier(self._destinations.purges(destination)):
+        for number in self._earlier(destination, None):
             if (existing := self._destinations.existing(destination)) is None:
                 ways.append(levels.from_deliver_to_exchange(self._own, destination, number))
                 relay = levels.relay(self._own, destination)
@@ -66,14 +66,20 @@ class DelayPurge:
         return ways
 
     def _group_ways(self, destination: str, group: str, partitions: int) -> Iterator[Binding]:
-        for number in _earlier(self._destinations.purges(destination, group)):
+        for number in self._earlier(destination, group):
             for partition in range(partitions):
                 queue = names.queue(destination, group, partition)
                 yield levels.from_deliver_to_queue(self._own, queue, number)
 
+    def _earlier(self, destination: str, group: str | None) -> Sequence[int]:
+        """Return the numbers whose bindings may lead to the destination or the group still, also after broken purges.
 
-def _earlier(purges: int) -> Sequence[int]:
-    return range(max(0, purges - _EARLIER), purges)
+        The number of a group is the sum of its purges and the destination's.
+        """
+        moved = self._catalogue.moved(destination, None)
+        if group is not None:
+            moved += self._catalogue.moved(destination, group)
+        return range(moved, self._destinations.purges(destination, group))
 
 
 def _moved(way: Binding, queue: str) -> list[Step]:

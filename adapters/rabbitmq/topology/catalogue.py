@@ -86,6 +86,14 @@ class Catalogue:
         """Enter that a destination, or one group, is purged once more. Raises as `claim`."""
         await self._log.enter(records.purged(destination, group, self.purges(destination, group) + 1))
 
+    def moved(self, destination: str, group: str | None) -> int:
+        """Return which of these purges was the last that was not broken off."""
+        return self._contents.moved.get((destination, group), 0)
+
+    async def finish_purge(self, destination: str, group: str | None, count: int) -> None:
+        """Enter that the `count`-th purge was not broken off. Raises as `claim`."""
+        await self._log.enter(records.moved(destination, group, count))
+
     async def begin(self, destination: str, group: str) -> None:
         """Enter that the set-up of a group begins. Raises as `claim`."""
         await self._log.enter(records.begun(destination, group))

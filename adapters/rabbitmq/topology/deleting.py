@@ -97,9 +97,11 @@ class Deletion:
         ]
 
     async def _purge_group(self, destination: str, group: str, partitions: int) -> None:
-        if history := self._catalogue.group(destination, group).history:
+        if self._catalogue.group(destination, group).history:
             await self._catalogue.set_group(destination, group, ())  # first: see `Partition._drained`
-            await self._play(group, deleted(names.history(destination, group, number) for number in history))
+        if self._catalogue.group(destination, group).ready:
+            # all: a purge that was broken off may have left some that the catalogue no longer names
+            await self._play(group, deleted([names.history(destination, group, each) for each in range(partitions)]))
         until = monotonic() + _RELEASED
         for partition in range(partitions):
             await self._purge_queue(names.queue(destination, group, partition), until)

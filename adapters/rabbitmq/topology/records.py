@@ -9,6 +9,7 @@
 | `["deleted", d]` | the destination and its groups are deleted; the next `destination` entry is the first again |
 | `["deleted", d, g]` | the group is deleted |
 | `["purged", d, g, n]` | the destination (g: `null`) or the group is purged for the n-th time; the highest counts |
+| `["moved", d, g, n]` | what was delayed before the n-th purge is dropped when it is due; the highest counts |
 | `["note", instance, key, value]` | the last of an instance and key counts; `null` drops it |
 | `["transactions"]` | the stream of transactions has been declared |
 | `["read"]` | nothing: its writer reads up to it |
@@ -44,6 +45,8 @@ class Contents:
         self.notes: dict[str, str] = {}
         self.purges: dict[tuple[str, str | None], int] = {}
         """By destination, and group or None; they stay when it is deleted."""
+        self.moved: dict[tuple[str, str | None], int] = {}
+        """The last of these purges that was not broken off."""
         self.transactions = False
         self.deleted: list[str] = []
         """Destinations that were deleted since this list was last emptied."""
@@ -62,8 +65,9 @@ class Contents:
                 for pair in [pair for pair in self.groups if pair[0] == name]:
                     del self.groups[pair]
                 self.deleted.append(name)
-            case ["purged", str(name), (str() | None) as group, int(count)]:
-                self.purges[name, group] = max(count, self.purges.get((name, group), 0))
+            case [("purged" | "moved") as what, str(name), (str() | None) as group, int(count)]:
+                counts = self.purges if what == "purged" else self.moved
+                counts[name, group] = max(count, counts.get((name, group), 0))
             case ["note", (str() | None) as instance, str(key), (str() | None) as value]:
                 if instance == self._instance:
                     self._note(key, value)
@@ -81,6 +85,7 @@ class Contents:
         other.groups.update(self.groups)
         other.notes.update(self.notes)
         other.purges.update(self.purges)
+        other.moved.update(self.moved)
         other.transactions = self.transactions
         return other
 
@@ -91,6 +96,7 @@ class Contents:
             *(ready(*pair, group.history) for pair, group in self.groups.items() if group.ready),
             *(note(self._instance, key, value) for key, value in self.notes.items()),
             *(purged(*pair, count) for pair, count in self.purges.items()),
+            *(moved(*pair, count) for pair, count in self.moved.items()),
             *([TRANSACTIONS] if self.transactions else []),
         ]
 
@@ -146,6 +152,11 @@ def deleted(name: str, group: str | None) -> bytes:
 def purged(name: str, group: str | None, count: int) -> bytes:
     """Return the entry of a destination, or of one group, that is purged for the `count`-th time."""
     return json.dumps(["purged", name, group, count]).encode()
+
+
+def moved(name: str, group: str | None, count: int) -> bytes:
+    """Return the entry of a purge that has moved the bindings of all earlier numbers."""
+    return json.dumps(["moved", name, group, count]).encode()
 
 
 def note(instance: str | None, key: str, value: str | None) -> bytes:

@@ -269,7 +269,7 @@ class Connection:
             return
         self.closing = True
         transport = self._writer.transport
-        if linger and transport.can_write_eof():
+        if linger and transport.can_write_eof() and not transport.is_closing():
             with suppress(OSError):  # the client has just disconnected
                 transport.write_eof()
         else:

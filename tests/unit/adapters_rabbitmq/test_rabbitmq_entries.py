@@ -17,6 +17,7 @@ ENTRIES = st.one_of(
     st.builds(records.drained, FEW, FEW, st.integers(0, 9)),
     st.builds(records.deleted, FEW, FEW | st.none()),
     st.builds(records.purged, FEW, FEW | st.none(), st.integers(1, 9)),
+    st.builds(records.moved, FEW, FEW | st.none(), st.integers(1, 9)),
     st.builds(records.note, st.sampled_from((None, "one")), FEW, TEXT | st.none()),
     st.sampled_from((READ, TRANSACTIONS)),
 )
@@ -33,7 +34,9 @@ def test_the_whole_comes_to_the_same(told: list[bytes]) -> None:
     first = contents(told)
     again = contents(first.whole())
     assert again.destinations == first.destinations
-    assert (again.notes, again.purges, again.transactions) == (first.notes, first.purges, first.transactions)
+    assert (again.notes, again.purges, again.moved, again.transactions) == (
+        *(first.notes, first.purges, first.moved, first.transactions),
+    )
     assert again.groups == {pair: group._replace(begun=0) for pair, group in first.groups.items() if group.ready}
 
 
@@ -49,13 +52,16 @@ def test_what_was_known_before_another_book(told: list[bytes], others: list[byte
     assert {pair for pair, group in after.groups.items() if group.ready} == {
         pair for pair, group in read.groups.items() if group.ready
     }
-    assert (after.notes, after.purges, after.transactions) == (read.notes, read.purges, read.transactions)
+    assert (after.notes, after.purges, after.moved, after.transactions) == (
+        *(read.notes, read.purges, read.moved, read.transactions),
+    )
 
 
 @given(
     st.binary()
     | st.from_regex(
-        rb'\["(destination|begun|ready|drained|deleted|purged|note|read)"(, ("a"|1|null|\[1?\])){0,4}\]', fullmatch=True
+        rb'\["(destination|begun|ready|drained|deleted|purged|moved|note|read)"(, ("a"|1|null|\[1?\])){0,4}\]',
+        fullmatch=True,
     )
 )
 def test_whatever_is_written_there_raises_nothing(entry: bytes) -> None:

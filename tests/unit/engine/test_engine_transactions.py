@@ -47,6 +47,7 @@ class Bridge:
 
     def __init__(self, adapter: Backend, clock: LoopClock, options: EngineOptions = OPTIONS) -> None:
         self.engine = Engine(adapter, clock, options)
+        self.adapter = adapter
         self.clock = clock
         self.transactions = self.engine.transactions
         self.answers: list[Decision] = []
@@ -179,6 +180,42 @@ async def test_clients_have_shares_of_what_is_open(start: Start) -> None:
     await bridge.commit("b")
     await bridge.prepare("f")
     assert {each.id for each in bridge.transactions.all_open()} == {"c", "e", "f"}
+
+
+async def test_a_message_that_is_refused_creates_no_destination(start: Start) -> None:
+    bridge = await start(transactions=2)
+    await bridge.prepare("ended")
+    await bridge.commit("ended")
+    await bridge.prepare("open")
+    for name, error in ("ended", TransactionEnded), ("new", LimitReached):
+        with pytest.raises(error):
+            await bridge.produce(request(name), Message("never", b""))
+    assert bridge.adapter.known_partitions("never") is None
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_delayed_messages_of_transactions_count_in_the_share_of_their_client(start: Start, commits: bool) -> None:
+    bridge = await start(delayed=4)
+
+    async def prepare(name: str, delay: int = 60_000, peer: str = "10.0.0.1:5") -> None:
+        await bridge.produce(request(name), Message("orders", b"x", delay_time=delay), peer)
+
+    await prepare("a")
+    await prepare("a")
+    with pytest.raises(LimitReached, match=r"limits\.delayed"):
+        await prepare("a")
+    with pytest.raises(LimitReached, match=r"limits\.delayed"):
+        await prepare("b")
+    await prepare("c", peer="10.0.0.2:5")
+    if not commits:
+        await bridge.transactions.rollback("a")
+        await prepare("b")
+        await prepare("b")
+        return
+    await bridge.commit("a")
+    with pytest.raises(LimitReached, match=r"limits\.delayed"):
+        await prepare("b")
+    await prepare("c", peer="10.0.0.2:5")
 
 
 async def test_what_could_not_be_prepared_is_not_counted(start: Start) -> None:
