@@ -9,9 +9,10 @@ from uuid import uuid4
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
-from adapters.amqp.messages import Outgoing
+from adapters.amqp.messages import Arrival, Outgoing
 from adapters.rabbitmq.group.groups import Groups
-from adapters.rabbitmq.message.mapping import is_end_of_history, is_marker, to_properties
+from adapters.rabbitmq.group.history import Deduplicator, Verdict
+from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.catalogue import Catalogue
@@ -115,6 +116,7 @@ class Holder:
         self.came: list[bytes] = []
         self._rooms = rooms
         self._source = source
+        self._sieve = Deduplicator()
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channels: list[Channel] = []
         self._doing: list[asyncio.Future[None]] = []
@@ -126,8 +128,6 @@ class Holder:
         await self._consume(self._source.history or self._source.queue)
         await self._done
         await asyncio.gather(*self._doing)
-        if enough is None:
-            await self._flush(self._channels[-1])
         for channel in self._channels:
             await channel.close()
         return self.came
@@ -139,30 +139,20 @@ class Holder:
         def arrived(raw: Any, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401 - pika's
             if self._done.done():
                 return
-            if queue == self._source.history and is_end_of_history(properties):
-                self._do(self._end())
-                return
-            raw.basic_ack(method.delivery_tag)
-            if not is_marker(properties):
-                self._keep(body)
+            verdict = self._sieve.arrived(
+                Arrival(method.delivery_tag, method.redelivered, method.routing_key, properties, body)
+            )
+            if verdict is Verdict.NEXT:
+                self._do(self._consume(self._source.queue))
+            elif verdict is Verdict.END:
+                self._do(self._end(raw, method.delivery_tag))
+            else:
+                raw.basic_ack(method.delivery_tag)
+                if verdict is Verdict.KEEP:
+                    self._keep(body)
 
         await channel.ask(queue, "basic_qos", prefetch_count=50)
         await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=arrived)
-
-    async def _flush(self, channel: Channel) -> None:
-        """Have the queue take all acknowledgements: 3.10.8 drops those behind the 32nd if the channel closes at once.
-
-        A consumer that comes or goes is answered behind what was acknowledged before. Then the broker sends the rest.
-        """
-        for tag in ("one", "another"):
-            await channel.ask(
-                "test",
-                "basic_consume",
-                queue=self._source.queue,
-                on_message_callback=lambda *_: None,
-                consumer_tag=tag,
-            )
-            await channel.ask("test", "basic_cancel", consumer_tag=tag)
 
     def _keep(self, body: bytes) -> None:
         if body == LAST:
@@ -172,9 +162,9 @@ class Holder:
         if len(self.came) == self._enough:
             self._done.set_result(None)
 
-    async def _end(self) -> None:
+    async def _end(self, raw: Any, tag: int) -> None:  # noqa: ANN401 - pika's channel
         await self._rooms.ask("queue_delete", queue=self._source.history)
-        await self._consume(self._source.queue)
+        raw.basic_ack(tag)
 
     def _do(self, doing: Coroutine[Any, Any, None]) -> None:
         self._doing.append(asyncio.ensure_future(doing))

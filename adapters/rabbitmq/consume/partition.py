@@ -1,8 +1,6 @@
 """One partition while this bridge holds it: its consumer, its acknowledgements, its note, and any history it has.
 
-A history is a queue that is read before the partition's own one, on the same channel. Its last message is a mark. The
-mark stays unacknowledged while the own queue is read, too. Once everything of the history is settled, its queue is
-deleted. If the holder ends before that, the next one begins with what is left of the history. See `group.backfill`.
+A history is a queue that is read before the partition's own one, on the same channel: see `history`.
 """
 
 import asyncio
@@ -16,7 +14,8 @@ from adapters.rabbitmq.consume.attempts import AttemptWriter, Note
 from adapters.rabbitmq.consume.consumer import Acks, Consumer, Waiter
 from adapters.rabbitmq.consume.prefetch import PrefetchWindow
 from adapters.rabbitmq.consume.unacked import Unacked
-from adapters.rabbitmq.message.mapping import is_end_of_history, is_marker
+from adapters.rabbitmq.group.history import Deduplicator, Verdict
+from adapters.rabbitmq.message.mapping import is_marker
 from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BridgeError, DestinationUnknown, OutcomeUnknown
 
@@ -81,27 +80,26 @@ class Partition:
         """Messages that lay in the queue and have not come yet."""
         self._filled: asyncio.Future[None] | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._deduplicator: Deduplicator | None = None
         self._passing: asyncio.Task[None] | None = None
-        """From the history to the own queue."""
+        """From the history to the own queue, or from both to the own queue alone."""
         self._settled = asyncio.Event()
         """Whether the broker has forgotten something."""
+        self._record = self._marker = 0
+        """Tags of what ends the history, and what ends the time in which both are read."""
         if attempt_writer is None:
             held.known(None)
 
     @property
     def has_history(self) -> bool:
         """Whether the history is still there."""
-        return self.source.history is not None
+        return self._deduplicator is not None
 
     async def open(self) -> None:
         """Consume. Raises `DestinationUnknown` if the queue is gone, `Refused` or `BackendUnavailable`."""
         if self.source.history is not None:
-            self.held.two_queues = True
-            try:
-                await self._consume(self.source.history)
-            except DestinationUnknown:
-                self._history_is_read()  # by the previous holder of the partition
-        if not self.has_history:
+            await self._open_history(self.source.history)
+        if self._deduplicator is None:
             await self._consume(self.source.queue)
 
     async def filled(self, patience: float) -> None:
@@ -183,13 +181,10 @@ class Partition:
         if not self._missing and self._filled is not None and not self._filled.done():
             self._filled.set_result(None)
         held = self.held
-        if self.source.history is not None and self._passing is None and is_end_of_history(arrival.properties):
-            held.kept(arrival.tag)
-            self._passing = self._loop.create_task(self._pass(self.source.history, arrival.tag))
+        if self._deduplicator is not None:
+            self._judge(self._deduplicator, arrival)
         elif is_marker(arrival.properties):
             held.dropped(arrival.tag)
-        elif self.has_history:
-            held.arrived(arrival, early=self._passing is None)
         else:
             self._take_in(arrival)
         if held.to_ack:
@@ -235,28 +230,43 @@ class Partition:
 
     # The history:
 
+    async def _open_history(self, queue: str) -> None:
+        self._deduplicator, self.held.deduplicating = Deduplicator(), True
+        try:
+            await self._consume(queue)
+        except DestinationUnknown:
+            self._history_is_read()  # by the previous holder of the partition
+
     def _history_is_read(self) -> None:
-        self.held.two_queues = False
+        self._deduplicator, self.held.deduplicating = None, False
         self.source = self.source._replace(history=None)
 
-    async def _pass(self, history: str, end: int) -> None:
-        """Read the own queue, too, and it alone once everything of the history is settled; `end` is the mark's tag."""
-        consumer = self._consumer
-        if consumer is None:
-            return
-        try:
-            await consumer.consume(self.source.queue, self._arrived)
-            while self.held.early:
-                self._settled.clear()
-                await self._settled.wait()
-            await self._drained()
-            await consumer.delete(history)
-        except BridgeError as error:
-            self._listener.broken(self, error)
-            return
-        self._history_is_read()
-        self.held.dropped(end)
-        self.acks.settled()
+    def _judge(self, deduplicator: Deduplicator, arrival: Arrival) -> None:
+        verdict = deduplicator.arrived(arrival)
+        if verdict is Verdict.KEEP:
+            self.held.arrived(arrival, early=not self._record)
+        elif verdict is Verdict.DROP:
+            self.held.dropped(arrival.tag)
+        elif verdict is Verdict.NEXT:
+            self.held.kept(arrival.tag)
+            self._record = arrival.tag
+            self._passing = self._loop.create_task(self._pass(self._both))
+        else:
+            self.held.kept(arrival.tag)
+            self._marker = arrival.tag
+            self._passing = self._loop.create_task(self._pass(self._own))
+
+    async def _pass(self, step: Callable[[Consumer, str], Awaitable[None]]) -> None:
+        consumer, history = self._consumer, self.source.history
+        if consumer is not None and history is not None:
+            try:
+                await step(consumer, history)
+            except BridgeError as error:
+                self._listener.broken(self, error)
+
+    async def _both(self, consumer: Consumer, _history: str) -> None:
+        """Read the own queue, too: what it has in common with the history is dropped."""
+        await consumer.consume(self.source.queue, self._arrived)
 
     async def _drained(self) -> None:
         """Have it noted first: a queue that was deleted just before its broker was killed may come back as a name.
@@ -271,3 +281,15 @@ class Partition:
                 await asyncio.sleep(_RETRY)
             else:
                 return
+
+    async def _own(self, consumer: Consumer, history: str) -> None:
+        """Read the own queue alone, once everything of the history is settled."""
+        while self.held.early:
+            self._settled.clear()
+            await self._settled.wait()
+        await self._drained()
+        await consumer.delete(history)
+        self._history_is_read()
+        self.held.dropped(self._record)
+        self.held.dropped(self._marker)
+        self.acks.settled()

@@ -95,7 +95,7 @@ class Unacked(Generic[W]):
         """Whether something waits that was delivered before, and its note was not looked up."""
         self.early = 0
         """Messages of the partition's history that the broker has not forgotten."""
-        self.two_queues = False
+        self.deduplicating = False
         """Whether two queues are read at a time: then the order of arrival says nothing."""
         self._destination = destination
         self._positions = positions
@@ -293,7 +293,7 @@ class Unacked(Generic[W]):
 
     def _first(self) -> None:
         """Note that everything which had been delivered before has come again by now."""
-        if self.two_queues:
+        if self.deduplicating:
             return
         if not self._fresh:
             self._fresh = True

@@ -4,17 +4,17 @@
 2. Mark A is stored in the log. What lies before it was routed before any binding: it is in no queue of the group.
 3. The group's queues are bound.
 4. A pause, then mark B. What the log stores after B was routed after the binding: it is in the group's queues.
-5. The log is copied up to B. The copies of each partition are its history, a queue that ends with a mark.
+5. The log is copied up to B. What lies between A and B may be in both, so its ids end the history of each partition,
+   and a marker in the partition's own queue says how far to look for them (`history`).
 
-Certain is: nothing before A comes twice; nothing that was routed after the binding is missed. What was routed after the
-binding and stored before B is in both queues and comes twice: about 50 ms of messages. Not certain is 4: a node
+Certain is: nothing before A comes twice; nothing that was routed after the binding is missed. Not certain is 4: a node
 may have routed a message without the binding, and have it stored in the log only after B: then the group misses it. On
 one node that takes a process that stands still for the whole pause between two instructions. In a cluster it also takes
 no more than a connection between two nodes that stalls for so long, or a log whose leader changes at that moment.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
@@ -29,8 +29,9 @@ from adapters.amqp.properties import Properties
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.amqp.stream_reader import Reader
 from adapters.base import Stored
-from adapters.rabbitmq.message.headers import END_OF_HISTORY, MARKER
-from adapters.rabbitmq.message.mapping import marker
+from adapters.rabbitmq.group import history
+from adapters.rabbitmq.message.headers import MARKER
+from adapters.rabbitmq.message.mapping import message_id
 from adapters.rabbitmq.message.native import copied
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import declarations, names
@@ -61,6 +62,7 @@ class Backfill:
         self._link = link
         self._publisher = publisher
         self._log = names.log(destination)
+        self._own = [names.queue(destination, group, partition) for partition in range(partitions)]
         self._histories = [names.history(destination, group, partition) for partition in range(partitions)]
         self._partitions = {names.routing_key(partition): partition for partition in range(partitions)}
         self._name = uuid4().hex
@@ -70,6 +72,9 @@ class Backfill:
         self._copying: set[asyncio.Future[Stored]] = set()
         self._copied: set[int] = set()
         """Partitions that have a history."""
+        self._between = False
+        self._both: dict[int, Counter[str]] = {}
+        """By partition: what lay between A and B."""
 
     async def run(self, bindings: list[Step]) -> list[int]:
         """Copy, and bind on the way; return which partitions have a history.
@@ -89,6 +94,7 @@ class Backfill:
             await self._copy_up_to("a")
             await asyncio.sleep(bound + _PAUSE - monotonic())
             await self._mark("b")
+            self._between = True
             await self._copy_up_to("b")
         finally:
             self._lock.ended.remove_done_callback(self._unlocked)
@@ -99,7 +105,7 @@ class Backfill:
 
     async def _mark(self, which: str) -> None:
         """Store a mark in the log, for certain."""
-        await self._publisher.send(Outgoing("", self._log, marker(f"{which} {self._name}"), b""))
+        await self._publisher.send(Outgoing("", self._log, history.marker(f"{which} {self._name}"), b""))
 
     async def _copy_up_to(self, which: str) -> None:
         mark = f"{which} {self._name}"
@@ -120,11 +126,15 @@ class Backfill:
             queue = self._histories[partition]
             await play(self._lock, queue, [declarations.partition_queue(queue)])
             self._copied.add(partition)
+        if self._between:
+            self._both.setdefault(partition, Counter())[message_id(arrival)] += 1
         self._send(self._histories[partition], copied(arrival), arrival.body, partial(reader.done, arrival.tag))
 
     async def _end(self) -> None:
         for partition in self._copied:
-            self._send(self._histories[partition], marker(END_OF_HISTORY), b"")
+            properties, body = history.end(self._name, self._both.get(partition, {}))
+            self._send(self._histories[partition], properties, body)
+            self._send(self._own[partition], history.through(self._name), b"")
         while self._copying:
             await asyncio.wait(self._copying)
         self._check()

@@ -44,8 +44,6 @@ COMPRESSION: Final = f"{BROKER_FIELD_PREFIX}compression"
 
 MARKER: Final = f"{INTERNAL_PREFIX}marker"
 """No message: the bridge found a place again by it."""
-END_OF_HISTORY: Final = "end"
-"""The value of the marker that is the last message of a history queue."""
 ATTEMPTS: Final = f"{INTERNAL_PREFIX}attempts"
 """How often a message had been delivered when its group put it off."""
 ROUTING_KEY: Final = f"{INTERNAL_PREFIX}routing_key"

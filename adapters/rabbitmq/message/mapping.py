@@ -138,16 +138,6 @@ def is_marker(properties: BasicProperties) -> bool:
     return bool(properties.headers) and named.MARKER in properties.headers
 
 
-def is_end_of_history(properties: BasicProperties) -> bool:
-    """Whether it is the last message of a history queue."""
-    return bool(properties.headers) and properties.headers.get(named.MARKER) == named.END_OF_HISTORY
-
-
-def marker(which: str) -> Properties:
-    """Return the properties of a mark."""
-    return Properties(headers={named.MARKER: which}, delivery_mode=_PERSISTENT)
-
-
 def _write(message: Message, header_of: PropertyHeaders) -> dict[str, Any]:
     fields: tuple[Any, ...] = message
     headers = {name: value for name, place in TEXTS if (value := fields[place]) is not None}

@@ -306,7 +306,7 @@ def test_a_delivery_is_of_its_destination_and_partition() -> None:
     taken = here.take()
     assert (taken.message.destination, taken.message.message_id, taken.message.body) == ("orders", "a", b"body")
     assert (taken.partition, taken.position, taken.attempts, taken.message.partition) == (3, 2, 0, 3)
-    assert (here.early, here.two_queues, here.unread, here.bytes) == (0, False, False, 0)
+    assert (here.early, here.deduplicating, here.unread, here.bytes) == (0, False, False, 0)
     assert here.settle(taken.position, "me") is True
     here.acks(9)
     assert here.proven() == ["me"]
