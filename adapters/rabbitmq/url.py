@@ -8,8 +8,7 @@ from typing import Any, Final
 from adapters.amqp.settings import Security
 from adapters.cloud_events import parse_format
 from adapters.plain_properties import parse_property_names
-from adapters.rabbitmq.existing import read_existing
-from adapters.rabbitmq.options import Options
+from adapters.rabbitmq.options import Options, read_existing
 from adapters.url_options import (
     Grammar,
     OptionParser,

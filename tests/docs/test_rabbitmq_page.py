@@ -15,7 +15,6 @@ from adapters.rabbitmq.consume.prefetch import GROUP_BYTES, PARTITION_BYTES
 from adapters.rabbitmq.consume.subscription import REFRESH
 from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.pace import APART
-from adapters.rabbitmq.existing import read_existing
 from adapters.rabbitmq.message.headers import (
     BROKERS,
     COMPRESSION,
@@ -27,7 +26,7 @@ from adapters.rabbitmq.message.headers import (
     NUMBERS,
     TEXTS,
 )
-from adapters.rabbitmq.options import Existing, Options
+from adapters.rabbitmq.options import Existing, Options, read_existing
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.names import RESERVED, Own
 from adapters.rabbitmq.url import _PORTS, _READERS, parse

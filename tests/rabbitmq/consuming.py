@@ -12,12 +12,12 @@ from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.amqp.properties import Properties
 from adapters.base import Delivery, Outcome
-from adapters.rabbitmq.consume.attempt_queue import Notes
-from adapters.rabbitmq.consume.source import Source
+from adapters.rabbitmq.consume.attempts import Notes
 from adapters.rabbitmq.consume.subscription import REFRESH, RabbitMQSubscription
 from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import declarations, names
+from adapters.rabbitmq.topology.names import Source
 from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable
 from bridge.message import Message

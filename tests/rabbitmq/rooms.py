@@ -10,7 +10,6 @@ from uuid import uuid4
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival, Outgoing
-from adapters.rabbitmq.consume.source import Source
 from adapters.rabbitmq.group.groups import Groups
 from adapters.rabbitmq.group.history import Deduplicator, Verdict
 from adapters.rabbitmq.message.mapping import to_properties
@@ -18,6 +17,7 @@ from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.catalogue import Catalogue
 from adapters.rabbitmq.topology.destinations import Destinations
+from adapters.rabbitmq.topology.names import Source
 from adapters.wall_clock import wall
 from bridge.message import Message
 

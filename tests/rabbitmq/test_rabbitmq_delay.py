@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 
 from adapters.base import Delivery
-from adapters.rabbitmq.consume.source import Source
 from adapters.rabbitmq.delay import declarer
 from adapters.rabbitmq.delay.levels import UNIT
 from adapters.rabbitmq.delay.pace import APART
 from adapters.rabbitmq.options import Existing
+from adapters.rabbitmq.topology.names import Source
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from tests.brokers.rabbitmq import RabbitMQ

@@ -10,11 +10,11 @@ import pytest
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
 from adapters.amqp.stream_reader import Reader
-from adapters.rabbitmq.consume.source import Source
 from adapters.rabbitmq.group import history
 from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.topology import names
+from adapters.rabbitmq.topology.names import Source
 from adapters.rabbitmq.topology.shared_log import READ
 from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable, Refused

@@ -8,14 +8,13 @@ from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
 
 from adapters.amqp.link import Link
-from adapters.rabbitmq.consume.acks import Waiter
-from adapters.rabbitmq.consume.attempt_queue import AttemptWriter, Notes, note_of
-from adapters.rabbitmq.consume.attempts import Note
+from adapters.rabbitmq.consume.attempts import AttemptWriter, Note, Notes, note_of
+from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Drained, Listener, Partition
 from adapters.rabbitmq.consume.prefetch import PrefetchWindow
-from adapters.rabbitmq.consume.source import Source
 from adapters.rabbitmq.consume.unacked import Unacked
 from adapters.rabbitmq.message.headers import ACQUIRED_COUNT, DELIVERY_COUNT
+from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
 
 _RETRY: Final = 1.0

@@ -10,15 +10,13 @@ from typing import Final, Protocol
 
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival
-from adapters.rabbitmq.consume.acks import Acks, Waiter
-from adapters.rabbitmq.consume.attempt_queue import AttemptWriter
-from adapters.rabbitmq.consume.attempts import Note
-from adapters.rabbitmq.consume.consumer import Consumer
+from adapters.rabbitmq.consume.attempts import AttemptWriter, Note
+from adapters.rabbitmq.consume.consumer import Acks, Consumer, Waiter
 from adapters.rabbitmq.consume.prefetch import PrefetchWindow
-from adapters.rabbitmq.consume.source import Source
 from adapters.rabbitmq.consume.unacked import Unacked
 from adapters.rabbitmq.group.history import Deduplicator, Verdict
 from adapters.rabbitmq.message.mapping import is_marker
+from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BridgeError, DestinationUnknown, OutcomeUnknown
 
 _READS: Final = 3

@@ -6,12 +6,12 @@ from typing import Final
 
 from adapters.amqp.link import Link
 from adapters.base import Delivery, Outcome, Revoked
-from adapters.rabbitmq.consume.acks import Waiter
 from adapters.rabbitmq.consume.assigned import AssignedPartitions, Changed, Dependencies, Sharing, partition_lost
-from adapters.rabbitmq.consume.attempt_queue import Notes
+from adapters.rabbitmq.consume.attempts import Notes
+from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Drained, Partition
-from adapters.rabbitmq.consume.source import Source
 from adapters.rabbitmq.publish.publisher import Publisher
+from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BackendUnavailable, BridgeError
 
 REFRESH: Final = 300.0

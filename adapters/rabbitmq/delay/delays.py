@@ -16,7 +16,6 @@ from adapters.base import Delivery, Stored
 from adapters.cloud_events import PropertyHeaders
 from adapters.field_headers import INTERNAL_PREFIX
 from adapters.plain_properties import prefixed_header
-from adapters.rabbitmq.consume.source import Source
 from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.declarer import Declarer, Exit
 from adapters.rabbitmq.delay.pace import KeyQueue, Pace, not_before
@@ -27,7 +26,7 @@ from adapters.rabbitmq.publish.outcomes import again, is_missing, is_unroutable,
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import names
 from adapters.rabbitmq.topology.destinations import Destinations
-from adapters.rabbitmq.topology.names import Own
+from adapters.rabbitmq.topology.names import Own, Source
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
 from bridge.message import AT_MOST_ONCE, Message

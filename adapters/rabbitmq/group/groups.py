@@ -13,13 +13,13 @@ from typing import Final
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
 from adapters.amqp.lock import lock
-from adapters.rabbitmq.consume.source import Source
 from adapters.rabbitmq.group.backfill import Backfill, Late
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.catalogue import Catalogue
 from adapters.rabbitmq.topology.declarations import Step, deleted, play
 from adapters.rabbitmq.topology.destinations import Destinations
+from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BackendFull, BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
 
 _LOOK: Final = 0.5

@@ -136,3 +136,14 @@ class Own(NamedTuple):
         way = exchange if routing_key is None else f"{exchange}\0{routing_key}\0{destination}".removesuffix("\0")
         digest = blake2b(way.encode(), digest_size=8).hexdigest()
         return f"{self.prefix}relay.{digest}"
+
+
+class Source(NamedTuple):
+    """Where a group reads one partition."""
+
+    partition: int
+    queue: str
+    history: str | None = None
+    """A queue with what the destination's log held when the group came late: it is read first."""
+    shared: bool = False
+    """A queue that existed already and may have other consumers: the bridge changes nothing about it."""
