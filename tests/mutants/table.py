@@ -69,10 +69,10 @@ TABLE: Final = (
     ),
     Group(
         (
-            *(f"adapters/rabbitmq/consume/{name}.py" for name in ("attempts", "prefetch", "source", "unacked")),
+            *(f"adapters/rabbitmq/consume/{name}.py" for name in ("prefetch", "unacked")),
             *(f"adapters/rabbitmq/delay/{name}.py" for name in ("levels", "pace")),
             *(f"adapters/rabbitmq/group/{name}.py" for name in ("assignment", "history")),
-            *(f"adapters/rabbitmq/message/{name}.py" for name in ("headers", "mapping", "native", "values")),
+            *(f"adapters/rabbitmq/message/{name}.py" for name in ("headers", "mapping", "native")),
             *(f"adapters/rabbitmq/topology/{name}.py" for name in ("names", "records")),
             *(f"adapters/rabbitmq/{name}.py" for name in ("options", "url")),
         ),
