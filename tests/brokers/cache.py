@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openmessaging-bridge"
 
 
@@ -64,14 +62,3 @@ def installed(name: str, package: str, version: str) -> Path:
         return folder / package.rpartition("/")[2]
 
     return program(f"{name}-{version}", make)
-
-
-def required(name: str, package: str, version: str) -> Path:
-    """Return the program of a Go package. If it cannot be built, the test fails in CI, and is skipped elsewhere."""
-    try:
-        return installed(name, package, version)
-    except Missing as missing:
-        advice = f"No {name}: {missing}. Install Go (go.dev/dl)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(advice)
-        pytest.skip(advice)

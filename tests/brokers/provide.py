@@ -12,7 +12,7 @@ from typing import Final, Never
 import pytest
 
 from tests.brokers import jars, packages
-from tests.brokers.cache import Missing, filling
+from tests.brokers.cache import Missing, filling, installed
 from tests.brokers.container import Container, image_at_hand
 from tests.brokers.kafka import Kafka
 from tests.brokers.process import Process
@@ -138,6 +138,14 @@ def _archive_classes(java: str, archive: Path) -> None:
     with tempfile.TemporaryDirectory() as directory, Kafka(recording, Path(directory) / "kafka") as kafka:
         kafka.stop()
     partial.rename(archive)
+
+
+def required(name: str, package: str, version: str) -> Path:
+    """Return the program of a Go package. If it cannot be built, the test fails in CI, and is skipped elsewhere."""
+    try:
+        return installed(name, package, version)
+    except Missing as missing:
+        _without(f"No {name}: {missing}. Install Go (go.dev/dl)")
 
 
 def _without(advice: str) -> Never:

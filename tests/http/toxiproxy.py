@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.brokers.cache import required
 from tests.brokers.node import Node
 from tests.brokers.ports import held_port
 from tests.brokers.process import Process
+from tests.brokers.provide import required
 
 _PACKAGE: Final = "github.com/Shopify/toxiproxy/v2/cmd/server"
 _VERSION: Final = "v2.5.0"

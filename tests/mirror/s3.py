@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from tests.brokers.cache import required
 from tests.brokers.node import Node
 from tests.brokers.ports import held_port
 from tests.brokers.process import Process
+from tests.brokers.provide import required
 
 PACKAGE: Final = "github.com/versity/versitygw/cmd/versitygw"
 VERSION: Final = "v1.8.0"
