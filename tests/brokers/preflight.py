@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from tests.brokers import jars, packages
+from tests.brokers import jars, packages, postgres
 from tests.brokers.cache import CACHE
 
 JAVA: Final = 17
@@ -178,6 +178,14 @@ PARTS: Final[Sequence[Part]] = (
         "Rust with cargo",
         "install Rust (rustup.rs)",
         lambda: shutil.which("cargo", path=f"{os.environ.get('PATH', '')}:{_CARGO}") is not None,
+        extended=True,
+    ),
+    Part(
+        "PostgreSQL",
+        "the page of transactions",
+        "PostgreSQL's server",
+        "`apt-get install postgresql`",
+        lambda: postgres.programs() is not None,
         extended=True,
     ),
     Part(

@@ -1,4 +1,4 @@
-"""The program of the page about transactions keeps its promise, wherever it is killed."""
+"""The programs of the page about transactions keep their promise, wherever they are killed."""
 
 import os
 import re
@@ -8,16 +8,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
 import httpx
+import psycopg
 import pytest
 
+from tests.brokers import postgres
 from tests.launch import Bridge
 
 ROOT: Final = Path(__file__).parents[2]
-PROGRAM, CHECK = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "transactions.md").read_text("utf-8"), re.DOTALL)
+PROGRAM, CHECK, FOR_POSTGRES = re.findall(
+    r"```python\n(.*?)```", (ROOT / "docs" / "transactions.md").read_text("utf-8"), re.DOTALL
+)
 PATIENCE: Final = 60.0
 VERSION: Final = {"x-oms-version": "1.0.0"}
 
@@ -46,15 +51,21 @@ print(lines)
 class Shop:
     """The two programs of the page, in their directory, and their bridge."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, postgres: dict[str, str] | None) -> None:
+        """`postgres`: the variables by which programs find the database; None: it is SQLite."""
         self.directory = directory
-        self.environ = os.environ | {"PYTHONPATH": str(ROOT)}
-        listening = CHECK.replace("8081", "0").replace(
-            "server.serve", "print(server.server_port, flush=True)\nserver.serve"
-        )
+        self.postgres = postgres
+        self.environ = os.environ | {"PYTHONPATH": str(ROOT)} | (postgres or {})
+        program, check = PROGRAM, CHECK
+        if postgres is not None:
+            program = program.replace("async def main", f"{FOR_POSTGRES}\n\nasync def main")
+            check = check.replace("class Check", f"{FOR_POSTGRES}\n\nclass Check")
+        listening = check.replace('server = HTTPServer(("127.0.0.1", 8081)', 'server = HTTPServer(("127.0.0.1", 0)')
+        listening = listening.replace("server.serve", "print(server.server_port, flush=True)\nserver.serve")
         self.endpoint = subprocess.Popen(
             [sys.executable, "-c", listening],
             cwd=directory,
+            env=self.environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -67,7 +78,7 @@ class Shop:
             "OMS_CALLBACKS__SECRETS": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
         }
         self.bridge = Bridge(directory / "bridge", settings=settings)
-        program = PROGRAM.replace("http://127.0.0.1:8080", self.bridge.url).replace(":8081", f":{port}")
+        program = program.replace("http://127.0.0.1:8080", self.bridge.url).replace(":8081", f":{port}")
         assert "10_000" in program
         (directory / "order.py").write_text(program.replace("10_000", "1_000"), "utf-8")
 
@@ -97,18 +108,22 @@ class Shop:
         return sorted(found)
 
     def orders(self) -> list[str]:
-        with sqlite3.connect(self.directory / "orders.db") as database:
-            return sorted(name for (name,) in database.execute("SELECT name FROM orders"))
+        if self.postgres is None:
+            with sqlite3.connect(self.directory / "orders.db") as database:
+                return sorted(name for (name,) in database.execute("SELECT name FROM orders"))
+        with psycopg.connect("dbname=orders host={PGHOST} user={PGUSER}".format_map(self.postgres)) as server:
+            return sorted(name for (name,) in server.execute("SELECT name FROM orders"))
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    shop = Shop(tmp_path)
-    try:
-        with shop.bridge:
-            yield shop
-    finally:
-        shop.close()
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.extended)])
+def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    with postgres.running() if request.param == "postgres" else nullcontext() as found:
+        shop = Shop(tmp_path, found)
+        try:
+            with shop.bridge:
+                yield shop
+        finally:
+            shop.close()
 
 
 def test_an_order_and_its_message_are_stored(shop: Shop) -> None:
@@ -116,7 +131,7 @@ def test_an_order_and_its_message_are_stored(shop: Shop) -> None:
     assert done.returncode == 0, done.stderr
     again = shop.order("a")
     assert again.returncode == 1
-    assert "IntegrityError" in again.stderr
+    assert ("IntegrityError" if shop.postgres is None else "UniqueViolation") in again.stderr
     assert shop.messages() == shop.orders() == ["a"]
 
 

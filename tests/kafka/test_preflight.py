@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import cache, jars, packages, preflight
+from tests.brokers import cache, jars, packages, postgres, preflight
 
 ROOT = Path(__file__).parents[2]
 DEBIAN = {"VERSION_CODENAME": "bookworm"}
@@ -24,6 +24,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(jars, "CACHE", tmp_path / "jars")
     monkeypatch.setattr(packages, "PACKAGED", str(tmp_path / "rabbitmq-server"))
+    monkeypatch.setattr(postgres, "PACKAGED", tmp_path / "postgresql")
     for module in cache, packages, preflight:
         monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
     monkeypatch.setattr("platform.freedesktop_os_release", dict)
@@ -101,6 +102,7 @@ def test_other_programs_are_found_by_their_names(programs: Path, tmp_path: Path)
     assert _found(programs, "chromium") == {"Chromium"}
     assert _found(programs, "curl") == set()
     assert _found(programs, "curl", "jq") == {"curl"}
+    assert _found(programs, "postgres") == {"PostgreSQL"}
     built = tmp_path / "cache" / "bin" / "helm-v3.0.0"
     built.parent.mkdir(parents=True)
     built.touch()
