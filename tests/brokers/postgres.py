@@ -1,4 +1,4 @@
-"""A PostgreSQL of one test: in a directory of its own, without a port."""
+"""A PostgreSQL of one test: in a separate directory, without a port."""
 
 import os
 import pwd
