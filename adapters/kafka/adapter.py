@@ -11,6 +11,7 @@ from adapters.kafka.admin import Admin
 from adapters.kafka.consume.subscription import KafkaSubscription
 from adapters.kafka.delay.delays import Delays
 from adapters.kafka.delay.purges import Purges
+from adapters.kafka.deletion import Deletion
 from adapters.kafka.headers import EVENT_PREFIX, PLAIN_NAMES
 from adapters.kafka.mapping import to_record
 from adapters.kafka.metadata_topic import MetadataTopic
@@ -18,7 +19,7 @@ from adapters.kafka.names import LANES, lane_of
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Outgoing
-from adapters.kafka.topics import Deletion, Topics
+from adapters.kafka.topics import Topics
 from adapters.kafka.transaction.transactions import Transactions
 from adapters.plain_properties import prefixed_header
 from adapters.wall_clock import wall

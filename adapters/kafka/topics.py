@@ -1,16 +1,15 @@
-"""The topics and their partitions: created on first use if the options allow it, deleted and purged for operators."""
+"""The topics and their partitions: created on first use if the options allow it."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from adapters.kafka.admin import Admin
 from adapters.kafka.names import LANES
 from adapters.kafka.options import METADATA_AGE, Options
 from adapters.kafka.produce.publisher import Publisher
-from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown, OutcomeUnknown
+from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown
 
 _READY: Final = 10.0
 """Seconds in which the partitions of a new topic get their leaders, and every broker gets it."""
@@ -141,100 +140,3 @@ class Topics:
             self._known.pop(destination, None)
             if not isinstance(error, BridgeError):
                 raise error
-
-
-class DelayedPurge(Protocol):
-    """Drops delayed messages; see `Purges`."""
-
-    async def purge(self, topics: Sequence[str]) -> bool:
-        """Drop those for topics, and return whether there may be some."""
-        ...
-
-    async def begin(self, destination: str) -> bool:
-        """Store that a deletion begins, and return whether there may be delayed messages."""
-        ...
-
-    async def begun(self, destination: str) -> bool:
-        """Return whether a deletion was broken off."""
-        ...
-
-    async def finish(self, destination: str) -> None:
-        """Store that a deletion is finished."""
-        ...
-
-
-class Deletion:
-    """Changes topics and committed offsets. Each change can be repeated, also one that was broken off at any step.
-
-    A deletion is stored before its first step: without its topics, only that record says that it has to be finished.
-
-    A group exists for a destination if it has committed offsets of its topics: Kafka has no other record of it.
-    """
-
-    def __init__(self, admin: Admin, topics: Topics, delayed: DelayedPurge) -> None:
-        self._admin = admin
-        self._topics = topics
-        self._delayed = delayed
-
-    async def purge(self, destination: str, group: str | None) -> None:
-        """Delete all records of the topics, or commit their ends for a group, also for one that has no offsets yet."""
-        topics = await self._topics.existing(destination)
-        if group is not None:
-            await self._admin.settle_all(group, topics)
-            return
-        await self._admin.purge(topics)
-        with _begun():
-            if await self._delayed.purge(topics):  # meanwhile some may have been forwarded
-                await self._admin.purge(topics)
-
-    async def delete(self, destination: str, group: str | None) -> None:
-        """Delete the topics, and with them their offsets of all groups, or the offsets of one group."""
-        if group is None:
-            await self._delete(destination)
-            return
-        topics = await self._topics.existing(destination)
-        parts = [part for part in await self._admin.group_offsets(group) if part.topic in topics]
-        if not parts:
-            raise DestinationUnknown(f"{group}: the group has settled nothing of {destination}.")
-        await self._admin.delete_group_offsets(group, parts)
-
-    async def _delete(self, destination: str) -> None:
-        broken_off = await self._broken_off(destination)
-        delayed = await self._delayed.begin(destination)
-        topics = self._topics.of(destination)  # all: a deletion that was broken off may have left some
-        try:
-            await self._remove(topics)
-            with _begun():
-                if delayed:
-                    await self._delayed.purge(topics)
-                    await self._remove(topics)  # meanwhile forwarding may have created a topic anew
-                if delayed or broken_off:
-                    await self._delayed.finish(destination)
-        finally:
-            self._topics.forget(destination)
-
-    async def _broken_off(self, destination: str) -> bool:
-        """Return whether only the rest is to be deleted. Raises `DestinationUnknown` if there is nothing to delete."""
-        try:
-            await self._topics.existing(destination)
-        except DestinationUnknown:
-            if await self._delayed.begun(destination):
-                return True
-            raise
-        return False
-
-    async def _remove(self, topics: Sequence[str]) -> None:
-        try:
-            await self._admin.delete_topics(topics)
-            await self._topics.wait_until_removed(topics)
-        except BackendUnavailable as error:
-            raise OutcomeUnknown(error.detail) from error
-
-
-@contextmanager
-def _begun() -> Iterator[None]:
-    """Raise `OutcomeUnknown` for every error of the bridge: a part has been done."""
-    try:
-        yield
-    except BridgeError as error:
-        raise OutcomeUnknown(f"{error.detail} A part of it has been done: repeat it.") from error

@@ -243,8 +243,7 @@ class DelayedShare:
 
     def add(self, client: str, destination: str, size: int, due: int) -> None:
         """Count a message until it is due, ms since 1970, or up to a second longer."""
-        self._messages.add(client)
-        self._size.add(client, size)
+        self.hold(client, size)
         slot = (due // _SLOT + 1, client, destination)
         waiting = self._waiting.get(slot)
         if waiting is None:
@@ -254,13 +253,9 @@ class DelayedShare:
         waiting.size += size
 
     def hold(self, client: str, size: int) -> None:
-        """Count a message that may be stored later, when its due time is known, until `drop`."""
+        """Count a message that may be stored later, when its due time is known, until `release`."""
         self._messages.add(client)
         self._size.add(client, size)
-
-    def drop(self, client: str, messages: int, size: int) -> None:
-        """Stop counting messages of `hold`."""
-        self._release(client, messages, size)
 
     def remove(self, client: str, destination: str, size: int, due: int) -> None:
         """Stop counting a message that was not stored; the arguments are those of `add`."""
@@ -268,7 +263,7 @@ class DelayedShare:
         if waiting is not None:
             waiting.messages -= 1
             waiting.size -= size
-            self._release(client, 1, size)
+            self.release(client, 1, size)
 
     def forget(self, destination: str) -> None:
         """Stop counting the messages for a destination: they were purged."""
@@ -277,8 +272,9 @@ class DelayedShare:
 
     def _forget(self, slot: tuple[int, str, str]) -> None:
         if (waiting := self._waiting.pop(slot, None)) is not None:
-            self._release(slot[1], waiting.messages, waiting.size)
+            self.release(slot[1], waiting.messages, waiting.size)
 
-    def _release(self, client: str, messages: int, size: int) -> None:
+    def release(self, client: str, messages: int, size: int) -> None:
+        """Stop counting messages of `hold`."""
         self._messages.release(client, messages)
         self._size.release(client, size)

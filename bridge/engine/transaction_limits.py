@@ -101,7 +101,7 @@ class TransactionLimits:
             opened.add(-size, -1, delayed=delayed)
             self._bytes.release(opened.client, size)
             if delayed:
-                self._delayed.drop(opened.client, 1, size)
+                self._delayed.release(opened.client, 1, size)
             if not opened.messages:
                 self.release(name)
 
@@ -111,5 +111,5 @@ class TransactionLimits:
             return INTERNAL
         self._open.release(opened.client)
         self._bytes.release(opened.client, opened.size)
-        self._delayed.drop(opened.client, opened.delayed_messages, opened.delayed_size)
+        self._delayed.release(opened.client, opened.delayed_messages, opened.delayed_size)
         return opened.client

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -110,7 +110,7 @@ def check_unsigned(rules: Rules, destination: str) -> None:
 
 GZIP_AT_ONCE: Final = 16 << 10
 """Bytes of a gzip body that is inflated at once; it takes up to 10 ms."""
-PROPERTY: Final = 200
+_PROPERTY: Final = 200
 """Bytes that a property takes besides its text."""
 _HEAVY: Final = 20_000
 """Members or header lines of a batch above which its properties count in the budget of bytes."""
@@ -249,7 +249,7 @@ class ProduceEndpoint:
         """Decode one such batch at a time, and count its properties: 32 at once took 660 MiB."""
         async with self._decoding_heavy:
             batch = await self._slicer.run(validation)
-            held.hold(PROPERTY * sum(len(each.properties) for each in batch if isinstance(each, Message)))
+            held.hold(size_of_properties(batch))
         return batch
 
     def _decode_batch(self, headers: Headers, body: bytes) -> Steps[list[Message | BridgeError]]:
@@ -305,6 +305,11 @@ class ProduceEndpoint:
             inflated.add(len(piece))
             yield
         return message._replace(compression=gzip_body.GZIP)
+
+
+def size_of_properties(batch: Iterable[Message | BridgeError]) -> int:
+    """Return the bytes that the properties of messages take besides their text."""
+    return _PROPERTY * sum(len(each.properties) for each in batch if isinstance(each, Message))
 
 
 def _is_heavy(body: bytes) -> bool:

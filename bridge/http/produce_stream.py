@@ -12,7 +12,7 @@ from bridge.engine.engine import Engine
 from bridge.engine.quota import client_of
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid
 from bridge.http.params import parse_require
-from bridge.http.produce import PROPERTY, ProduceEndpoint, Rules, idempotency_key, write_result
+from bridge.http.produce import ProduceEndpoint, Rules, idempotency_key, size_of_properties, write_result
 from bridge.http.push import CHUNK
 from bridge.http.request_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Reply, Request, Write
 from bridge.message import Field, Message
@@ -180,7 +180,7 @@ class _LineReader:
         if not decoded:
             self._body.release(size)
             return
-        properties = PROPERTY * sum(len(each.properties) for _, each in decoded if isinstance(each, Message))
+        properties = size_of_properties(each for _, each in decoded)
         self._body.hold(properties)
         await self._until(
             lambda: (

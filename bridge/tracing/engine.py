@@ -35,6 +35,7 @@ from bridge.tracing.spans import (
     Tracing,
     begin_trace,
     end,
+    end_when_done,
 )
 from bridge.tracing.transactions import TracedTransactions
 
@@ -66,7 +67,7 @@ class TracedEngine(Engine):
         if isinstance(produced, Produced):
             end(span, attributes=_stored(produced))
             return produced
-        return _end_when_produced(span, produced)
+        return end_when_done(span, produced, _stored)
 
     def produce_all(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None = None
@@ -239,16 +240,6 @@ def _stored(produced: Produced) -> Attributes:
     if produced.stored.partition is not None:
         attributes["messaging.destination.partition.id"] = str(produced.stored.partition)
     return attributes
-
-
-async def _end_when_produced(span: Span, produced: Awaitable[Produced]) -> Produced:
-    try:
-        result = await produced
-    except BaseException as error:
-        end(span, error)
-        raise
-    end(span, attributes=_stored(result))
-    return result
 
 
 async def _end_when_all_produced(

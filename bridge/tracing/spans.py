@@ -6,9 +6,9 @@ sends the spans from its own thread, with a queue of 2,048 spans; spans that fin
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from threading import Thread
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self, TypeVar
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -28,6 +28,8 @@ _NANOSECONDS: Final = 1_000_000
 """In a millisecond."""
 _CLOSE: Final = 3.0
 """Seconds that the last spans have to reach the receiver."""
+T = TypeVar("T")
+
 LINKS_MAX: Final = 128
 """Links of one span; the SDK drops more."""
 _SAMPLED: Final = 1
@@ -165,6 +167,19 @@ def add_links(span: Span, traceparents: Iterable[str]) -> None:
     """Link a span to the trace contexts of its messages."""
     for each in traceparents:
         span.add_link(trace.get_current_span(_PROPAGATOR.extract({"traceparent": each})).get_span_context())
+
+
+async def end_when_done(
+    span: Span, work: Awaitable[T], describe: Callable[[T], Attributes | None] = lambda _: None
+) -> T:
+    """Wait for the work of a span, end the span, and return the result. `describe`: the attributes of a result."""
+    try:
+        result = await work
+    except BaseException as error:
+        end(span, error)
+        raise
+    end(span, attributes=describe(result))
+    return result
 
 
 def end(span: Span, error: BaseException | str | None = None, attributes: Attributes | None = None) -> None:

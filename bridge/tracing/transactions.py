@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from opentelemetry.trace import Span
 
@@ -24,10 +24,9 @@ from bridge.tracing.spans import (
     add_links,
     begin_trace,
     end,
+    end_when_done,
     is_sampled,
 )
-
-T = TypeVar("T")
 
 
 class TracedTransactions(Transactions):
@@ -96,11 +95,11 @@ class TracedTransactions(Transactions):
         if isinstance(commit, Commit):
             end(span)
             return commit
-        return _end_when_done(span, commit)
+        return end_when_done(span, commit)
 
     async def _roll_back(self, name: str) -> None:
         span = self._start_end(ROLLBACK, name)
-        await (super()._roll_back(name) if span is None else _end_when_done(span, super()._roll_back(name)))
+        await (super()._roll_back(name) if span is None else end_when_done(span, super()._roll_back(name)))
 
     def _forget(self, name: str) -> str:
         self._contexts.pop(name, None)
@@ -120,13 +119,3 @@ class TracedTransactions(Transactions):
         if span is not None:
             add_links(span, sampled)
         return span
-
-
-async def _end_when_done(span: Span, work: Coroutine[Any, Any, T]) -> T:
-    try:
-        result = await work
-    except BaseException as error:
-        end(span, error)
-        raise
-    end(span)
-    return result

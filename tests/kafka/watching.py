@@ -8,7 +8,7 @@ from typing import Self
 
 from kafka import KafkaConsumer, TopicPartition
 
-from adapters.kafka.record import Record
+from adapters.kafka.record import Record, fetched
 
 
 class Watcher:
@@ -54,6 +54,4 @@ class Watcher:
 
     def _poll(self, consumer: KafkaConsumer) -> None:
         for records in consumer.poll(timeout_ms=200).values():
-            self.records += [
-                Record(r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, r.headers) for r in records
-            ]
+            self.records += map(fetched, records)
