@@ -59,7 +59,7 @@ def _headers(shot: Shot) -> list[tuple[str, str]]:
 
 
 def _memory(plan: Plan) -> Iterator[Measurement]:
-    number = plan.steps
+    number = plan.steps * 4  # a single produce costs so little that fewer vary too much
     with bridges(plan, SERVER) as running:
         loads = {SINGLE: partial(produce, running[BRIDGE], "singles", number), **_loads(running, number)}
         samples = in_turn(plan, loads, lambda load, _: load())
