@@ -212,8 +212,8 @@ class Transaction(NamedTuple):
 Complete = Callable[[Sequence[Message]], Awaitable[Sequence[Message | None]]]
 """A function of the engine that completes prepared messages: it sets the storeTimestamp and the partition.
 
-One result for each message, in the same order; None: it has expired, and is not stored. Raises `BackendUnavailable` or
-`DestinationUnknown`; then the commit has changed nothing.
+One result for each message, in the same order; None: it is not stored, because it has expired or repeats an earlier
+one. Raises `BackendUnavailable` or `DestinationUnknown`; then the commit has changed nothing.
 """
 
 

@@ -12,7 +12,7 @@ from uuid_utils import uuid7
 from adapters.base import Adapter, Stored, Support, Transaction, Transactional, TransactionState
 from bridge.engine.batch import Produced
 from bridge.engine.clock import BackgroundTasks, Clock
-from bridge.engine.dedup import name_of, named
+from bridge.engine.dedup import Name, name_of, named
 from bridge.engine.options import COMBINATIONS_KEPT, Applied, Counters, EngineOptions
 from bridge.engine.producer import Producer
 from bridge.engine.quota import client_of
@@ -83,6 +83,18 @@ class Commit(NamedTuple):
     wall: int
 
 
+def repeated_places(messages: Sequence[Message]) -> frozenset[int]:
+    """Return the places of messages that repeat an earlier one: the same name and the same body.
+
+    A retry that this bridge does not recognize, because it was restarted or another bridge got the first try, is
+    prepared again. The bridge gives each message without a name another messageId, so only retries repeat one.
+    """
+    first: dict[tuple[Name, bytes], int] = {}
+    return frozenset(
+        place for place, each in enumerate(messages) if first.setdefault((name_of(each), each.body), place) != place
+    )
+
+
 class _Completion:
     """Completes the messages of a commit, once the backend knows which they are."""
 
@@ -92,11 +104,20 @@ class _Completion:
         self.wall = clock.wall()
         """When the messages were completed, ms since 1970."""
         self.messages: Sequence[Message | None] = ()
+        """All of them; None: not stored."""
+        self.completed: Sequence[Message | None] = ()
+        """Those that repeat no earlier one; None: expired."""
+        self.repeated: frozenset[int] = frozenset()
+        """The places of those that do."""
 
     async def complete(self, messages: Sequence[Message]) -> Sequence[Message | None]:
         """See `adapters.base.Complete`."""
         self.wall = self._clock.wall()
-        self.messages = await self._producer.complete_prepared(messages, self.wall)
+        self.repeated = repeated_places(messages) if len(messages) > 1 else frozenset()
+        first = [each for place, each in enumerate(messages) if place not in self.repeated]
+        self.completed = await self._producer.complete_prepared(first, self.wall)
+        in_order = iter(self.completed)
+        self.messages = [None if place in self.repeated else next(in_order) for place in range(len(messages))]
         return self.messages
 
 
@@ -387,7 +408,8 @@ class Transactions:
         stored: dict[tuple[str, str | None], Stored] = {}
         if places:
             self._counters.transactions_committed += 1
-            self._producer.count_committed(completion.messages, client)
+            self._producer.count_committed(completion.completed, client)
+            self._counters.duplicates += len(completion.repeated)
             for message, place in zip(completion.messages, places, strict=True):
                 if message is not None and place is not None:
                     stored[message.destination, message.message_id] = place

@@ -44,12 +44,12 @@ class Bridge:
         self._file = file
 
     async def prepare(self, name: str, number: int, destination: str, check: Mapping[str, str]) -> int:
-        """Prepare a message; return the status, 0 if the connection broke: then it may be stored."""
+        """Prepare a message, until the bridge has answered: a commit stores a messageId once. Return the status."""
         message = f"{name}.{number}"
         fields = {"destination": destination, "transactionid": name, "messageid": message, "messagekey": name}
         headers = {"transaction": "prepare", "transaction-timeout": str(TIMEOUT), **check}
         headers |= {f"h-{field}": value for field, value in fields.items()}
-        return await self._ask("/v1/messages", {503}, headers, message.encode())
+        return await self._ask("/v1/messages", {0, 503, 504}, headers, message.encode())
 
     async def end(self, name: str, how: str) -> int:
         """Commit or roll back, until the bridge has answered."""
@@ -82,7 +82,7 @@ class Bridge:
 async def produce(bridge: Bridge, name: str, destinations: Sequence[str], check: str) -> None:
     """Prepare a message for each destination, then commit, roll back or leave them.
 
-    The producer rolls back if it does not know whether a message was prepared.
+    The producer rolls back if a message is refused: the transaction has timed out.
     """
     choice = random.choices(("commit", "rollback", "leave"), (7, 2, 1))[0]  # noqa: S311 - no secret
     checked = {} if choice == "leave" else {"transaction-check": check}

@@ -141,6 +141,37 @@ async def test_another_bridge_ends_what_a_dead_one_began_some_seconds_later(star
     assert second.seconds in range(15, 17)
 
 
+async def test_a_retry_at_another_bridge_is_committed_once(start: Start) -> None:
+    adapter = Backend()
+    first, second = await start(adapter), await start(adapter)
+    source = {"source": "/shop"}
+    other = Message("orders", b"x", message_id="m", properties=source)
+    messages = [
+        Message("orders", b"x", message_id="m"),
+        other,
+        Message("bills", b"x", message_id="m"),
+        Message("orders", b"unnamed"),
+    ]
+    for bridge in (first, second):
+        for message in messages:
+            await bridge.produce(request("tx"), message)
+    assert adapter.known_transactions()["tx"].messages == 8
+    [result] = await second.transactions.produce_all(request("tx", commits=True), [other], (), "10.0.0.1:5", None)
+    assert isinstance(result, Produced)
+    assert (result.duplicate, result.stored.offset is not None) == (True, True)
+    assert (second.engine.counters.produced, second.engine.counters.duplicates) == (5, 1 + 3)
+    assert sorted(adapter.logs().values()) == [(0, 1), (0, 4)]
+
+
+async def test_messages_of_one_name_with_two_bodies_are_both_committed(start: Start) -> None:
+    """Only a bridge that has prepared the first one can refuse the second; nothing is lost."""
+    adapter = Backend()
+    for number, bridge in enumerate((await start(adapter), await start(adapter))):
+        await bridge.produce(request("tx"), Message("orders", b"%d" % number, message_id="m"))
+    await bridge.commit("tx")
+    assert list(adapter.logs().values()) == [(0, 2)]
+
+
 async def test_a_backend_that_cannot_commit_is_asked_again(start: Start) -> None:
     adapter = Backend()
     bridge = await start(adapter)
