@@ -48,7 +48,7 @@ class TransactionalContract(Contract):
         assert _known(adapter, session, "tx").state is TransactionState.COMMITTED
 
     async def test_messages_are_stored_as_they_were_completed(self, session: Session) -> None:
-        """Tests "Returns one result for each message, as `complete` does", and "it has expired, and is not stored"."""
+        """Tests "Returns one result for each message, as `complete` does", and of None "it is not stored"."""
         adapter = await session.open()
         reader = await session.reader(adapter)
         for body in numbered(3):
