@@ -111,5 +111,6 @@ class TransactionLimits:
             return INTERNAL
         self._open.release(opened.client)
         self._bytes.release(opened.client, opened.size)
-        self._delayed.release(opened.client, opened.delayed_messages, opened.delayed_size)
+        if opened.delayed_messages:
+            self._delayed.release(opened.client, opened.delayed_messages, opened.delayed_size)
         return opened.client

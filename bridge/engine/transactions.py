@@ -113,11 +113,14 @@ class _Completion:
     async def complete(self, messages: Sequence[Message]) -> Sequence[Message | None]:
         """See `adapters.base.Complete`."""
         self.wall = self._clock.wall()
-        self.repeated = repeated_places(messages) if len(messages) > 1 else frozenset()
-        first = [each for place, each in enumerate(messages) if place not in self.repeated]
-        self.completed = await self._producer.complete_prepared(first, self.wall)
-        in_order = iter(self.completed)
-        self.messages = [None if place in self.repeated else next(in_order) for place in range(len(messages))]
+        if len(messages) > 1 and (repeated := repeated_places(messages)):
+            self.repeated = repeated
+            first = [each for place, each in enumerate(messages) if place not in repeated]
+            self.completed = await self._producer.complete_prepared(first, self.wall)
+            in_order = iter(self.completed)
+            self.messages = [None if place in repeated else next(in_order) for place in range(len(messages))]
+        else:
+            self.messages = self.completed = await self._producer.complete_prepared(messages, self.wall)
         return self.messages
 
 

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from adapters.amqp.messages import Outgoing
 from adapters.base import Outcome
-from adapters.rabbitmq.consume import prefetch
+from adapters.rabbitmq.consume import prefetch, ready_count
 from adapters.rabbitmq.consume.partition import Partition
 from adapters.rabbitmq.group import history
 from bridge.errors import BackendUnavailable, DestinationUnknown, OutcomeUnknown
@@ -73,6 +73,21 @@ async def test_prefetch_bounds_what_is_here(one: Pool) -> None:
     await bridge.settle(found[5:8])
     assert bodies(await bridge.take(3)) == numbers(3, 10)
     await one.counted(12)
+
+
+async def test_the_lag_is_what_no_acknowledgement_has_settled(three: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ready_count, "EVERY", 0.05)
+    for partition in range(3):
+        await three.write(numbers(400), partition)  # more than one prefetch
+    bridge = await three.bridge()
+    assert bridge.subscription.lag is None, "the broker is asked first"
+    await until(lambda: bridge.subscription.lag == 1200)
+    found = await bridge.fetch(100)
+    assert bridge.subscription.lag == 1200
+    await bridge.subscription.settle(found, Outcome.SETTLED)
+    await until(lambda: bridge.subscription.lag == 1100)
+    monkeypatch.setattr(ready_count, "_WANTED", 0.0)
+    await until(lambda: bridge.subscription.lag is None)  # nobody has read it for a while
 
 
 async def test_large_messages_that_wait_are_bounded_in_bytes(one: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

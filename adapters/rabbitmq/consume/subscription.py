@@ -10,6 +10,7 @@ from adapters.rabbitmq.consume.assigned import AssignedPartitions, Changed, Depe
 from adapters.rabbitmq.consume.attempts import Notes
 from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Drained, Partition
+from adapters.rabbitmq.consume.ready_count import ReadyCount
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BackendUnavailable, BridgeError
@@ -49,6 +50,7 @@ class RabbitMQSubscription:
             Dependencies(make_sources, make_membership, note_drained, consuming, notes, prefetch, refresh),
             self,
         )
+        self._ready = ReadyCount(consuming, self._queues)
         self._revoked = revoked
         self._put_off = put_off
         self._loop = asyncio.get_running_loop()
@@ -104,6 +106,13 @@ class RabbitMQSubscription:
         """Put a delivery off: a copy waits outside the group, and once that is stored the original is settled."""
         return asyncio.ensure_future(self._defer(delivery, until))
 
+    @property
+    def lag(self) -> int | None:
+        """See `adapters.base.Lagging`: what the broker counted a moment ago, and what was delivered here."""
+        ready = self._ready.latest()
+        unacknowledged = sum(partition.held.unacknowledged for partition in self._holding.held.values())
+        return None if ready is None else ready + unacknowledged
+
     def gauges(self) -> Mapping[str, int]:
         """What is held here now."""
         held = [partition.held for partition in self._holding.held.values()]
@@ -117,6 +126,7 @@ class RabbitMQSubscription:
         """Leave the group, and give back what is not settled, with a note of how often it was handed out."""
         if not self.closed:
             self.closed = True
+            self._ready.stop()
             self.failed(_closed())
             await self._holding.close()
 
@@ -154,6 +164,10 @@ class RabbitMQSubscription:
         if pending is not None and not pending.done():
             pending.set_exception(BackendUnavailable(error.detail))
             pending.exception()  # whether a caller waits for it or not
+
+    def _queues(self) -> list[str]:
+        sources = [partition.source for partition in self._holding.held.values()]
+        return [queue for source in sources for queue in (source.history, source.queue) if queue is not None]
 
     async def _defer(self, delivery: Delivery, until: int) -> None:
         partition = self._holding.held.get(delivery.partition)
