@@ -39,14 +39,14 @@ def small(destination: str) -> Shot:
 def batch(destination: str, size: int, body: bytes | None = BODY, first: int = 0) -> Shot:
     """The same messages as parts of a batch, each with its own key; without `body`, each with its own body.
 
-    That is 1 KiB of hexadecimal digits: files of it compress to half, as files of one body would to nothing.
+    That is 256 hexadecimal digits: files of it compress to half, as files of one body would to nothing.
     """
     part = (
         b"--boundary\r\nx-oms-h-destination: %b\r\nx-oms-h-messagekey: customer-%d\r\n"
         b"x-oms-p-region: eu\r\ncontent-type: application/json\r\n\r\n%b\r\n"
     )
     parts = b"".join(
-        part % (destination.encode(), first + number, body or urandom(512).hex().encode()) for number in range(size)
+        part % (destination.encode(), first + number, body or urandom(128).hex().encode()) for number in range(size)
     )
     return Shot([_PATH], [VERSION, ("content-type", "multipart/mixed; boundary=boundary")], parts + b"--boundary--\r\n")
 
