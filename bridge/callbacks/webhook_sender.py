@@ -1,24 +1,28 @@
-"""Sends messages to an endpoint: encodes them as produce does, signs them and POSTs them.
+"""Sends messages to an endpoint, and asks producers about open transactions: signed POSTs.
 
 Imported only if callbacks are on.
 """
 
+import json
+import logging
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from uuid_utils import uuid7
 
+from adapters.base import Transaction
 from bridge.callbacks.addresses import AddressPolicy
 from bridge.callbacks.dialer import Dialer
 from bridge.callbacks.egress import Egress
 from bridge.callbacks.registration import Registration
 from bridge.callbacks.registry import DeliveryOptions
-from bridge.callbacks.retry import EndpointResponse
+from bridge.callbacks.retry import EndpointResponse, RequestFailed
 from bridge.callbacks.signing import Signer
 from bridge.callbacks.targets import AllowedTargets
-from bridge.callbacks.transaction_check import TransactionCheck
 from bridge.engine.clock import Clock
+from bridge.engine.transaction_limits import Decision
 from bridge.message import Message
 from bridge.slicer import Slicer
 from bridge.wire import cloudevents
@@ -77,3 +81,48 @@ def build_delivery_options(options: SenderOptions, clock: Clock, slicer: Slicer)
         return await slicer.run_alone(inflate_message(message, options.body_max))
 
     return DeliveryOptions(egress.check_url, sender, inflate, options.in_flight, options.lease, egress.close, check)
+
+
+_MEMBER: Final = "decision"
+"""The member of the answer that says whether to commit."""
+
+_log = logging.getLogger("bridge.callbacks")
+
+
+class TransactionCheck:
+    """Sends the question and reads the answer."""
+
+    def __init__(self, egress: Egress, signer: Signer, clock: Clock) -> None:
+        self._egress = egress
+        self._signer = signer
+        self._clock = clock
+
+    async def __call__(self, transaction: Transaction) -> Decision:
+        """Return the producer's decision; `UNKNOWN` if it has not answered with one."""
+        document = {
+            "transactionId": transaction.id,
+            "began": transaction.began,
+            "messages": transaction.messages,
+        }
+        body = json.dumps(document).encode()
+        headers = [(b"x-oms-version", VERSION), (b"content-type", b"application/json")]
+        headers += self._signer.headers(str(uuid7()), self._clock.wall() // 1000, body)
+        try:
+            decision = read_decision(await self._egress.post(transaction.check or "", headers, body))
+        except RequestFailed as error:
+            _log.warning(
+                "the check of a transaction failed", extra={"transaction": transaction.id, "reason": str(error)}
+            )
+            return Decision.UNKNOWN
+        _log.info("a transaction was checked", extra={"transaction": transaction.id, "decision": decision.value})
+        return decision
+
+
+def read_decision(response: EndpointResponse) -> Decision:
+    """Return the decision of an answer `{"decision": "commit"}` with status 200; `UNKNOWN` for any other answer."""
+    if response.status != HTTPStatus.OK or response.json is None:
+        return Decision.UNKNOWN
+    try:
+        return Decision(json.loads(response.json)[_MEMBER])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return Decision.UNKNOWN

@@ -8,17 +8,15 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from adapters.base import Adapter, Delivery, Replayable
-from bridge.engine.administration import Administration
 from bridge.engine.batch import Produced
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.consumer import Consumer, ConsumerOptions
 from bridge.engine.dedup import Deduplicator
-from bridge.engine.destination_registry import DestinationRegistry
+from bridge.engine.destination_registry import Administration, DestinationRegistry
 from bridge.engine.entry import Entry
 from bridge.engine.group import Group
-from bridge.engine.label_counts import OTHER, LabelCounts
 from bridge.engine.names import SubscriptionKey, is_dead_letter
-from bridge.engine.options import Counters, EngineOptions
+from bridge.engine.options import OTHER, Counters, EngineOptions, LabelCounts
 from bridge.engine.producer import Producer
 from bridge.engine.pulls import PullRequest
 from bridge.engine.quota import INTERNAL, Share

@@ -12,8 +12,7 @@ from typing import Final
 from adapters.base import Delivery, Lagging, Outcome, Rejoining, Subscription
 from bridge.engine.clock import Clock
 from bridge.engine.entry import Entry
-from bridge.engine.label_counts import Counts
-from bridge.engine.options import Counters, EngineOptions
+from bridge.engine.options import Counters, Counts, EngineOptions
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.engine.prefetcher import Prefetcher
 from bridge.engine.pulls import IdempotentPulls, PullRequest, WaitingPulls

@@ -11,9 +11,8 @@ from bridge.engine.clock import Clock
 from bridge.engine.dedup import RecentMessages
 from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
 from bridge.engine.entry import Entry
-from bridge.engine.label_counts import OTHER, Counts, LabelCounts
 from bridge.engine.names import SubscriptionKey, check_destination
-from bridge.engine.options import Applied, Counters, EngineOptions, FieldSupport
+from bridge.engine.options import OTHER, Applied, Counters, Counts, EngineOptions, FieldSupport, LabelCounts
 from bridge.engine.partitioner import Partitioner
 from bridge.engine.quota import INTERNAL, DelayedShare, Quota, Share, client_of
 from bridge.engine.removals import build_dead_letter, ignore_result

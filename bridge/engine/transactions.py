@@ -17,8 +17,7 @@ from bridge.engine.options import COMBINATIONS_KEPT, Applied, Counters, EngineOp
 from bridge.engine.producer import Producer
 from bridge.engine.quota import client_of
 from bridge.engine.removals import ignore_result
-from bridge.engine.transaction_deadlines import Decision, TransactionDeadlines
-from bridge.engine.transaction_limits import FirstPrepared, TransactionLimits
+from bridge.engine.transaction_limits import Decision, FirstPrepared, TransactionDeadlines, TransactionLimits
 from bridge.errors import (
     BackendUnavailable,
     BridgeError,

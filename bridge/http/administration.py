@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bridge.engine.administration import Administration
+from bridge.engine.destination_registry import Administration
 from bridge.engine.engine import Engine
 from bridge.engine.names import check_name
 from bridge.errors import BridgeError

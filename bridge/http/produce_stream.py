@@ -19,7 +19,7 @@ from bridge.message import Field, Message
 from bridge.slicer import Slicer
 from bridge.steps import Steps
 from bridge.wire import gzip_body, jsonform, problem
-from bridge.wire.json_structs import decode_lines
+from bridge.wire.json_array import decode_lines
 from bridge.wire.lines import Line, LineSplitter, Run
 from bridge.wire.push_framing import StreamEnd, encode_line
 

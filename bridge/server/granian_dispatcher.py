@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge.server.application import BeginsAtOnce
-from bridge.server.requests_in_flight import RequestsInFlight
+from bridge.server.requests_in_flight import BeginsAtOnce, RequestsInFlight
 
 PART: Final = 65536
 """Bytes of a stream that are passed to Granian at a time. It buffers six parts, whatever their size."""

@@ -1,12 +1,15 @@
 """Makes spans by the messaging semantic conventions, and sends them to an OTLP receiver.
 
 The parent of a span is the trace context of its message, so the producer decides whether the message is traced. The SDK
-sends the spans from its own thread, with a queue of 2,048 spans; spans that find the queue full are dropped.
+sends the spans from its own thread, with a queue of 2,048 spans; spans that find the queue full are dropped. A batch of
+the mirror begins its own trace: it has messages of many traces, to which it has links.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from threading import Thread
 from typing import Final, Literal, NamedTuple, Self, TypeVar
 
@@ -206,3 +209,36 @@ def _exporter(endpoint: str, protocol: Literal["http", "grpc"]) -> SpanExporter:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - as above
 
     return OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")
+
+
+class BatchSpan:
+    """The span of a batch."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    @classmethod
+    @contextmanager
+    def during(cls, tracing: Tracing) -> Iterator[Self | None]:
+        """Yield the span of the batch that the block mirrors; None: it is not sampled. An exception is its error."""
+        span = tracing.start_batch(MIRROR, {})
+        if span is None:
+            yield None
+            return
+        try:
+            yield cls(span)
+        except BaseException as error:
+            end(span, error)
+            raise
+        end(span)
+
+    def count(self, messages: int) -> None:
+        """Set how many messages it has."""
+        self._span.set_attribute("messaging.batch.message_count", messages)
+
+    def describe(self, destinations: Sequence[str], contexts: Iterable[str]) -> None:
+        """Set the destination, if all messages have the same, and links to the trace contexts of messages."""
+        if len(destinations) == 1:
+            self._span.set_attribute("messaging.destination.name", destinations[0])
+            self._span.update_name(f"{MIRROR.name} {destinations[0]}")
+        add_links(self._span, islice(filter(is_sampled, contexts), LINKS_MAX))

@@ -26,8 +26,7 @@ from bridge.errors import (
 )
 from bridge.message import Message
 from bridge.steps import Steps
-from bridge.wire.accept import weights
-from bridge.wire.header_text import decode_value, printable, unquote_strictly
+from bridge.wire.header_text import decode_value, printable, unquote_strictly, weights
 from bridge.wire.headers import CLIENT_HEADERS_MAX, Headers, append_http_headers, size_of
 from bridge.wire.json_array import MEMBERS_MAX
 from bridge.wire.query_fields import merge_values

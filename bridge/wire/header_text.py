@@ -1,15 +1,16 @@
-"""Text in header names and header values: escaping, `traceparent`, and how error messages show it.
+"""Text in header names and values: escaping, `traceparent`, `accept`, and how error messages show it.
 
 An HTTP/2 field name is a lower-case token (RFC 9113 8.2.1), in which `%` is allowed. A field value consists of visible
 ASCII, space and tab; leading and trailing white space is not part of it (RFC 9110 5.5).
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
-from bridge.errors import HeaderInvalid
+from bridge.errors import HeaderInvalid, NotAcceptable
 
 NAME_BYTES_MAX: Final = 249
 """UTF-8 bytes of a property's name: AMQP allows 255 for the name of a header, six of them are `oms_p_`."""
@@ -138,3 +139,41 @@ def is_traceparent(raw: bytes) -> bool:
     if not _LOWER_HEX.issuperset(raw[:2] + raw[3:35] + raw[36:52] + raw[53:55]):
         return False
     return raw[3:35] != b"0" * 32 and raw[36:52] != b"0" * 16
+
+
+EVENTS: Final = "; format=cloudevents"
+"""The parameter of a media type whose messages are CloudEvents."""
+
+_WEIGHT: Final = re.compile(r"0(\.\d{0,3})?|\.\d{1,3}|1(\.0{0,3})?", re.ASCII)
+"""RFC 9110 12.4.2, and `.2`: by default, Java's `HttpURLConnection` sends `*/*; q=.2`."""
+
+
+def choose(accept: bytes | None, offered: Sequence[str], subject: str) -> str:
+    """Return the offered media type that `accept` prefers; the first one among equals.
+
+    Raises `NotAcceptable`; `subject` begins its sentence.
+    """
+    given = weights(accept) if accept is not None else {"*/*": 1.0}
+    best = max(offered, key=lambda name: _quality(name, given))
+    if not _quality(best, given):
+        shown = printable(accept or b"")
+        raise NotAcceptable(f"accept: {subject} is {', '.join(offered)}; {shown} accepts none of these.")
+    return best
+
+
+def weights(accept: bytes) -> dict[str, float]:
+    """Return the weight of each media type or range, in lower case. Of its parameters, only `format` is kept."""
+    ranges: dict[str, float] = {}
+    for part in accept.decode("latin-1").lower().split(","):
+        name, *options = (piece.strip() for piece in part.split(";"))
+        weight = next((option[2:] for option in options if option.startswith("q=")), "1")
+        form = "".join(f"; {option}" for option in options if option.startswith("format="))
+        ranges[name + form] = float(weight) if _WEIGHT.fullmatch(weight) else 0.0
+    return ranges
+
+
+def _quality(name: str, given: Mapping[str, float]) -> float:
+    """Return the weight of the most specific range that matches; for CloudEvents it has to name them."""
+    family = name.partition("/")[0]
+    ranges = (name,) if name.endswith(EVENTS) else (name, f"{family}/*", "*/*")
+    return next((given[r] for r in ranges if r in given), 0.0)

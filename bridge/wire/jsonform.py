@@ -12,8 +12,7 @@ from bridge.message import FIELDS, Field, Message
 from bridge.steps import Steps
 from bridge.wire.header_text import NAME_BYTES_MAX, did_you_mean, is_traceparent, printable
 from bridge.wire.headers import check_version
-from bridge.wire.json_array import PIECE, ArrayReader
-from bridge.wire.json_structs import CARRIED, decode_messages
+from bridge.wire.json_array import CARRIED, PIECE, ArrayReader, decode_messages
 
 _FIELDS: Final[Mapping[str, Mapping[str, Field]]] = {
     section: {f.name: f for f in FIELDS if f.section == section} for section in ("header", "extensionHeader")

@@ -16,11 +16,10 @@ from bridge.cloudevents import LEASE_UNTIL, RECEIPT
 from bridge.errors import BodyInvalid
 from bridge.message import Message
 from bridge.wire import cloudevents, jsonform, multipart
-from bridge.wire.accept import EVENTS, choose
 from bridge.wire.cloudevents import Mode
-from bridge.wire.header_text import printable
+from bridge.wire.header_text import EVENTS, choose, printable
 from bridge.wire.headers import encode
-from bridge.wire.json_structs import section_type
+from bridge.wire.json_array import section_type
 
 _EVENTS: Final = EVENTS.encode("ascii")
 _encode_json: Final = json.JSONEncoder(separators=(",", ":")).encode

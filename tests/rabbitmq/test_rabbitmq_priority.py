@@ -12,8 +12,7 @@ from adapters.rabbitmq.topology.names import queue
 from adapters.rabbitmq.url import parse
 from bridge.engine.clock import SystemClock
 from bridge.engine.group import Group
-from bridge.engine.label_counts import Counts
-from bridge.engine.options import Counters, EngineOptions
+from bridge.engine.options import Counters, Counts, EngineOptions
 from bridge.engine.pulls import PullRequest
 from tests.calls import lease
 from tests.rabbitmq import natives

@@ -17,8 +17,8 @@ from bridge import __version__
 from bridge.errors import CannotStart
 from bridge.settings import Settings, SettingsError
 from bridge.settings.model import TracingSettings
-from bridge.tracing.batches import BatchSpan
 from bridge.tracing.create import create_tracing
+from bridge.tracing.spans import BatchSpan
 from tests.http.callback_endpoint import OK, SECRET, Answer, Endpoint
 from tests.launch import Bridge
 from tests.tracing.receiver import PATIENCE, QUICK, Receiver, Seen

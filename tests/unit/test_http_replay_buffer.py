@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bridge.engine.names import SubscriptionKey
-from bridge.http import replay_buffer
-from bridge.http.replay_buffer import MESSAGES_MAX, Event, ReplayBuffer, ReplayBuffers
+from bridge.http import push
+from bridge.http.push import MESSAGES_MAX, Event, ReplayBuffer, ReplayBuffers
 from bridge.message import Message
 from bridge.wire.push_framing import StreamMessage
 
@@ -124,7 +124,7 @@ def test_the_last_messages_of_a_stream_are_kept() -> None:
 
 
 def test_the_longest_silent_stream_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_buffer, "STREAMS_MAX", 3)
+    monkeypatch.setattr(push, "STREAMS_MAX", 3)
     buffers = ReplayBuffers()
     opened = [again(buffers, "")[0] for _ in range(3)]
     for buffer in (opened[0], opened[2], opened[1]):
@@ -140,7 +140,7 @@ def test_the_longest_silent_stream_is_forgotten_first(monkeypatch: pytest.Monkey
 
 
 def test_a_stream_that_is_forgotten_while_it_lives_keeps_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_buffer, "STREAMS_MAX", 1)
+    monkeypatch.setattr(push, "STREAMS_MAX", 1)
     buffers = ReplayBuffers()
     buffer, _ = again(buffers, "")
     sent(buffer, 3)
@@ -151,7 +151,7 @@ def test_a_stream_that_is_forgotten_while_it_lives_keeps_nothing_more(monkeypatc
 
 
 def test_one_message_larger_than_all_room_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_buffer, "BYTES_MAX", 10_000)
+    monkeypatch.setattr(push, "BYTES_MAX", 10_000)
     buffers = ReplayBuffers()
     buffer, _ = again(buffers, "")
     small, _large = buffer.add(line(b"small")), buffer.add(line(bytes(10_000)))
@@ -181,9 +181,9 @@ class ReplayBuffersMachine(RuleBasedStateMachine):
         self.opened: list[ReplayBuffer] = []
         self.sent: dict[str, list[Event]] = {}
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(replay_buffer, "STREAMS_MAX", 3)
-        self.patch.setattr(replay_buffer, "MESSAGES_MAX", 4)
-        self.patch.setattr(replay_buffer, "BYTES_MAX", 20_000)
+        self.patch.setattr(push, "STREAMS_MAX", 3)
+        self.patch.setattr(push, "MESSAGES_MAX", 4)
+        self.patch.setattr(push, "BYTES_MAX", 20_000)
 
     def teardown(self) -> None:
         self.patch.undo()

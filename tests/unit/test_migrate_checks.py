@@ -10,7 +10,7 @@ from adapters.kafka.record import Record
 from adapters.rabbitmq.options import Existing
 from bridge.migrate.kafka_record_checks import check_records
 from bridge.migrate.kafka_topic_checks import GroupFacts, TopicFacts, check_groups, check_topic
-from bridge.migrate.rabbitmq_declaration_probe import Difference, parse_difference
+from bridge.migrate.rabbitmq_inspector import Difference, parse_difference
 from bridge.migrate.rabbitmq_queue_checks import (
     ArgumentValue,
     Declaration,

@@ -72,7 +72,7 @@ class Sink:
 
     def _mirror_traced(self, tracing: "Tracing", frame: DataFrame, query: str, number: int) -> None:
         from bridge.mirror.sink.traced_batch import describe  # noqa: PLC0415 - not needed without tracing
-        from bridge.tracing.batches import BatchSpan  # noqa: PLC0415 - as above
+        from bridge.tracing.spans import BatchSpan  # noqa: PLC0415 - as above
 
         with BatchSpan.during(tracing) as span:
             committed = self._mirror(frame, query, number)

@@ -7,7 +7,7 @@ import pyarrow.dataset as pds
 
 from bridge.mirror.monitoring.status import Committed
 from bridge.mirror.table import Table
-from bridge.tracing.batches import BatchSpan
+from bridge.tracing.spans import BatchSpan
 
 _log = logging.getLogger(__name__)
 

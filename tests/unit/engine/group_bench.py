@@ -5,8 +5,7 @@ import asyncio
 from adapters.base import Delivery
 from bridge.engine.entry import Entry
 from bridge.engine.group import Group
-from bridge.engine.label_counts import Counts
-from bridge.engine.options import Counters, EngineOptions
+from bridge.engine.options import Counters, Counts, EngineOptions
 from bridge.engine.pulls import PullRequest
 from bridge.errors import BackendUnavailable
 from tests.calls import lease

@@ -15,7 +15,7 @@ from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
-from bridge.engine.transaction_deadlines import Decision
+from bridge.engine.transaction_limits import Decision
 from bridge.engine.transactions import TransactionChecks, TransactionRequest
 from bridge.errors import BridgeError, TransactionEnded, TransactionUnknown
 from bridge.message import Message

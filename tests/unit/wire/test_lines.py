@@ -5,7 +5,7 @@ import json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.wire.json_structs import decode_lines
+from bridge.wire.json_array import decode_lines
 from bridge.wire.jsonform import decode
 from bridge.wire.lines import RUN, Line, LineSplitter, Run
 

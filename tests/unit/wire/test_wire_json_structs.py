@@ -11,14 +11,14 @@ import pytest
 from bridge.errors import BridgeError
 from bridge.message import FIELDS, Message
 from bridge.steps import run_at_once
-from bridge.wire import json_array, json_structs, jsonform
+from bridge.wire import json_array, jsonform
 
 
 def test_messages_that_are_read_at_once_are_as_if_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = Counter[bool]()
 
     def decode_messages(array: str) -> list[Message] | None:
-        messages = json_structs.decode_messages(array)
+        messages = json_array.decode_messages(array)
         at_once[messages is not None] += 1
         return messages
 
