@@ -199,6 +199,7 @@ def section_type(section: Section, *, strict: bool) -> type[Struct]:
             for name, attribute, kind in members
         ],
         forbid_unknown_fields=strict,
+        omit_defaults=True,
         gc=False,
     )
 

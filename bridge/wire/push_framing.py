@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from msgspec import defstruct, field
 from msgspec.json import Decoder
 from msgspec.structs import astuple
 
@@ -19,7 +18,6 @@ from bridge.wire import cloudevents, jsonform, multipart
 from bridge.wire.cloudevents import Mode
 from bridge.wire.header_text import EVENTS, choose, printable
 from bridge.wire.headers import encode
-from bridge.wire.json_array import section_type
 
 _EVENTS: Final = EVENTS.encode("ascii")
 _encode_json: Final = json.JSONEncoder(separators=(",", ":")).encode
@@ -151,24 +149,10 @@ def encode_line(line: StreamMessage | StreamEnd) -> bytes:
     if isinstance(line, StreamEnd):
         detail = {} if line.detail is None else {"detail": line.detail}
         return _encode_json({"end": line.reason, **detail}).encode("ascii")
-    if line.receipt is None:
-        return jsonform.encode(line.message)
-    return jsonform.encode(line.message, f'"receipt":{_encode_json(line.receipt)},"leaseUntil":{line.lease_until},')
+    return jsonform.encode(*line)
 
 
-_Line: Final = defstruct(
-    "_Line",
-    [
-        ("header", section_type("header", strict=False)),
-        ("extension", section_type("extensionHeader", strict=False), field(name="extensionHeader")),
-        ("properties", dict[str, str]),
-        ("data", bytes),
-        ("receipt", str | None, None),
-        ("lease_until", int, field(name="leaseUntil", default=0)),
-    ],
-    gc=False,
-)
-_decode: Final[Callable[[bytes], Any]] = Decoder(_Line).decode
+_decode: Final[Callable[[bytes], Any]] = Decoder(jsonform.Line).decode
 
 
 def decode_line(raw: bytes) -> StreamMessage | StreamEnd:
