@@ -93,12 +93,9 @@ class Message(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the body and characters of the headers: what the limits of bytes count."""
-        size = len(self.body)
-        for text in _texts_of(self):
-            if text:
-                size += len(text)
-        for key, text in self.properties.items():
-            size += len(key) + len(text)
+        size = len(self.body) + sum(map(len, filter(None, _texts_of(self))))
+        if properties := self.properties:
+            size += sum(map(len, properties)) + sum(map(len, properties.values()))
         return size
 
     @property

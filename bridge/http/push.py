@@ -11,6 +11,7 @@ import re
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from bridge.engine.consumer import CREDIT, Consumer, ConsumerOptions, Leased
@@ -212,18 +213,18 @@ class _StreamWriter:
             await self._send_messages(self._missed, send)
             self._missed = []
             while leased := await consumer.take():
-                await self._send_messages([self._event(each) for each in leased], send)
+                await self._send_messages(self._events(leased), send)
             await consumer.settle_up()
             end = StreamEnd(consumer.end_reason)
         except BridgeError as error:
             end = StreamEnd(error.code, error.detail)
         await send(self._framing.end(end))
 
-    def _event(self, leased: Leased) -> Event:
-        message = StreamMessage(leased.message, leased.receipt, leased.lease_until)
-        return Event("", message) if self._buffer is None else self._buffer.add(message)
+    def _events(self, leased: list[Leased]) -> Iterable[tuple[str, StreamMessage]]:
+        messages = [StreamMessage(*each[:3]) for each in leased]
+        return zip(repeat(""), messages) if self._buffer is None else [self._buffer.add(each) for each in messages]
 
-    async def _send_messages(self, events: Iterable[Event], send: Write) -> None:
+    async def _send_messages(self, events: Iterable[tuple[str, StreamMessage]], send: Write) -> None:
         """Encode and send messages. Inflates one body at a time: 64 of them may be 256 MiB."""
         encoded: list[bytes] = []
         size = 0
