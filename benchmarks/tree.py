@@ -12,14 +12,16 @@ _EVERY: Final = 0.2
 
 
 def peak(command: Sequence[str]) -> float:
-    """Run a command to its end; the most MiB that its processes held together, looked at five times a second.
+    """Run a command to its end; the most MiB that its processes held together in two looks, of five a second.
 
-    Each page counts once, shared or not (Pss): the workers are forked, and share most of what they hold.
+    Each page counts once, shared or not (Pss): the workers are forked, and share most of what they hold. A look may
+    catch the JVM at the start of a program: until that runs it is a second process with the same memory (vfork).
     """
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL) as process:
-        most = 0.0
+        most = before = 0.0
         while process.poll() is None:
-            most = max(most, _held(process.pid))
+            now = _held(process.pid)
+            most, before = max(most, min(before, now)), now
             time.sleep(_EVERY)
     if process.returncode:
         raise RuntimeError(f"{command[0]} ended with {process.returncode}.")
