@@ -150,11 +150,12 @@ def encode(message: Message, receipt: str | None = None, lease_until: int = 0) -
         receipt,
         lease_until,
     )
+    text: bytes | None
     try:
         text = _encode(line)
     except (UnicodeEncodeError, OverflowError):  # half a surrogate pair or a number of 70 bits, from a broker
-        text = b"\xff"
-    if not text.isascii():
+        text = None
+    if text is None or not text.isascii():
         text = _encode_ascii(to_builtins(line)).encode("ascii")
     return b'{"version":"1.0.0",' + text[1:]
 
