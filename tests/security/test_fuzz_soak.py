@@ -18,6 +18,8 @@ from tests.launch import Bridge
 
 pytestmark = pytest.mark.soak
 
+schemathesis.serializer.alias("application/x-ndjson", "application/json")  # of one line
+
 SECONDS: Final = 300
 TIMEOUT: Final = 0.5
 """Seconds to wait for more of a response: many broken requests get none."""

@@ -18,7 +18,10 @@ from adapters.kafka.thread_bridge import ThreadBridge
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 
 _PATIENCE: Final = 5.0
-"""Seconds that a commit waits for a rebalance to end, and a rebalance for the event loop."""
+"""Seconds that a rebalance waits for the event loop."""
+_REBALANCE: Final = 20.0
+"""Seconds that a commit waits for a rebalance to end: less than the default of `timeouts.produce`, after which its
+caller would be told that the outcome is unknown. With a broker on a busy machine a rebalance took more than 5 s."""
 _LOOK: Final = 0.01
 """Seconds after which a waiting commit checks again whether the rebalance is over; the library has no callback."""
 Action = Callable[[], None]
@@ -179,7 +182,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         await self._offsets.write({part: at for part, at in final.items() if part in self.parts})
 
     async def _commit(self, commits: Commits, known: Terms) -> None:
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + _REBALANCE
         while True:
             while self._coordinator.state is not MemberState.STABLE and time.monotonic() < until and not self._closing:
                 await self._net.sleep(_LOOK)
