@@ -5,8 +5,11 @@ its metadata; rows that come late are further files, and the chain says what is 
 whole: a killed export leaves nothing, and the next one goes on. Batches have increasing times, so no row is left out.
 """
 
+import logging
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -21,9 +24,17 @@ from bridge.mirror.table import File, Table, location, storage_options
 FOLDER: Final = "parquet"
 _UPTO: Final = b"oms-mirrored-upto"
 """Key in a file's metadata: the time up to which its messages were mirrored, ms since 1970."""
+CLOSED_AFTER: Final = timedelta(hours=1)
+"""From the end of an hour until `mirror run --export` takes it; also the default of `mirror export --after`."""
+_EVERY: Final = 60.0
+"""Seconds between two exports of `mirror run --export`."""
+_LAST_FILE: Final = 30.0
+"""Seconds that its last export has to end; the next run repeats one that is cut short."""
 _GROUP_ROWS: Final = 65_536
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+
+_log = logging.getLogger("bridge.mirror")
 
 
 class Exported(NamedTuple):
@@ -54,6 +65,34 @@ def export(out: str, closed: datetime) -> Iterator[Exported]:
             path = f"{folder}/{after:013d}.parquet"
             rows = _write(table, {"date": date, "hour": hour}, after, upto, place, path)
             yield Exported(path, rows)
+
+
+@contextmanager
+def exporting(out: str) -> Iterator[None]:
+    """Export closed hours in a thread while the block runs: at once, and then every minute.
+
+    A failure is logged, and the next export goes on after what is there.
+    """
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.is_set():
+            try:
+                for file in export(out, datetime.now(UTC) - CLOSED_AFTER):
+                    _log.info("messages of a closed hour are exported", extra=file._asdict())
+                    if over.is_set():
+                        return
+            except Exception as error:  # noqa: BLE001 - of the table, its files and their store
+                _log.warning("closed hours could not be exported; this is tried again", extra={"reason": str(error)})
+            over.wait(_EVERY)
+
+    thread = threading.Thread(target=repeat, name="oms-mirror-export", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_LAST_FILE)
 
 
 def _exported(place: pyarrow.fs.FileSystem, folder: str) -> int:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror import s3
+from bridge.mirror.export import exporting
 from bridge.mirror.jars import spark_jars
 from bridge.mirror.monitoring.reporter import Reporter, Show, reporting, sentence
 from bridge.mirror.offsets import Record
@@ -87,8 +88,9 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
             if isinstance(source, Selective):
                 with suppress(BackendUnavailable):  # the query will wait for it
                     reporter.unmirrored(source.unmirrored())
-            if _supervise(query, source, reporter, stop, timeout):
-                stop.number = None
+            with exporting(options.out) if options.export else nullcontext():
+                if _supervise(query, source, reporter, stop, timeout):
+                    stop.number = None
     return reporter, stop.number
 
 

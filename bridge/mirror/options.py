@@ -24,5 +24,7 @@ class Options(NamedTuple):
     """Seconds from one batch to the next while there is something to do."""
     resume: bool = False
     """Whether to begin a new checkpoint where the last commit ends: the way out where the old checkpoint is lost."""
+    export: bool = False
+    """Whether to export closed hours as plain Parquet while the job runs."""
     conf: tuple[str, ...] = ()
     """Settings of Spark, each `key=value`."""

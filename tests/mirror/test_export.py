@@ -5,6 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import duckdb
@@ -14,6 +17,11 @@ import pytest
 from click.testing import CliRunner
 
 from bridge.cli.program import main
+from bridge.mirror import export as bridge_export
+from tests.http.wall import WallClock
+from tests.launch import Bridge
+from tests.mirror.deployment import Deployment
+from tests.mirror.end_to_end import numbered
 from tests.mirror.made import NOON, Batch, make_mirror, message, some
 from tests.mirror.readers import by_delta_rs
 
@@ -90,3 +98,61 @@ def test_an_export_killed_at_any_point_loses_and_doubles_nothing(tmp_path: Path)
             break
     assert kills
     assert exported(tmp_path) == by_delta_rs(tmp_path, columns=PLACE)
+
+
+@pytest.mark.extended
+@pytest.mark.usefixtures("quick_jvm")
+def test_a_mirror_that_is_killed_exports_each_message_once(
+    tmp_path: Path, wait_for: Callable[[Callable[[], object]], None]
+) -> None:
+    """The bridge's clock is three hours late, so that the hours of its messages are closed."""
+    clock = WallClock(tmp_path / "clock")
+    clock.move(-3 * HOUR)
+    folder = tmp_path / "place"
+    with Bridge(tmp_path / "bridge", settings=clock.settings) as bridge:
+        place = Deployment(bridge, "memory://", folder)
+        folder.mkdir()
+        for first in range(0, 900, 300):
+            place.publish("orders", numbered(300, first))
+            with (folder / "job.log").open("ab") as log:
+                running = [*place.running(folder / "status.json"), "--export"]
+                job = subprocess.Popen(running, stdout=log, stderr=log, start_new_session=True)
+            try:
+                wait_for(lambda first=first, job=job: job.poll() is not None or done(place.out, first))  # type: ignore[misc]
+                assert job.poll() is None, (folder / "job.log").read_text()
+            finally:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+    export(place.out)
+    assert exported(place.out) == sorted(by_delta_rs(place.out, columns=PLACE))
+
+
+def done(out: Path, first: int) -> bool:
+    """Whether the job has mirrored 300 messages after the first ones, and exported those, which were there before."""
+    if not (out / "messages" / "_delta_log").exists() or len(by_delta_rs(out, columns=PLACE)) < first + 300:
+        return False
+    return not first or (bool(list(out.glob("parquet/**/*.parquet"))) and len(exported(out)) >= first)
+
+
+def test_an_export_beside_the_job_goes_on_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries = iter([OSError("no route to the store")])
+    files = bridge_export.export
+
+    def failing(out: str, closed: datetime) -> Iterator[bridge_export.Exported]:
+        for error in tries:
+            raise error
+        return files(out, closed)
+
+    monkeypatch.setattr(bridge_export, "export", failing)
+    monkeypatch.setattr(bridge_export, "_EVERY", 0.01)
+    make_mirror(tmp_path, [Batch(some(4))])
+    until = time.monotonic() + 60
+    with bridge_export.exporting(str(tmp_path)):
+        while not list(tmp_path.rglob("parquet/**/*.parquet")) and time.monotonic() < until:
+            time.sleep(0.01)
+    assert exported(tmp_path) == by_delta_rs(tmp_path, columns=PLACE)
+    assert [record.__dict__.get("reason") for record in caplog.records if record.levelname == "WARNING"] == [
+        "no route to the store"
+    ]
