@@ -26,6 +26,8 @@ from adapters.kafka.security import connection_settings
 
 BOOTSTRAP_TIMEOUT: Final = 4_000
 """Milliseconds in which one of the servers must answer."""
+_CUT_SHORT: Final = "timed out"
+"""In the error of an attempt that was under way at the end of `BOOTSTRAP_TIMEOUT`: those before it say more."""
 _CONNECTING: Final = 20.0
 _INFORMING: Final = 3
 """Questions for the metadata of a group's topics: one may be on its way that does not name them, or a topic be gone."""
@@ -146,7 +148,8 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc] # has no types
                 sock.close()
 
     def _failed(self, reason: BaseException) -> None:
-        self.failure = reason
+        if self.bootstrapped or self.failure is None or _CUT_SHORT not in str(reason):
+            self.failure = reason
         if isinstance(reason, REFUSALS) and not self.bootstrapped:
             self.closed = True  # ends the attempts: ten refused logins in a row may lock a user out
 
