@@ -50,6 +50,7 @@ def use(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Use]:
 
     yield used
     spark.conf.unset(checkpoints)
+    context.hadoopConfiguration().unset(checkpoints)  # Spark looks there, too: other tests of the worker use files
 
 
 @pytest.fixture
