@@ -11,12 +11,12 @@ import pytest
 import pytest_asyncio
 
 from adapters.base import Adapter, Delivery, Measured, Outcome, Partitioned, Stored, Subscription, Support
-from adapters.memory import adapter as driver
-from adapters.memory import connect, durable_adapter
+from adapters.memory import connect
 from adapters.memory.adapter import MemoryAdapter
 from bridge.errors import BackendFull, BackendUnavailable, PartitionUnknown
 from bridge.message import FIELDS, Message
 from tests.unit.adapters_memory.alone import alone
+from tests.unit.adapters_memory.wall import set_wall
 
 T = TypeVar("T")
 Open = Callable[..., Awaitable[MemoryAdapter]]
@@ -284,7 +284,7 @@ async def test_delayed_is_never_early_and_then_comes(start: Open, monkeypatch: p
     adapter = await start()
     subscription = await adapter.subscribe("orders", "g", alone)
     clock = born = now()
-    monkeypatch.setattr(driver, "wall", lambda: clock)
+    set_wall(monkeypatch, lambda: clock)
     for delay in (120, 40, 80):
         await publish(adapter, b"%d" % delay, delay_time=delay, born_timestamp=born)
     await publish(adapter, b"due", delay_time=40, born_timestamp=born - 1000)
@@ -303,10 +303,10 @@ async def test_delayed_is_never_early_and_then_comes(start: Open, monkeypatch: p
 async def test_a_wall_clock_set_back_makes_nothing_early(start: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = await start()
     subscription = await adapter.subscribe("orders", "g", alone)
-    born = now()
+    clock = born = now()
+    set_wall(monkeypatch, lambda: clock)
     await publish(adapter, b"later", delay_time=60, born_timestamp=born)
     clock = born - 1_000_000
-    monkeypatch.setattr(driver, "wall", lambda: clock)
     waiting = subscription.fetch(1, LOTS)
     await asyncio.sleep(0.2)
     assert not waiting.done(), "the loop's timer has fired, the wall clock says no"
@@ -318,8 +318,7 @@ async def test_more_delayed_messages_than_one_turn_takes(start: Open, monkeypatc
     adapter = await start()
     subscription = await adapter.subscribe("orders", "g", alone)
     clock = born = now()
-    for module in driver, durable_adapter:  # none is due before all are stored, however slow the disk is
-        monkeypatch.setattr(module, "wall", lambda: clock)
+    set_wall(monkeypatch, lambda: clock)  # none is due before all are stored, however slow the disk is
     await publish(adapter, *(b"%d" % n for n in range(1500)), delay_time=150, born_timestamp=born)
     clock = born + 150
     seen: list[bytes] = []

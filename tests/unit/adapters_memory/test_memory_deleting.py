@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from adapters.base import Outcome, Stored
-from adapters.memory import adapter as driver
 from adapters.memory.durable_adapter import DurableAdapter
 from bridge.errors import DestinationUnknown
 from bridge.message import Message
 from tests.unit.adapters_memory.alone import alone
 from tests.unit.adapters_memory.test_memory_adapter import Open, bodies, fetch, now, publish, start
 from tests.unit.adapters_memory.test_memory_journal import Place, place
+from tests.unit.adapters_memory.wall import set_wall
 
 __all__ = ["place", "start"]  # fixtures
 
@@ -97,7 +97,7 @@ async def test_a_destination_without_messages_groups_and_traffic_is_forgotten(
 
     def later(milliseconds: int) -> None:
         time = now() + milliseconds
-        monkeypatch.setattr(driver, "wall", lambda: time)
+        set_wall(monkeypatch, lambda: time)
         adapter._expire_old()
 
     later(0)

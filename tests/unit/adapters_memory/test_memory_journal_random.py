@@ -9,17 +9,18 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.base import Delivery, Outcome
-from adapters.memory import adapter as driver
 from adapters.memory import connect
 from adapters.memory.durable_adapter import DurableAdapter
 from adapters.memory.subscription import MemorySubscription
 from bridge.errors import BridgeError
 from bridge.message import Message
 from tests.unit.adapters_memory.alone import alone
+from tests.unit.adapters_memory.wall import set_wall
 
 RETENTION = 10_000
 STEPS = 120
@@ -142,11 +143,8 @@ class Run:
 async def scenario(path: Path, seed: int) -> None:
     draw = Random(seed)  # noqa: S311 - no secret
     run = Run(path, draw)
-    inside, wall = vars(driver), vars(driver)["wall"]
-    inside["wall"] = lambda: run.now
-    durable_wall = DurableAdapter.publish.__globals__["wall"]
-    DurableAdapter.publish.__globals__["wall"] = inside["wall"]
-    try:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        set_wall(monkeypatch, lambda: run.now)
         adapter = await run.start()
         for _ in range(3):
             disk = Disk(adapter, draw)
@@ -168,9 +166,6 @@ async def scenario(path: Path, seed: int) -> None:
                 len(partition) for _, partition in adapter._store.partitions()
             )
         await adapter.close()
-    finally:
-        inside["wall"] = wall
-        DurableAdapter.publish.__globals__["wall"] = durable_wall
 
 
 async def settle_down(adapter: DurableAdapter, run: Run) -> None:
