@@ -55,6 +55,11 @@ class Link:
         return self._connection is not None and self._connection.is_open
 
     @property
+    def channel_max(self) -> int:
+        """How many channels the broker allows; 0 without a connection."""
+        return 0 if self._connection is None else int(self._connection.params.channel_max)
+
+    @property
     def failure(self) -> BackendUnavailable:
         """Why there is none."""
         return self._failure

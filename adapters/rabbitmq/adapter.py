@@ -93,7 +93,6 @@ class RabbitMQAdapter:
         for link in (self._publishing, self._consuming, self._declaring):
             await link.start()
         try:
-            await self._publisher.start()
             await self._catalogue.start()
             await self._bridges.start()
             await self._transactions.start()

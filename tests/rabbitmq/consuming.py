@@ -219,7 +219,6 @@ class Pool:
         self._stack.push_async_callback(bridge.subscription.close)
         await link.start()
         await publishing.start()
-        await bridge.publisher.start()
         async with asyncio.timeout(GUARD):
             await bridge.subscription.join()
         return bridge
@@ -273,7 +272,6 @@ async def pool(url: str, partitions: int = 1) -> AsyncIterator[Pool]:
     async with AsyncExitStack() as stack:
         found = Pool(url, partitions, stack)
         await found.link.start()
-        await found.publisher.start()
         stack.push_async_callback(found.tidy)
         await found.make_sources()
         found.made = 0

@@ -97,7 +97,6 @@ async def desk(url: str, beside: str | None = None) -> AsyncIterator[Desk]:
         publisher = Publisher(parse(url), link)
         try:
             await link.start()
-            await publisher.start()
             yield Desk(publisher, link, await other.channel(), other)
         finally:
             await publisher.close()

@@ -76,7 +76,7 @@ class Bridge:
         return self.bridges._queue.name
 
     async def start(self) -> None:
-        for each in (self.publishing, self.consuming, self.publisher, self.bridges):
+        for each in (self.publishing, self.consuming, self.bridges):
             await each.start()
 
     async def close(self) -> None:

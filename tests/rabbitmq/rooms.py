@@ -42,7 +42,7 @@ class Rooms:
         self._channel: Channel | None = None
 
     async def start(self) -> None:
-        for each in (self.publishing, self.consuming, self.declaring, self.publisher, self.catalogue):
+        for each in (self.publishing, self.consuming, self.declaring, self.catalogue):
             await each.start()
 
     async def close(self) -> None:

@@ -124,7 +124,6 @@ async def _deletion(options: Options, steps: Steps) -> AsyncIterator[Deletion]:
     try:
         for link in declaring, consuming, publishing:
             await link.start()
-        await publisher.start()
         await catalogue.start()
         yield Deletion(own, declaring, catalogue, destinations, purge)
     finally:

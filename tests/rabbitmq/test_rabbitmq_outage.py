@@ -58,7 +58,7 @@ async def test_messages_wait_for_a_lost_connection_in_order(rabbitmq_url: str, *
         sent += [patient(to.publisher, exchange, b"%d" % number) for number in range(100, 200)]
         assert await outcomes(sent) == [STORED] * 200
         assert await to.take(queue, 200 + proven) == [*[b"x"] * proven, *(b"%d" % number for number in range(200))]
-        assert not to.publisher._unsent
+        assert not any(route.waiting for route in to.publisher._routes.values())
 
 
 async def test_messages_wait_whose_exchange_was_being_tried(rabbitmq_url: str) -> None:
@@ -82,7 +82,7 @@ async def test_a_message_that_has_waited_too_long_is_not_stored() -> None:
     (error,) = await outcomes([late])
     assert isinstance(error, BackendUnavailable)
     assert not waiting.done()
-    assert len(publisher._unsent) == 1, "the memory of the other one is free"
+    assert len(publisher._routes["x", ""].waiting) == 1, "the memory of the other one is free"
     await publisher.close()
     assert isinstance(waiting.exception(), NotStored)
 

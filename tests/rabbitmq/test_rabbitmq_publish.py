@@ -10,6 +10,7 @@ from pika import BasicProperties
 
 from adapters.amqp.messages import Outgoing
 from adapters.base import Stored
+from adapters.rabbitmq.publish import publisher
 from adapters.rabbitmq.publish.outcomes import is_missing, is_unroutable
 from bridge.errors import (
     BackendFull,
@@ -34,8 +35,8 @@ STORED = Stored(None, None)
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
-    """One to stop, and that takes no large messages."""
-    settings = {"max_message_size": str(LIMIT)}
+    """One to stop, and that takes no large messages and few channels."""
+    settings = {"max_message_size": str(LIMIT), "channel_max": "20"}
     with own_rabbitmq(tmp_path_factory.mktemp("publish") / "rabbit", settings=settings) as rabbit:
         yield rabbit
 
@@ -45,9 +46,9 @@ def gone(result: Stored | BaseException) -> bool:
 
 
 async def proven(to: Desk, exchange: str) -> None:
-    """Make the exchange known to the publisher, so that it uses the channel that all share."""
+    """Have a channel of the exchange that has taken a message."""
     await to.send(exchange)
-    await until(lambda: (exchange, "") in to.publisher._proven)
+    await until(lambda: to.publisher._routes[exchange, ""]._verified)
 
 
 async def test_stored_in_order_whatever_their_size(rabbitmq_url: str) -> None:
@@ -82,7 +83,7 @@ async def test_what_no_queue_takes_is_not_stored(rabbitmq_url: str) -> None:
     async with desk(rabbitmq_url) as to:
         exchange = await to.exchange()
         queue = await to.queue(exchange, "in")
-        for _ in range(2):  # first on its own channel, then on the one that all share
+        for _ in range(2):  # first on a new channel, then on one that has taken messages
             keys = ["out", "in", "out", "out", "in"]
             results = await outcomes([to.send(exchange, routing_key=key) for key in keys])
             assert [is_unroutable(result) for result in results if isinstance(result, NotStored)] == [True] * 3
@@ -141,13 +142,14 @@ async def test_an_exchange_deleted_under_load(rabbitmq_url: str) -> None:
                 assert isinstance(result, OutcomeUnknown)
         results = await outcomes([to.send((exchange, other)[number % 2]) for number in range(50)])
         assert all(gone(result) for result in results[::2])
-        assert set(results[1::2]) == {STORED}  # it is known now, and not tried among others
+        assert set(results[1::2]) == {STORED}
         await to.beside.ask(exchange, "exchange_declare", exchange=exchange, exchange_type="topic")
         await to.beside.ask(queue, "queue_bind", queue=queue, exchange=exchange, routing_key="#")
         assert await to.send(exchange) == STORED
 
 
-async def test_what_came_after_the_mistake_is_certainly_not_stored(rabbitmq_url: str) -> None:
+async def test_what_came_before_and_after_the_mistake_is_stored(rabbitmq_url: str) -> None:
+    """Each exchange and each queue has its own channel: one that is closed touches the messages of no other."""
     async with desk(rabbitmq_url) as to:
         exchange = await to.exchange()
         queue = await to.queue()
@@ -157,29 +159,60 @@ async def test_what_came_after_the_mistake_is_certainly_not_stored(rabbitmq_url:
         await to.beside.ask(exchange, "exchange_delete", exchange=exchange)
         sent = [to.send("", b"before", routing_key=queue), to.send(exchange), to.send("", b"after", routing_key=queue)]
         before, at, after = await outcomes(sent)
-        assert isinstance(before, OutcomeUnknown) or before == STORED
         assert gone(at)
-        assert isinstance(after, NotStored)
-        assert not gone(after)
-        await until(lambda: to.publisher._main is not None)  # without being asked
-        assert await to.take(queue, 2) == [b"x", b"before"]
-        assert await to.held(queue) == 0
+        assert before == after == STORED
+        assert await to.take(queue, 3) == [b"x", b"before", b"after"]
 
 
 async def test_messages_wait_in_order_while_the_channel_is_opened_again(rabbitmq_url: str) -> None:
     async with desk(rabbitmq_url) as to:
-        exchange, doomed = await to.exchange(), await to.exchange()
-        queue = await to.queue(exchange)
-        await to.queue(doomed)
+        exchange = await to.exchange()
+        await to.queue(exchange)
         await proven(to, exchange)
-        await proven(to, doomed)
-        await to.beside.ask(doomed, "exchange_delete", exchange=doomed)
-        closing = to.send(doomed)
-        await asyncio.wait((closing,))
-        sent = [to.send(exchange, b"%d" % number) for number in range(50)]  # the channel has just closed
-        assert to.publisher._main is None
+        await to.beside.ask(exchange, "exchange_delete", exchange=exchange)
+        assert gone(*await outcomes([to.send(exchange)]))
+        await to.beside.ask(exchange, "exchange_declare", exchange=exchange, exchange_type="topic", auto_delete=True)
+        queue = await to.queue(exchange)
+        assert to.publisher._routes[exchange, ""].channel is None, "it was closed over the exchange"
+        sent = [to.send(exchange, b"%d" % number) for number in range(50)]
         assert set(await outcomes(sent)) == {STORED}
-        assert await to.take(queue, 51) == [b"x", *(b"%d" % number for number in range(50))]
+        assert await to.take(queue, 50) == [b"%d" % number for number in range(50)]
+
+
+async def test_more_exchanges_than_channels(rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The channel of the one that was used least recently goes to the next; messages stay in order."""
+    monkeypatch.setattr(publisher, "_CHANNELS", 3)
+    async with desk(rabbitmq_url) as to:
+        exchanges = [await to.exchange() for _ in range(10)]
+        queues = [await to.queue(exchange) for exchange in exchanges]
+        channels = set()
+        for number in range(5):
+            for exchange in exchanges:
+                sent = [to.send(exchange, b"%d" % each) for each in (2 * number, 2 * number + 1)]
+                assert await outcomes(sent) == [STORED] * 2
+                channels.add(to.publisher._routes[exchange, ""].channel)
+        assert len(channels) == len(to.publisher._routes) == 3
+        kept = list(to.publisher._routes)
+        assert kept == [(exchange, "") for exchange in exchanges[-3:]]
+        assert await to.send(exchanges[-3]) == STORED, "it is known: it keeps its channel"
+        assert await to.send(exchanges[0]) == STORED
+        assert [exchange for exchange, _ in to.publisher._routes] == [exchanges[-1], exchanges[-3], exchanges[0]]
+        missing = to.send(f"none-{uuid4().hex}")
+        assert gone(*await outcomes([missing]))
+        for at, queue in enumerate(queues):
+            assert (await to.take(queue, 10 + (at in {0, 7})))[:10] == [b"%d" % number for number in range(10)]
+        sent = [to.send(exchange) for exchange in exchanges]
+        assert await outcomes(sent) == [STORED] * 10, "all at once: none waits for a channel of another"
+
+
+@pytest.mark.extended
+async def test_more_exchanges_than_channels_that_the_broker_allows(broker: RabbitMQ) -> None:
+    async with desk(broker.url) as to:
+        for _ in range(25):
+            exchange = await to.exchange()
+            await to.queue(exchange)
+            assert await to.send(exchange) == STORED
+        assert len(to.publisher._routes) == 10
 
 
 async def test_what_would_end_the_connection_is_not_written(rabbitmq_url: str) -> None:

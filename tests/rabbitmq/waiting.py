@@ -59,7 +59,7 @@ class Waiting:
         self._native: Channel | None = None
 
     async def start(self) -> None:
-        for each in (self.publishing, self.consuming, self.publisher, self.catalogue):
+        for each in (self.publishing, self.consuming, self.catalogue):
             await each.start()
 
     async def close(self) -> None:

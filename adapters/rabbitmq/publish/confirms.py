@@ -2,22 +2,23 @@
 
 When the broker closes a channel over a message it does not say over which one, and it confirms nothing any more. But
 it handles the messages of a channel one after the other: what came after that one was thrown away, for certain, and
-what came before went to its queues, and only the confirm is missing. So it is looked for by the broker's words.
+what came before went to its queues, and only the confirm is missing. So the last one that it can have been is certain.
 """
 
 import asyncio
-import re
-from collections.abc import Callable
 from itertools import takewhile
-from typing import Any, Final, NamedTuple
+from typing import Any, Protocol
 
 from pika.exceptions import ChannelClosedByBroker
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.connection import Connection
 from adapters.amqp.frames import Frames
+from adapters.amqp.messages import Outgoing
+from adapters.base import Stored
 from adapters.rabbitmq.publish.outcomes import (
     closed_over_another,
+    is_of_exchange,
     limit_of,
     nacked,
     of_publish,
@@ -25,31 +26,75 @@ from adapters.rabbitmq.publish.outcomes import (
     unencodable,
     unroutable,
 )
-from adapters.rabbitmq.publish.pending import PendingPublish
 from bridge.errors import BridgeError
 
-_CROWD: Final = 1_000
-"""Messages under way: memory is bounded."""
-_EXCHANGE: Final = re.compile(r"exchange '(.*)(' in vhost|[.]{3}$)")
+
+class PendingPublish:
+    """It drops the body once that is written: the socket's buffer is then the only one that holds it."""
+
+    __slots__ = ("done", "mandatory", "outgoing", "size", "stored", "waits", "written")
+
+    def __init__(self, outgoing: Outgoing, *, mandatory: bool, stored: Stored, waits: bool = False) -> None:
+        self.outgoing = outgoing
+        self.mandatory = mandatory
+        self.stored = stored
+        """The result of `done` when it is stored."""
+        self.size = len(outgoing.body)
+        self.waits = waits
+        """Whether it waits for the broker during an outage; otherwise it fails at once."""
+        self.written = False
+        self.done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+
+    @property
+    def what(self) -> str:
+        """What it was sent to, for a person: the default exchange has no name."""
+        return self.outgoing.exchange or self.outgoing.routing_key
+
+    @property
+    def looks(self) -> tuple[str, str, str | None, int]:
+        """What it can be known by when it is returned."""
+        outgoing = self.outgoing
+        return outgoing.exchange, outgoing.routing_key, outgoing.properties.message_id, self.size
+
+    def write(self) -> None:
+        """It is handed to the socket."""
+        self.drop_body()
+        self.written = True
+
+    def drop_body(self) -> None:
+        """Free the body: the message is written, or is not sent any more."""
+        outgoing = self.outgoing
+        self.outgoing = Outgoing(outgoing.exchange, outgoing.routing_key, outgoing.properties, b"")
+
+    def succeed(self) -> None:
+        """It is stored."""
+        if not self.done.done():
+            self.done.set_result(self.stored)
+
+    def fail(self, error: BridgeError) -> None:
+        """It is not, or that is unknown."""
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
-class Watch(NamedTuple):
-    """Callbacks for failures."""
+class Watch(Protocol):
+    """What the messages of a channel are published through."""
 
-    closed: Callable[[PendingPublish | None, BaseException], None]
-    """Called with the message that the channel was closed over, as far as that is known, and pika's reason."""
-    nacked: Callable[[PendingPublish], None]
-    """Called with the message that a queue did not take."""
+    def closed(self, over: PendingPublish | None, reason: BaseException) -> None:
+        """The channel ended: over that message, as far as that is known; pika's reason."""
+
+    def nacked(self, sent: PendingPublish) -> None:
+        """A queue did not take the message."""
 
 
 class Confirms:
-    """An open channel in confirm mode."""
+    """An open channel in confirm mode, for messages to one exchange or queue at a time."""
 
-    def __init__(self, channel: Channel, watch: Watch, prefix: str) -> None:
+    def __init__(self, channel: Channel, prefix: str) -> None:
         self._channel = channel
         self._connection: Connection = channel.raw.connection
         self._frames = Frames(channel.raw.channel_number, self._connection.params.frame_max)
-        self._watch = watch
+        self.watch: Watch | None = None
         self._prefix = prefix
         self._last = 0
         """The number of the last message, as the broker counts them."""
@@ -68,14 +113,9 @@ class Confirms:
         await self._channel.ask("RabbitMQ", "confirm_delivery", ack_nack_callback=_never)
 
     @property
-    def open(self) -> bool:
-        """Whether it takes messages."""
-        return self._channel.open
-
-    @property
-    def crowded(self) -> bool:
-        """Whether so much is under way that also messages without confirms are waited for."""
-        return len(self.unconfirmed) > _CROWD or self._connection.congested
+    def congested(self) -> bool:
+        """Whether the broker reads more slowly than is written."""
+        return self._connection.congested
 
     def send(self, sent: PendingPublish) -> None:
         """Write the message."""
@@ -113,7 +153,8 @@ class Confirms:
             else:
                 self.nacks += 1
                 sent.fail(nacked(sent.outgoing.exchange, self._prefix, sent.what))
-                self._watch.nacked(sent)
+                if self.watch is not None:
+                    self.watch.nacked(sent)
         if self._settled is not None:
             self._look_settled()
 
@@ -143,7 +184,8 @@ class Confirms:
         culprit = _culprit(unconfirmed, reason)
         self.ended = reason
         self._look_settled()
-        self._watch.closed(None if culprit is None else unconfirmed[culprit], reason)
+        if self.watch is not None:
+            self.watch.closed(None if culprit is None else unconfirmed[culprit], reason)
         for number, sent in unconfirmed.items():
             if culprit is None or number < culprit:
                 sent.fail(unconfirmed_at_close(reason, sent.what))
@@ -158,21 +200,14 @@ def _never(_frame: object) -> None:
 
 
 def _culprit(unconfirmed: dict[int, PendingPublish], reason: BaseException) -> int | None:
-    """Return the number of the last message that the channel can have been closed over; None: of none is it certain."""
+    """Return the number of the last message that the channel can have been closed over; None: of none is it certain.
+
+    All went to the same exchange or queue.
+    """
     if not isinstance(reason, ChannelClosedByBroker):
         return None
     limit = limit_of(reason)
-    fitting = [
-        number
-        for number, sent in unconfirmed.items()
-        if (_is_named(sent.outgoing.exchange, reason.reply_text) if limit is None else sent.size > limit)
-    ]
-    if fitting:
-        return fitting[-1]
-    return next(iter(unconfirmed)) if len(unconfirmed) == 1 else None
-
-
-def _is_named(exchange: str, text: str) -> bool:
-    """Whether the broker speaks of this exchange; its texts end at 255 bytes, with dots."""
-    found = _EXCHANGE.search(text)
-    return found is not None and (exchange == found[1] if found[2] != "..." else exchange.startswith(found[1]))
+    if limit is None and not is_of_exchange(reason) and len(unconfirmed) > 1:
+        return None
+    fitting = [number for number, sent in unconfirmed.items() if limit is None or sent.size > limit]
+    return fitting[-1] if fitting else None

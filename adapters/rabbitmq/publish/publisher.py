@@ -1,15 +1,16 @@
 """Everything that the bridge publishes, on one connection.
 
-One channel carries nearly all of it, with many messages unconfirmed at a time. What is not known to work goes over
-separate channels first (`Probes`), so that a mistake about one exchange does not touch the others. During an outage
-or an alarm, clients' messages wait (`Unsent`) and are sent in order when it is over.
+Each exchange has its own channel, and each queue behind the default exchange. Whether an exchange is there, and
+whether the bridge may write to it, is answered by closing the channel; and a quorum queue that has no leader stops the
+channel that writes to it, for 65 s until a nack (3.10.8). So neither touches the messages to another destination.
+
+The first message on a channel is alone there until it has its outcome: a mistake about the exchange then fails those
+behind it for certain. During an outage or an alarm, clients' messages wait, and are sent in order when it is over.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 from adapters.amqp.errors import blocked, closing, of_connection
@@ -18,7 +19,7 @@ from adapters.amqp.messages import Outgoing
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.base import Stored
 from adapters.rabbitmq.options import Options
-from adapters.rabbitmq.publish.confirms import Confirms, Watch
+from adapters.rabbitmq.publish.confirms import Confirms, PendingPublish
 from adapters.rabbitmq.publish.outcomes import (
     again,
     is_missing,
@@ -27,16 +28,140 @@ from adapters.rabbitmq.publish.outcomes import (
     not_taken,
     of_publish,
     too_large,
+    untried,
 )
-from adapters.rabbitmq.publish.pending import PendingPublish, Unsent
-from adapters.rabbitmq.publish.probes import Probes, Route
 from bridge.errors import BackendUnavailable, BridgeError
 
+_CHANNELS: Final = 256
+"""Channels that are kept open, or half of what the broker allows: 2,047 unless configured otherwise."""
+_AT_ONCE: Final = 100
+"""First messages under way at a time."""
+_CROWD: Final = 1_000
+"""Messages under way for which no caller waits: memory is bounded."""
 _FLUSH: Final = REQUEST_TIMEOUT / 1000
 """Seconds in which what was accepted gets its outcome when the bridge stops; the engine has waited for most before."""
 _RETRY: Final = 0.5
-"""Seconds until another attempt to open the channel on a connection that stays."""
+"""Seconds until another attempt to open a channel on a connection that stays."""
 _NOWHERE: Final = Stored(None, None)
+
+Route = tuple[str, str]
+"""An exchange, and the queue for the default exchange, which leads to many."""
+
+
+class RouteChannel:
+    """The messages to one exchange or queue: those under way on its channel, and those that wait."""
+
+    def __init__(self, publisher: "Publisher") -> None:
+        self._publisher = publisher
+        self.waiting: dict[PendingPublish, None] = {}
+        """Not sent yet, in order."""
+        self.channel: Confirms | None = None
+        self._verified = False
+        """Whether the channel has taken a message."""
+        self._verifying: asyncio.Task[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether the channel can be used for another route."""
+        under_way = self.channel is not None and self.channel.unconfirmed
+        return not (under_way or self.waiting or self._verifying)
+
+    @property
+    def congested(self) -> bool:
+        """Whether the broker reads more slowly than is written."""
+        return self.channel is not None and self.channel.congested
+
+    def send(self, sent: PendingPublish) -> bool:
+        """Send a message, or have it wait its turn; return whether it was sent."""
+        if self._verified and not self.waiting and self._publisher.refusal() is None:
+            self._write(sent)
+            return True
+        self.waiting[sent] = None
+        self.resume()
+        return False
+
+    def resume(self) -> None:
+        """Send what waits, unless that is under way or the broker takes nothing."""
+        if not self.waiting or self._verifying is not None or self._publisher.refusal() is not None:
+            return
+        if self._verified:
+            waiting, self.waiting = self.waiting, {}
+            for sent in waiting:
+                self._write(sent)
+        else:
+            self._verifying = asyncio.get_running_loop().create_task(self._verify())
+
+    def fail(self, error: BridgeError, *, patient: bool = True) -> None:
+        """Fail what waits; without `patient` only what does not wait for the broker."""
+        for sent in list(self.waiting):
+            if patient or not sent.waits:
+                del self.waiting[sent]
+                sent.fail(again(error))
+
+    async def settled(self) -> None:
+        """Wait until what was accepted has its outcome."""
+        while self._verifying is not None:
+            await asyncio.wait((self._verifying,))
+        if self.channel is not None:
+            await self.channel.settled()
+
+    async def close(self) -> None:
+        """Close the channel, and fail what waits."""
+        if self._verifying is not None:
+            self._verifying.cancel()
+            await asyncio.wait((self._verifying,))
+        self.fail(closing())
+        if self.channel is not None:
+            self.channel.close()
+
+    def nacked(self, sent: PendingPublish) -> None:
+        """Fail what waits behind a message that a queue did not take."""
+        self._verified = False
+        self.fail(untried(sent.what))
+
+    def closed(self, over: PendingPublish | None, reason: BaseException) -> None:
+        """Fail what waits if the channel ended because of the exchange."""
+        self.channel, self._verified = None, False
+        if over is not None and is_of_exchange(reason):
+            self.fail(of_publish(reason, over.what))
+        self._publisher.learn(over, reason)
+
+    async def _verify(self) -> None:
+        try:
+            while self.waiting and not self._verified and self._publisher.refusal() is None:
+                try:
+                    async with self._publisher.slots:
+                        await self._try_first()
+                except BridgeError as error:
+                    self.fail(error, patient=False)
+                    if self._publisher.refusal() is None:
+                        await asyncio.sleep(_RETRY)
+        finally:
+            self._verifying = None
+        self.resume()
+
+    async def _try_first(self) -> None:
+        """Send the first message alone: `_verified` says whether it was taken. Raises `BackendUnavailable`."""
+        channel = self.channel
+        if channel is None:
+            channel = await self._publisher.channel()
+            self.channel, channel.watch = channel, self
+        await channel.settled()  # of what was sent before a nack
+        if channel.ended is not None or not self.waiting or self._publisher.refusal() is not None:
+            return
+        nacks, first = channel.nacks, next(iter(self.waiting))
+        del self.waiting[first]
+        self._write(first)
+        written = bool(channel.unconfirmed)  # else it could not be, or it had waited too long
+        await channel.settled()
+        self._verified = written and channel.ended is None and channel.nacks == nacks
+
+    def _write(self, sent: PendingPublish) -> None:
+        limit = self._publisher.limit
+        if limit is not None and sent.size > limit:
+            sent.fail(too_large(sent.what))
+        elif self.channel is not None and not sent.done.done():
+            self.channel.send(sent)
 
 
 class Publisher:
@@ -45,30 +170,20 @@ class Publisher:
     def __init__(self, options: Options, link: Link) -> None:
         self._prefix = options.prefix
         self._link = link
-        self._main: Confirms | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._unsent = Unsent()
-        self._proven: set[Route] = set()
-        """Exchanges, and queues behind the default exchange, that have taken a message on this connection."""
-        self._limit: int | None = None
+        self._routes: dict[Route, RouteChannel] = {}
+        """The least recently used is the first."""
+        self.slots = asyncio.Semaphore(_AT_ONCE)
+        """For first messages."""
+        self.limit: int | None = None
         """Bytes of a message, once the broker has closed a channel over one that was larger."""
-        watch = Watch(self._forget, self._nacked)
-        self._trials = Probes(partial(self._new, watch), self._passed, self._put_back)
+        self._unawaited = 0
+        """Messages under way for which no caller waits."""
         self._closing = False
         self.on_exchange_missing: Callable[[str], None] = lambda _exchange: None
         """Called with the name of an exchange that has turned out not to be there."""
-        link.on_connected.append(self._begin)
+        link.on_connected.append(self._resume)
         link.on_lost.append(self._lost)
-        link.on_unblocked.append(self._unblocked)
-
-    async def start(self) -> None:
-        """Be ready to send. Raises `BackendUnavailable`."""
-        self._begin()
-        opening = self._opening
-        if opening is not None:
-            await asyncio.wait((opening,))
-        if self._main is None:
-            raise self._refusal() or BackendUnavailable("RabbitMQ has not opened a channel.")
+        link.on_unblocked.append(self._resume)
 
     def send(
         self,
@@ -88,15 +203,22 @@ class Publisher:
         way. What was returned because no queue took it: `is_unroutable`; because there is no exchange: `is_missing`.
         """
         sent = PendingPublish(outgoing, mandatory=mandatory, stored=stored, waits=deadline is not None)
-        if self._closing:
-            sent.fail(closing())
-        elif self._pass(sent) and not confirmed and self._main is not None and not self._main.crowded:
-            sent.done.add_done_callback(_retrieved)
-            done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-            done.set_result(stored)
-            return done
-        if deadline is not None and not sent.written and not sent.done.done():
-            timer = asyncio.get_running_loop().call_at(deadline, self._expire, sent)
+        refusal = closing() if self._closing else None if sent.waits else self.refusal()
+        if refusal is not None:
+            sent.fail(refusal)
+            return sent.done
+        route = (outgoing.exchange, "") if outgoing.exchange else ("", outgoing.routing_key)
+        channel = self._routes.pop(route) if route in self._routes else RouteChannel(self)
+        self._routes[route] = channel
+        if channel.send(sent):
+            if not confirmed and self._unawaited < _CROWD and not channel.congested:
+                self._unawaited += 1
+                sent.done.add_done_callback(self._awaited)
+                done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+                done.set_result(stored)
+                return done
+        elif deadline is not None:
+            timer = asyncio.get_running_loop().call_at(deadline, self._expire, channel, sent)
             sent.done.add_done_callback(lambda _done: timer.cancel())
         return sent.done
 
@@ -105,131 +227,57 @@ class Publisher:
         self._closing = True
         with suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH):
-                if self._opening is not None:
-                    await asyncio.wait((self._opening,))
-                await self._trials.settled()
-                if self._main is not None:
-                    await self._main.settled()
-        await self._trials.close()
-        self._unsent.fail(closing())
-        if self._main is not None:
-            self._main.close()
+                for channel in list(self._routes.values()):
+                    await channel.settled()
+        for channel in list(self._routes.values()):
+            await channel.close()
 
-    def _refusal(self) -> BridgeError | None:
+    # For the routes:
+
+    def refusal(self) -> BridgeError | None:
         """Why nothing can be sent now."""
         if not self._link.up:
             return again(self._link.failure)
         return None if self._link.blocked is None else blocked(self._link.blocked)
 
-    def _begin(self) -> None:
-        """Open the channel, unless that is under way."""
-        if self._main is None and self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open())
+    async def channel(self) -> Confirms:
+        """Return a channel: with many open, that of the route used least recently. Raises `BackendUnavailable`."""
+        while len(self._routes) > min(_CHANNELS, self._link.channel_max // 2):
+            idle = next((route for route, channel in self._routes.items() if channel.idle), None)
+            if idle is None:
+                break
+            if (free := self._routes.pop(idle).channel) is not None:
+                return free
+        opened = Confirms(await self._link.channel(), self._prefix)
+        await opened.start()
+        if opened.ended is not None:
+            raise of_connection(opened.ended)
+        return opened
 
-    async def _open(self) -> None:
-        try:
-            main = await self._new(Watch(self._main_closed, self._nacked))
-            if main.ended is not None:
-                raise of_connection(main.ended)
-        except BridgeError as error:
-            self._unsent.fail_impatient(error)
-            asyncio.get_running_loop().call_later(_RETRY, self._begin_if_needed)
-        else:
-            self._main = main
-            self._pass_on(self._unsent.take())
-        finally:
-            self._opening = None
+    def learn(self, over: PendingPublish | None, reason: BaseException) -> None:
+        """Look at the message that a channel was closed over, as far as that is known."""
+        self.limit = limit_of(reason) or self.limit
+        if over is not None and is_missing(of_publish(reason, over.what)):
+            self.on_exchange_missing(over.outgoing.exchange)
 
-    def _begin_if_needed(self) -> None:
-        """Open the channel if messages wait for it and it can be opened."""
-        if self._unsent and self._refusal() is None and not self._closing:
-            self._begin()
+    def _awaited(self, done: "asyncio.Future[Stored]") -> None:
+        self._unawaited -= 1
+        if not done.cancelled():
+            done.exception()
 
-    def _unblocked(self) -> None:
-        """Send what has waited for the end of an alarm."""
-        if self._main is None:
-            self._begin_if_needed()
-        else:
-            self._pass_on(self._unsent.take())
-
-    def _put_back(self, messages: deque[PendingPublish], error: BridgeError) -> None:
-        """Have messages wait that could not be sent, in front of those that were accepted after them."""
-        self._unsent.put_back(messages)
-        if self._closing:
-            self._unsent.fail(closing())
-            return
-        self._unsent.fail_impatient(error)
-        if self._main is not None and self._refusal() is None:
-            self._pass_on(self._unsent.take())
-        else:
-            self._begin_if_needed()
-
-    def _expire(self, sent: PendingPublish) -> None:
+    def _expire(self, channel: RouteChannel, sent: PendingPublish) -> None:
         """Fail a message that has waited until its deadline: it was not sent."""
         if not sent.written:
-            self._unsent.drop(sent)
-            sent.fail(self._refusal() or not_taken(sent.what))
+            channel.waiting.pop(sent, None)
+            sent.fail(self.refusal() or not_taken(sent.what))
             sent.drop_body()
 
-    async def _new(self, watch: Watch) -> Confirms:
-        channel = await self._link.channel()
-        confirms = Confirms(channel, watch, self._prefix)
-        await confirms.start()
-        return confirms
-
-    def _nacked(self, sent: PendingPublish) -> None:
-        self._proven.discard(sent.route)
-
-    def _passed(self, route: Route, waiting: deque[PendingPublish]) -> None:
-        self._proven.add(route)
-        self._pass_on(waiting)
-
-    def _pass_on(self, waiting: Iterable[PendingPublish]) -> None:
-        """Send what has waited, in order, as if it came just now."""
-        for sent in waiting:
-            self._pass(sent)
-
-    def _pass(self, sent: PendingPublish) -> bool:
-        """Send a message, or have it wait its turn; return whether it went over the channel that all share."""
-        refusal = self._refusal()
-        if sent.done.done():  # it has waited too long
-            return False
-        if refusal is not None and not sent.waits:
-            sent.fail(refusal)
-        elif self._limit is not None and sent.size > self._limit:
-            sent.fail(too_large(sent.what))
-        elif refusal is not None:
-            self._unsent.add(sent)
-        elif self._main is None or self._unsent:
-            self._unsent.add(sent)
-            self._begin()
-        elif sent.route not in self._proven:
-            self._trials.send(sent)
-        else:
-            self._main.send(sent)
-            return True
-        return False
-
-    def _main_closed(self, over: PendingPublish | None, reason: BaseException) -> None:
-        self._main = None
-        self._forget(over, reason)
-        if self._link.up:
-            self._begin()
-
-    def _forget(self, over: PendingPublish | None, reason: BaseException) -> None:
-        """Look at the message that a channel was closed over, as far as that is known."""
-        self._limit = limit_of(reason) or self._limit
-        if over is not None and is_of_exchange(reason):
-            self._proven.discard(over.route)
-            if is_missing(of_publish(reason, over.what)):
-                self.on_exchange_missing(over.outgoing.exchange)
+    def _resume(self) -> None:
+        """Send what has waited for the connection, or for the end of an alarm."""
+        for channel in self._routes.values():
+            channel.resume()
 
     def _lost(self, failure: BackendUnavailable) -> None:
-        self._proven.clear()
-        self._limit = None
-        self._unsent.fail_impatient(failure)
-
-
-def _retrieved(done: "asyncio.Future[Stored]") -> None:
-    if not done.cancelled():
-        done.exception()
+        self.limit = None
+        for channel in self._routes.values():
+            channel.fail(failure, patient=False)
