@@ -25,6 +25,8 @@ from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 READ: Final = b'["read"]'
 """A record that says nothing: its writer reads up to it."""
 _PREFETCH: Final = 1000
+_ACKNOWLEDGED: Final = 250
+"""Records that one acknowledgement is for. The last few stay without one, which a stream does not mind."""
 _PATIENCE: Final = REQUEST_TIMEOUT / 1000
 _SHOWN: Final = 3.0
 """Seconds in which a record is read after its confirm, or this is another stream that has fewer records: RabbitMQ
@@ -141,7 +143,8 @@ class SharedLog:
     def _arrived(self, reader: Reader, offset: int, arrival: Arrival) -> None:
         if reader.failed.done():
             return
-        reader.done(arrival.tag)
+        if arrival.tag % _ACKNOWLEDGED == 0:
+            reader.done(arrival.tag, multiple=True)
         place = offset, str(arrival.properties.message_id)
         if self._resumed:
             self._resumed = False
