@@ -19,7 +19,6 @@ from bridge.callbacks.egress import Egress
 from bridge.callbacks.registration import Registration
 from bridge.callbacks.registry import DeliveryOptions
 from bridge.callbacks.retry import EndpointResponse, RequestFailed
-from bridge.callbacks.signing import Signer
 from bridge.callbacks.targets import AllowedTargets
 from bridge.engine.clock import Clock
 from bridge.engine.transaction_limits import Decision
@@ -29,6 +28,7 @@ from bridge.wire import cloudevents
 from bridge.wire.callback_batch import encode_batch
 from bridge.wire.gzip_body import inflate_message
 from bridge.wire.headers import VERSION, encode
+from bridge.wire.webhook_signatures import Signer
 
 
 class WebhookSender:

@@ -28,8 +28,8 @@ from typing import Any, Final
 from starlette.types import ASGIApp
 
 from bridge.server import limits
-from bridge.server.admission import Admission, IdleConnections
 from bridge.server.granian_dispatcher import Dispatcher
+from bridge.server.limits import Admission, IdleConnections
 from bridge.server.listener import Listener, Tls, bind, tls_context
 from bridge.server.requests_in_flight import CLEANUP_TIMEOUT, RequestsInFlight, cancel, finish
 

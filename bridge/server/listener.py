@@ -5,8 +5,7 @@ import ssl
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from bridge.server.admission import Admission
-from bridge.server.limits import BACKLOG
+from bridge.server.limits import BACKLOG, Admission
 
 ServerKind = Literal["hypercorn", "granian"]
 

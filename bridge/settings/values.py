@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from bridge.callbacks.addresses import AddressPolicy
-from bridge.callbacks.signing import Signer
 from bridge.callbacks.targets import AllowedTargets
+from bridge.wire.webhook_signatures import Signer
 
 PORT_MAX: Final = 65535
 

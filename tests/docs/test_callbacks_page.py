@@ -13,10 +13,10 @@ from standardwebhooks import Webhook
 
 from bridge.callbacks.registry import STATES
 from bridge.callbacks.retry import MAX_BACKOFF, backoff
-from bridge.callbacks.signing import Signer
 from bridge.message import Message
 from bridge.settings import load
 from bridge.wire.callback_batch import decode_results, encode_batch
+from bridge.wire.webhook_signatures import Signer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "callbacks.md").read_text("utf-8")
 

@@ -76,7 +76,7 @@ async def test_what_a_group_has_outlives_bridge_and_broker(served: Served, tmp_p
         await talk.join()
         await talk.produce(b"taken", messagekey="a")
         await talk.produce(b"counted", messagekey="b")
-        # so late that the restart finds it in its first level: 3.10.8 may lose what has just moved to another queue
+        # due after the restart: the log of 3.10.8 may lose what it got just before a kill (docs/rabbitmq.md)
         due = now() + 40_000
         await talk.produce(b"delayed", messagekey="c", borntimestamp=due - 40_000, delaytime=40_000)
         for _ in range(2):

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from bridge.callbacks.registration import BatchOptions, Registration
-from bridge.callbacks.signing import Signer, webhook_id
 from bridge.callbacks.webhook_sender import WebhookSender
 from bridge.engine.clock import SystemClock
 from bridge.engine.names import SubscriptionKey
 from bridge.message import Message
 from bridge.wire.callback_batch import FORMS
+from bridge.wire.webhook_signatures import Signer, webhook_id
 from tests.security.endpoint import OK, Connected, Received, listening, outlet
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - of the specification's own example

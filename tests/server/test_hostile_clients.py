@@ -8,7 +8,7 @@ import pytest
 from h2.errors import ErrorCodes
 
 from bridge.server import granian, limits
-from bridge.server.admission import Admission
+from bridge.server.limits import Admission
 from tests.server.frames import Client, connected
 from tests.server.serving import BOTH, App, Kind, fails_on_stock, running, timeout_for, until_blocked, until_tasks
 

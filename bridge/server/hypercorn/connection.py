@@ -16,7 +16,7 @@ from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from starlette.types import ASGIApp
 
 from bridge.server import limits
-from bridge.server.admission import Admission
+from bridge.server.limits import Admission
 from bridge.server.requests_in_flight import RequestsInFlight, cancel, finish
 
 logger = logging.getLogger(__name__)
