@@ -1,7 +1,7 @@
 """The RabbitMQ backend: the same meaning on a broker that people already run, without plugins."""
 
 from adapters.base import Adapter
-from adapters.rabbitmq.url import parse
+from adapters.rabbitmq.options import parse
 
 
 def connect(url: str) -> Adapter:

@@ -13,7 +13,6 @@ from adapters.cloud_events import EventHeaders
 from adapters.plain_properties import prefixed_header
 from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
 from adapters.rabbitmq.delay.delays import Delays
-from adapters.rabbitmq.delay.purging import DelayPurge
 from adapters.rabbitmq.group.groups import Groups
 from adapters.rabbitmq.group.membership import Bridges, Membership
 from adapters.rabbitmq.message.headers import EVENT_PREFIX, PLAIN_NAMES
@@ -83,8 +82,7 @@ class RabbitMQAdapter:
             *(self._declaring, self._consuming, self._publisher, self._catalogue, self._bridges, self._publish_all)
         )
         self._transactions = Transactions(options.prefix, use)
-        purge = DelayPurge(Own(options.prefix), self._declaring, self._catalogue, self._destinations).purge
-        self._deletion = Deletion(Own(options.prefix), self._declaring, self._catalogue, self._destinations, purge)
+        self._deletion = Deletion(Own(options.prefix), self._declaring, self._catalogue, self._destinations)
         self._publisher.on_exchange_missing = self._catalogue.on_deleted = self._forget_exchange
         self._subscriptions: list[RabbitMQSubscription] = []
 

@@ -15,8 +15,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from adapters.amqp.errors import ACCESS_REFUSED, RESOURCE_LOCKED
 from adapters.amqp.link import Link
-from adapters.rabbitmq.options import Existing
-from adapters.rabbitmq.url import parse
+from adapters.rabbitmq.options import Existing, parse
 from bridge.errors import BridgeError, DestinationUnknown
 from bridge.migrate.rabbitmq_queue_checks import (
     ArgumentValue,

@@ -11,10 +11,10 @@ from adapters.amqp.settings import Security
 from adapters.amqp.tables import SHORT_MAX
 from adapters.field_headers import BROKER_FIELD_PREFIX, PROPERTY_PREFIX
 from adapters.rabbitmq import connect
-from adapters.rabbitmq.consume.prefetch import GROUP_BYTES, PARTITION_BYTES
 from adapters.rabbitmq.consume.subscription import REFRESH
+from adapters.rabbitmq.consume.unacked import GROUP_BYTES, PARTITION_BYTES
 from adapters.rabbitmq.delay import levels
-from adapters.rabbitmq.delay.pace import APART
+from adapters.rabbitmq.delay.levels import APART
 from adapters.rabbitmq.message.headers import (
     BROKERS,
     COMPRESSION,
@@ -26,10 +26,9 @@ from adapters.rabbitmq.message.headers import (
     NUMBERS,
     TEXTS,
 )
-from adapters.rabbitmq.options import Existing, Options, read_existing
+from adapters.rabbitmq.options import _PORTS, _READERS, Existing, Options, parse, read_existing
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.names import RESERVED, Own
-from adapters.rabbitmq.url import _PORTS, _READERS, parse
 from adapters.unmapped_headers import HEADERS_DROPPED, HEADERS_MAX
 from bridge.message import FIELDS
 from bridge.settings.model import Settings

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from adapters.rabbitmq.url import parse
+from adapters.rabbitmq.options import parse
 from bridge.errors import BackendUnavailable
 from bridge.mirror.options import OnDataLoss, Options
 from bridge.mirror.sources.rabbitmq.stream_reader import RabbitMQReader

@@ -69,12 +69,12 @@ TABLE: Final = (
     ),
     Group(
         (
-            *(f"adapters/rabbitmq/consume/{name}.py" for name in ("prefetch", "unacked")),
-            *(f"adapters/rabbitmq/delay/{name}.py" for name in ("levels", "pace")),
+            "adapters/rabbitmq/consume/unacked.py",
+            "adapters/rabbitmq/delay/levels.py",
             *(f"adapters/rabbitmq/group/{name}.py" for name in ("assignment", "history")),
-            *(f"adapters/rabbitmq/message/{name}.py" for name in ("headers", "mapping", "native")),
+            *(f"adapters/rabbitmq/message/{name}.py" for name in ("headers", "mapping")),
             *(f"adapters/rabbitmq/topology/{name}.py" for name in ("names", "records")),
-            *(f"adapters/rabbitmq/{name}.py" for name in ("options", "url")),
+            "adapters/rabbitmq/options.py",
         ),
         ("tests/unit/adapters_rabbitmq",),
     ),

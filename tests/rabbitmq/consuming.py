@@ -15,10 +15,10 @@ from adapters.base import Delivery, Outcome
 from adapters.rabbitmq.consume.attempts import Notes
 from adapters.rabbitmq.consume.subscription import REFRESH, RabbitMQSubscription
 from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.names import Source
-from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable
 from bridge.message import Message
 

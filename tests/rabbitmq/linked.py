@@ -12,8 +12,8 @@ from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.base import Stored
+from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.publish.publisher import Publisher
-from adapters.rabbitmq.url import parse
 
 SECONDS = 60.0
 

@@ -9,9 +9,8 @@ from uuid import uuid4
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
 from adapters.rabbitmq.group.membership import Bridges, Membership
-from adapters.rabbitmq.options import Options
+from adapters.rabbitmq.options import Options, parse
 from adapters.rabbitmq.publish.publisher import Publisher
-from adapters.rabbitmq.url import parse
 
 GUARD = 30.0
 

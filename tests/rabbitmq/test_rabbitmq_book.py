@@ -8,12 +8,11 @@ import pytest
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
 from adapters.amqp.stream_reader import Reader
-from adapters.rabbitmq.options import Options
+from adapters.rabbitmq.options import Options, parse
 from adapters.rabbitmq.topology import records
 from adapters.rabbitmq.topology.catalogue import Catalogue
 from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.names import Own
-from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable
 from tests.rabbitmq.rooms import GUARD, Rooms, rooms, until
 

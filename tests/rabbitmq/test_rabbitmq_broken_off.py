@@ -9,14 +9,12 @@ import pytest
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
-from adapters.rabbitmq.delay.purging import DelayPurge
-from adapters.rabbitmq.options import Options
+from adapters.rabbitmq.options import Options, parse
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.catalogue import Catalogue
 from adapters.rabbitmq.topology.deleting import Deletion
 from adapters.rabbitmq.topology.destinations import Destinations
 from adapters.rabbitmq.topology.names import Own
-from adapters.rabbitmq.url import parse
 from tests.breaking import Steps, check_each_step
 from tests.rabbitmq.bridged import backend, bridged
 
@@ -120,12 +118,11 @@ async def _deletion(options: Options, steps: Steps) -> AsyncIterator[Deletion]:
     catalogue.steps = steps
     destinations = Destinations(options, declaring, catalogue)
     own = Own(options.prefix)
-    purge = DelayPurge(own, declaring, catalogue, destinations).purge
     try:
         for link in declaring, consuming, publishing:
             await link.start()
         await catalogue.start()
-        yield Deletion(own, declaring, catalogue, destinations, purge)
+        yield Deletion(own, declaring, catalogue, destinations)
     finally:
         await catalogue.close()
         await destinations.close()

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from adapters.amqp.messages import Outgoing
 from adapters.base import Outcome
-from adapters.rabbitmq.consume import prefetch, ready_count
+from adapters.rabbitmq.consume import subscription, unacked
 from adapters.rabbitmq.consume.partition import Partition
 from adapters.rabbitmq.group import history
 from bridge.errors import BackendUnavailable, DestinationUnknown, OutcomeUnknown
@@ -76,7 +76,7 @@ async def test_prefetch_bounds_what_is_here(one: Pool) -> None:
 
 
 async def test_the_lag_is_what_no_acknowledgement_has_settled(three: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ready_count, "EVERY", 0.05)
+    monkeypatch.setattr(subscription, "EVERY", 0.05)
     for partition in range(3):
         await three.write(numbers(400), partition)  # more than one prefetch
     bridge = await three.bridge()
@@ -86,13 +86,13 @@ async def test_the_lag_is_what_no_acknowledgement_has_settled(three: Pool, monke
     assert bridge.subscription.lag == 1200
     await bridge.subscription.settle(found, Outcome.SETTLED)
     await until(lambda: bridge.subscription.lag == 1100)
-    monkeypatch.setattr(ready_count, "_WANTED", 0.0)
+    monkeypatch.setattr(subscription, "_WANTED", 0.0)
     await until(lambda: bridge.subscription.lag is None)  # nobody has read it for a while
 
 
 async def test_large_messages_that_wait_are_bounded_in_bytes(one: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is too much is given back, and comes again in its place. A lease that began before goes on."""
-    monkeypatch.setattr(prefetch, "GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(unacked, "GROUP_BYTES", 1 << 20)
     size = 100_000
     await one.write(["first"])
     await one.write(numbers(60), padding=size)

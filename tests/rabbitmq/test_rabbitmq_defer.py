@@ -10,8 +10,8 @@ import pytest_asyncio
 
 from adapters.base import Delivery
 from adapters.rabbitmq.adapter import RabbitMQAdapter
+from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology.names import queue
-from adapters.rabbitmq.url import parse
 from bridge.engine import removals
 from bridge.engine.clock import SystemClock
 from bridge.engine.entry import Entry

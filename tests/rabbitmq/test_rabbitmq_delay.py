@@ -11,8 +11,7 @@ import pytest_asyncio
 
 from adapters.base import Delivery
 from adapters.rabbitmq.delay import declarer
-from adapters.rabbitmq.delay.levels import UNIT
-from adapters.rabbitmq.delay.pace import APART
+from adapters.rabbitmq.delay.levels import APART, UNIT
 from adapters.rabbitmq.options import Existing
 from adapters.rabbitmq.topology.names import Source
 from adapters.wall_clock import wall

@@ -11,8 +11,8 @@ import pytest_asyncio
 from adapters.base import Delivery
 from adapters.rabbitmq.adapter import RabbitMQAdapter
 from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
+from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology.names import queue
-from adapters.rabbitmq.url import parse
 from adapters.wall_clock import wall
 from tests.rabbitmq import natives
 from tests.rabbitmq.waiting import completed

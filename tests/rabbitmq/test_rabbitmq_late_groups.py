@@ -12,11 +12,10 @@ from adapters.amqp.properties import Properties
 from adapters.amqp.stream_reader import Reader
 from adapters.rabbitmq.group import history
 from adapters.rabbitmq.message.mapping import to_properties
-from adapters.rabbitmq.options import Existing, Options
+from adapters.rabbitmq.options import Existing, Options, parse
 from adapters.rabbitmq.topology import names
 from adapters.rabbitmq.topology.names import Source
 from adapters.rabbitmq.topology.shared_log import READ
-from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable, Refused
 from tests.rabbitmq.rooms import LAST, Holder, Rooms, message, rooms, until
 

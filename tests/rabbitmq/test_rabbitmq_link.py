@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.amqp.link import Link, read_version
-from adapters.rabbitmq.url import parse
+from adapters.rabbitmq.options import parse
 from bridge.errors import BackendUnavailable, DestinationUnknown, Refused
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.rabbitmq.linked import SECONDS, desk, linked, until

@@ -12,9 +12,9 @@ from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.base import Delivery, Stored
 from adapters.rabbitmq.adapter import RabbitMQAdapter
+from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import destinations
-from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable, NotStored, OutcomeUnknown
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.rabbitmq.bridged import backend

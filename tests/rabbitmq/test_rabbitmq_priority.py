@@ -8,8 +8,8 @@ import pytest_asyncio
 
 from adapters.base import Delivery
 from adapters.rabbitmq.adapter import RabbitMQAdapter
+from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology.names import queue
-from adapters.rabbitmq.url import parse
 from bridge.engine.clock import SystemClock
 from bridge.engine.group import Group
 from bridge.engine.options import Counters, Counts, EngineOptions

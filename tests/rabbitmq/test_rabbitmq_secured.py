@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from adapters.amqp.link import Link
-from adapters.rabbitmq.url import parse
+from adapters.rabbitmq.options import parse
 from bridge.errors import BackendUnavailable
 from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ

@@ -8,12 +8,11 @@ import pytest
 
 from adapters.amqp.messages import Outgoing
 from adapters.amqp.properties import Properties
-from adapters.rabbitmq.options import Existing, Options
+from adapters.rabbitmq.options import Existing, Options, parse
 from adapters.rabbitmq.publish.outcomes import is_missing, is_unroutable
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.destinations import Destinations
 from adapters.rabbitmq.topology.names import Source
-from adapters.rabbitmq.url import parse
 from bridge.errors import BackendUnavailable, DestinationInvalid, DestinationUnknown, Refused
 from tests.rabbitmq.rooms import message, rooms
 

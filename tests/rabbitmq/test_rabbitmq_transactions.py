@@ -12,9 +12,9 @@ import pytest_asyncio
 
 from adapters.base import Stored, TransactionState
 from adapters.rabbitmq.adapter import RabbitMQAdapter
+from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology.names import Own
 from adapters.rabbitmq.transaction import ledger, records, transactions
-from adapters.rabbitmq.url import parse
 from adapters.testing import Harness, KitReader, Session
 from bridge.errors import BackendFull, OutcomeUnknown, TransactionEnded
 from bridge.message import Message

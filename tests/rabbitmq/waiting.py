@@ -14,12 +14,11 @@ from adapters.amqp.properties import Properties
 from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.delays import Delays
 from adapters.rabbitmq.message.mapping import to_properties
-from adapters.rabbitmq.options import Existing
+from adapters.rabbitmq.options import Existing, parse
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.catalogue import Catalogue
 from adapters.rabbitmq.topology.destinations import Destinations
 from adapters.rabbitmq.topology.names import Own
-from adapters.rabbitmq.url import parse
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable
 from bridge.message import Message

@@ -11,8 +11,7 @@ from adapters.amqp.link import Link
 from adapters.rabbitmq.consume.attempts import AttemptWriter, Note, Notes, note_of
 from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Drained, Listener, Partition
-from adapters.rabbitmq.consume.prefetch import PrefetchWindow
-from adapters.rabbitmq.consume.unacked import Unacked
+from adapters.rabbitmq.consume.unacked import PrefetchWindow, Unacked
 from adapters.rabbitmq.message.headers import ACQUIRED_COUNT, DELIVERY_COUNT
 from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown

@@ -1,7 +1,8 @@
 """One group's view of one destination, on the partitions that are this bridge's share for a while."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from adapters.amqp.link import Link
@@ -10,10 +11,64 @@ from adapters.rabbitmq.consume.assigned import AssignedPartitions, Changed, Depe
 from adapters.rabbitmq.consume.attempts import Notes
 from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Drained, Partition
-from adapters.rabbitmq.consume.ready_count import ReadyCount
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BackendUnavailable, BridgeError
+
+EVERY: Final = 5.0
+"""Seconds between two counts. One queue costs a round trip of 0.2 ms."""
+_SHARE: Final = 20
+"""A group of a thousand queues is counted at most a twentieth of the time."""
+_WANTED: Final = 120.0
+"""Seconds for which the count goes on after it was last read: two intervals of a slow scraper."""
+
+
+class ReadyCount:
+    """How many messages lie in the queues of a subscription: the broker is asked while the count is read."""
+
+    def __init__(self, link: Link, queues: Callable[[], Collection[str]]) -> None:
+        self._link = link
+        self._queues = queues
+        self._latest: int | None = None
+        self._read = 0.0
+        self._counting: asyncio.Task[None] | None = None
+
+    def latest(self) -> int | None:
+        """Return the count, which is up to some seconds old; None: not known yet, or the broker does not tell."""
+        self._read = time.monotonic()
+        if self._counting is None:
+            self._counting = asyncio.get_running_loop().create_task(self._count())
+        return self._latest
+
+    def stop(self) -> None:
+        """Count no more."""
+        if self._counting is not None:
+            self._counting.cancel()
+
+    async def _count(self) -> None:
+        try:
+            while time.monotonic() - self._read < _WANTED:
+                begun = time.monotonic()
+                try:
+                    self._latest = await self._ask()
+                except BridgeError:  # a queue is gone, or the connection
+                    self._latest = None
+                await asyncio.sleep(max(EVERY, _SHARE * (time.monotonic() - begun)))
+        finally:
+            self._latest = self._counting = None
+
+    async def _ask(self) -> int:
+        channel = await self._link.channel()  # its own: the broker closes it if a queue is not there
+        try:
+            return sum(
+                [
+                    int((await channel.ask(queue, "queue_declare", queue=queue, passive=True)).message_count)
+                    for queue in self._queues()
+                ]
+            )
+        finally:
+            await channel.close()
+
 
 REFRESH: Final = 300.0
 """Seconds: what is delivered and not acknowledged for so long, or up to twice as long, comes on a new channel. RabbitMQ

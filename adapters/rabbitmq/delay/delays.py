@@ -18,7 +18,7 @@ from adapters.field_headers import INTERNAL_PREFIX
 from adapters.plain_properties import prefixed_header
 from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.declarer import Declarer, Exit
-from adapters.rabbitmq.delay.pace import KeyQueue, Pace, not_before
+from adapters.rabbitmq.delay.levels import KeyQueue, Pace, not_before
 from adapters.rabbitmq.message.headers import ATTEMPTS
 from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import Options

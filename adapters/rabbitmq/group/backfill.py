@@ -31,8 +31,7 @@ from adapters.amqp.stream_reader import Reader
 from adapters.base import Stored
 from adapters.rabbitmq.group import history
 from adapters.rabbitmq.message.headers import MARKER
-from adapters.rabbitmq.message.mapping import message_id
-from adapters.rabbitmq.message.native import copied
+from adapters.rabbitmq.message.mapping import copied, message_id
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.declarations import Step, play

@@ -14,8 +14,14 @@ from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.field_headers import RECORD_DELAY_MAX
 from adapters.rabbitmq.message.headers import ACQUIRED_COUNT, BROKERS, DELIVERY_COUNT
-from adapters.rabbitmq.message.mapping import ATTEMPTS_MAX, broker_attempts, from_arrival, message_id, to_properties
-from adapters.rabbitmq.message.native import copied
+from adapters.rabbitmq.message.mapping import (
+    ATTEMPTS_MAX,
+    broker_attempts,
+    copied,
+    from_arrival,
+    message_id,
+    to_properties,
+)
 from bridge.message import FIELDS, LONG_MAX, Message
 from bridge.wire import headers as wire
 from tests.unit.strategies import messages

@@ -6,8 +6,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.delay.levels import LONGEST, UNIT
-from adapters.rabbitmq.delay.pace import APART, LATE, Pace, not_before
+from adapters.rabbitmq.delay.levels import APART, LATE, LONGEST, UNIT, Pace, not_before
 
 NOW: Final = 1_700_000_000_000
 LANE: Final = ("orders.p0", "key")

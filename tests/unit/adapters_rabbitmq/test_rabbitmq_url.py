@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from adapters.amqp.settings import Security
-from adapters.rabbitmq.options import Existing, Options
-from adapters.rabbitmq.url import parse
+from adapters.rabbitmq.options import Existing, Options, parse
 from bridge.settings.values import redact
 from tests.unit.strategies import says_whole
 

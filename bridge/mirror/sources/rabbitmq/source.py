@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from adapters.rabbitmq.url import parse
+from adapters.rabbitmq.options import parse
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.offsets import Ranges
 from bridge.mirror.options import Options

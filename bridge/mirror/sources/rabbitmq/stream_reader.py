@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from adapters.rabbitmq.url import parse
+from adapters.rabbitmq.options import parse
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.offsets import Ranges
 from bridge.mirror.sources import ranges
