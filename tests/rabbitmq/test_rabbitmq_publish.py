@@ -230,6 +230,8 @@ async def test_what_would_end_the_connection_is_not_written(rabbitmq_url: str) -
                 results = await outcomes([wrong, to.send(exchange), to.send(exchange)])
                 assert isinstance(results[0], error), properties
                 assert results[1:] == [STORED] * 2, properties
+            unwaited = to.publisher.send(Outgoing(exchange, "p0", properties, b"wrong"), confirmed=False)
+            assert isinstance((await outcomes([unwaited]))[0], error), "it is certain at once"
             assert await to.take(queue, 4) == [b"x"] * 4, properties
 
 

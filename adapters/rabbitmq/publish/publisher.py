@@ -84,11 +84,13 @@ class RouteChannel:
         """Send what waits, unless that is under way or the broker takes nothing."""
         if not self.waiting or self._verifying is not None or self._publisher.refusal() is not None:
             return
-        if self._verified:
-            waiting, self.waiting = self.waiting, {}
-            for sent in waiting:
+        waiting, self.waiting = self.waiting, {}
+        for sent in waiting:
+            if self._verified:
                 self._write(sent)
-        else:
+            else:
+                self.waiting[sent] = None
+        if self.waiting:
             self._verifying = asyncio.get_running_loop().create_task(self._verify())
 
     def fail(self, error: BridgeError, *, patient: bool = True) -> None:
@@ -211,7 +213,7 @@ class Publisher:
         channel = self._routes.pop(route) if route in self._routes else RouteChannel(self)
         self._routes[route] = channel
         if channel.send(sent):
-            if not confirmed and self._unawaited < _CROWD and not channel.congested:
+            if not (confirmed or sent.done.done() or channel.congested) and self._unawaited < _CROWD:
                 self._unawaited += 1
                 sent.done.add_done_callback(self._awaited)
                 done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
