@@ -17,20 +17,24 @@ SPARK: Final = "4.2"
 DELTA: Final = "4.4.0"
 """The one release of Delta Lake for that Spark; also in pom.xml."""
 LOOPBACK: Final = "127.0.0.1"
-_LOG: Final = Path(__file__).with_name("log4j2.properties")
+LOGGING: Final = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+"""Java's option that makes Spark log as the mirror wants."""
 _LOCAL: Final = {
     "spark.master": "local[*,4]",  # 4: a task that fails is tried again, as on a cluster
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
+}
+"""The default: everything in one process on this machine."""
+_DRIVER: Final = {
     "spark.driver.memory": "1g",  # 512 MB are enough for batches of 1 KiB messages; 3 GB gave nothing more
     # SerialGC: 591 MB resident in place of 680 MB, at the same speed. Xss: Spark searches the text of an error of
     # ours with a pattern that needs a stack of more than 1 MB for 3,000 characters
-    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Xss16m -Dlog4j2.configurationFile={_LOG.as_uri()}",
+    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Xss16m {LOGGING}",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""The default: everything in one process on this machine."""
+"""The process that this program starts, with executors elsewhere or without."""
 _EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -58,10 +62,13 @@ def session(
     of Spark that win over all.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if not submitted():
-        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     builder = SparkSession.builder.appName(name)
-    settings = _EVERYWHERE if submitted() else _EVERYWHERE | _LOCAL
+    settings = _EVERYWHERE
+    if not submitted():
+        settings = settings | _DRIVER
+        if conf.get("spark.master", "local").startswith("local"):  # executors elsewhere could not reach the loopback
+            os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+            settings = settings | _LOCAL
     for key, value in {**settings, **conf}.items():
         builder = builder.config(key, value)
     if jars:
