@@ -52,6 +52,15 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of Spark: the mirror's, then `conf`."""
+    if submitted():
+        return {**_EVERYWHERE, **conf}
+    if conf.get("spark.master", "local").startswith("local"):
+        return {**_EVERYWHERE, **_DRIVER, **_LOCAL, **conf}
+    return {**_EVERYWHERE, **_DRIVER, **conf}  # executors elsewhere could not reach the loopback
+
+
 @contextmanager
 def session(
     name: str, jars: Sequence[Path] = (), conf: Mapping[str, str] = MappingProxyType({})
@@ -63,13 +72,10 @@ def session(
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    settings = _EVERYWHERE
-    if not submitted():
-        settings = settings | _DRIVER
-        if conf.get("spark.master", "local").startswith("local"):  # executors elsewhere could not reach the loopback
-            os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-            settings = settings | _LOCAL
-    for key, value in {**settings, **conf}.items():
+    chosen = settings(conf)
+    if chosen.get("spark.driver.bindAddress") == LOOPBACK:
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     if jars:
         builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
