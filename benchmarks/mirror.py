@@ -12,6 +12,7 @@ from adapters.rabbitmq.topology import names
 from benchmarks import kafka, rabbitmq, talk
 from benchmarks.launch import ROOMY, Process, bridge
 from benchmarks.measurement import Measurement, Round, Sample, Target
+from benchmarks.mirror_lag import lag
 from benchmarks.plan import QUICK, Plan
 from benchmarks.tree import peak
 
@@ -27,6 +28,10 @@ INTO_TABLE: Final = Target("ratio", "≥", 0.5)
 FROM_KAFKA: Final = Target("ratio", "≥", 0.55)
 MEMORY: Final = Target("figure", "≤", 1500)
 SLOWER: Final = Target("ratio", "≤", 1.3)
+AS_EFFICIENT: Final = Target("ratio", "≥", 0.85)
+"""Rows for a second of CPU with two executors, of those with one."""
+CLUSTER: Final = "local-cluster[{executors},1,1024]"
+"""Spark's own cluster on one machine: executors of one core and 1 GiB, each a process."""
 UNIT: Final = "messages/s"
 
 Flows = list[list[Mapping[str, float]]]
@@ -41,6 +46,9 @@ def measure(plan: Plan) -> Iterator[Measurement]:
             _fill(figure, _messages(plan, "Kafka"))
         yield _into_table("Kafka", _flows(plan, backend), FROM_KAFKA)
         yield _footprint(backend)
+        yield _executors(plan, backend)
+        with bridge(SERVER, backend) as figure:
+            yield lag(plan, backend, figure)
     with rabbitmq.broker() as url:
         with bridge(SERVER, url) as figure:
             _fill(figure, _messages(plan, "RabbitMQ"))
@@ -89,9 +97,20 @@ def _footprint(backend: str) -> Measurement:
     )  # fmt: skip
 
 
-def _flows(plan: Plan, backend: str, url: str = "") -> Flows:
+def _executors(plan: Plan, backend: str) -> Measurement:
+    one, two = (_flows(plan, backend, master=CLUSTER.format(executors=number)) for number in (1, 2))
+    rounds = [
+        Round(Sample(few["rows"] / few["cpu"]), Sample(more["rows"] / more["cpu"]))
+        for (_, few), (_, more) in zip(one, two, strict=True)
+    ]
+    return Measurement(
+        "mirror, Kafka into the table, 2 executors", "messages/s of CPU", "1 executor", rounds, AS_EFFICIENT, "Spark"
+    )
+
+
+def _flows(plan: Plan, backend: str, url: str = "", master: str = "") -> Flows:
     """Let one Spark read everything into nothing and into a mirror, in turn; warmed up before."""
-    command = [sys.executable, "-P", str(FLOW), backend, url, str(plan.rounds)]
+    command = [sys.executable, "-P", str(FLOW), backend, url, str(plan.rounds), master]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     return [json.loads(line) for line in said.splitlines()]
 

@@ -1,18 +1,22 @@
-"""One Spark that reads a source into nothing and into a mirror, in turn: `mirror_flow.py BACKEND BRIDGE ROUNDS`.
+"""One Spark that reads a source into nothing and into a mirror, in turn: `mirror_flow.py BACKEND BRIDGE ROUNDS MASTER`.
 
 Runs as a separate process. It prints a line of JSON for each pair of queries, each over all that the backend keeps:
-rows and seconds of both. The first pair warms the JVM up and is not printed.
+rows, seconds and seconds of CPU of both. The first pair warms the JVM up and is not printed. An empty MASTER is the
+mirror's own: everything in one process.
 """
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from benchmarks.tree import cpu
 from bridge.mirror.jars import spark_jars
 from bridge.mirror.options import Options
 from bridge.mirror.session import session
@@ -31,13 +35,17 @@ class Flow(NamedTuple):
     rows: int
     seconds: float
     """Of its triggers, planning included."""
+    cpu: float
+    """Seconds of CPU of driver, executors and their workers, as far as they still run."""
 
 
 def main() -> None:
     """Run the rounds."""
-    backend, bridge, rounds = sys.argv[1:]
+    backend, bridge, rounds, master = sys.argv[1:]
     options = Options(backend, "", bridge, rows=ROWS)
-    with session("benchmark", spark_jars()) as spark:
+    conf = {"spark.master": master, "spark.executor.memory": "1g"} if master else {}
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))  # executors are started from there
+    with session("benchmark", spark_jars(), conf) as spark:
         for turn in range(int(rounds) + 1):
             with tempfile.TemporaryDirectory() as directory:
                 ceiling = _nothing(spark, options, Path(directory) / "nothing")
@@ -60,11 +68,13 @@ def _mirror(spark: SparkSession, options: Options, out: Path) -> Flow:
 
 
 def _run(writer: DataStreamWriter, checkpoint: Path) -> Flow:
+    before = cpu(os.getpid())
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     done = [each for each in query.recentProgress if each["numInputRows"]]
     milliseconds = sum(each["durationMs"]["triggerExecution"] for each in done)
-    return Flow(sum(each["numInputRows"] for each in done), milliseconds / 1000)
+    rows = sum(each["numInputRows"] for each in done)
+    return Flow(rows, milliseconds / 1000, cpu(os.getpid()) - before)
 
 
 if __name__ == "__main__":

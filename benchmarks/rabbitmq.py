@@ -3,11 +3,16 @@
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
+import pika
+
+from adapters.rabbitmq.topology import records
+from adapters.rabbitmq.topology.names import Own
 from benchmarks import memory, talk
 from benchmarks.lateness import lateness
 from benchmarks.launch import Process, bridge
@@ -28,6 +33,9 @@ EFFORT: Final = {1: Target("figure", "≤", 0.15)}
 READ: Final = Target("ratio", "≥", 0.6)
 LATE: Final = Target("figure", "≤", 100)
 EARLY: Final = Target("figure", "≥", 0)
+GROUPS: Final = 10_000
+"""In the catalogue, which a bridge reads when it starts."""
+START: Final = Target("figure", "≤", 3)
 LONGER: Final = 3
 """Times the length of other rounds: confirms come in larger lots once the broker is under load."""
 
@@ -41,6 +49,7 @@ def measure(plan: Plan) -> Iterator[Measurement]:
             yield from _produced(plan, url, figure, size, target)
         yield from _pushed(plan, url, figure)
         yield from _delayed(plan, figure)
+        yield _started(plan, url)
 
 
 @contextmanager
@@ -103,6 +112,28 @@ def _delayed(plan: Plan, figure: Process) -> Iterator[Measurement]:
     ):
         rounds = [Round(Sample(LATE.bound), Sample(value)) for value in values]
         yield Measurement(f"RabbitMQ, lateness of a delay: {name}", "ms", "the target", rounds, target, "own client")
+
+
+def _started(plan: Plan, url: str) -> Measurement:
+    """From the start of the process to the first message that is stored."""
+    few, many = "few.", "many."
+    for prefix in (few, many):  # makes what each has in the broker
+        _start(url, prefix)
+    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        channel = connection.channel()
+        for number in range(GROUPS):
+            for entry in (records.begun("orders", f"g{number}"), records.ready("orders", f"g{number}", [])):
+                channel.basic_publish("", Own(many).book, entry)
+    rounds = [Round(_start(url, few), _start(url, many)) for _ in range(plan.rounds)]
+    name = f"RabbitMQ, start to first message, {GROUPS:,} groups"
+    return Measurement(name, "s", "with no group", rounds, START, "own client")
+
+
+def _start(url: str, prefix: str) -> Sample:
+    begun = time.perf_counter()
+    with bridge(SERVER, f"{url}?prefix={prefix}") as figure:
+        fire(figure.url, talk.single("started"), 1, 1)
+        return Sample(time.perf_counter() - begun)
 
 
 def _join(figure: Process, destination: str, group: str) -> None:

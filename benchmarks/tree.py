@@ -1,12 +1,14 @@
-"""The memory of a process and of all that it has started: Spark is a JVM and a handful of Python workers."""
+"""The memory and CPU of a process and of all that it has started: Spark is a JVM and a handful of Python workers."""
 
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from benchmarks.launch import cpu_seconds
 
 _EVERY: Final = 0.2
 
@@ -28,11 +30,23 @@ def peak(command: Sequence[str]) -> float:
     return most
 
 
+def cpu(pid: int) -> float:
+    """Return the seconds of CPU that a process and its running descendants have used."""
+    used = 0.0
+    with suppress(OSError):  # it may end just now
+        used = cpu_seconds(pid) + sum(map(cpu, _children(pid)))
+    return used
+
+
 def _held(pid: int) -> float:
     held = 0.0
     with suppress(OSError, IndexError):  # it may end just now
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
         held = int(rollup.partition("\nPss:")[2].split()[0]) / 1024
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            held += sum(_held(int(child)) for child in (thread / "children").read_text("ascii").split())
+        held += sum(map(_held, _children(pid)))
     return held
+
+
+def _children(pid: int) -> Iterator[int]:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        yield from map(int, (thread / "children").read_text("ascii").split())

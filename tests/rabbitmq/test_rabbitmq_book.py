@@ -5,10 +5,12 @@ from uuid import uuid4
 
 import pytest
 
-from adapters.amqp.messages import Outgoing
+from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
+from adapters.amqp.stream_reader import Reader
 from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.topology import records
+from adapters.rabbitmq.topology.catalogue import Catalogue
 from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.names import Own
 from adapters.rabbitmq.url import parse
@@ -183,3 +185,54 @@ async def test_a_book_that_was_deleted_is_written_anew(options: Options, *, conn
         assert await one.catalogue.claim("orders", Layout(9, 0)) == Layout(4, 0)
         await one.catalogue.put("k", "still")
         assert one.catalogue.all() == {"k": "still"}
+
+
+async def first_offset(bridge: Rooms) -> int:
+    """Return the offset of the oldest entry that the stream still has."""
+    found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def arrived(_reader: Reader, offset: int, _arrival: Arrival) -> None:
+        if not found.done():
+            found.set_result(offset)
+
+    reader = await Reader.open(bridge.consuming, Own(bridge.options.prefix).book, 1, arrived)
+    async with asyncio.timeout(GUARD):
+        offset = await found
+    await reader.close()
+    return offset
+
+
+@pytest.mark.extended
+async def test_ten_thousand_groups_a_thousand_starts_and_a_bounded_stream(options: Options) -> None:
+    """The stream drops its first entries; who starts after that, or was away meanwhile, knows all the same."""
+    groups = {f"g{number}" for number in range(10_000)}
+    async with rooms(options) as bridge, rooms(options) as away:
+        catalogue = bridge.catalogue
+        for _ in range(1000):
+            start = Catalogue(options, bridge.consuming, bridge.publisher)
+            await start.start()
+            await start.close()
+        await catalogue.claim("orders", Layout(4, 0))
+        await catalogue.claim("gone", Layout(4, 0))
+        await catalogue.begin("gone", "g")
+        await catalogue.delete("gone", None)
+        await catalogue.put("first", "1")
+        await away.catalogue.catch_up()
+        await away.catalogue._log.close()
+        names = sorted(groups)
+        for some in (names[at : at + 500] for at in range(0, len(names), 500)):
+            await asyncio.gather(*(catalogue.begin("orders", each) for each in some))
+            await asyncio.gather(*(catalogue.set_group("orders", each, [2]) for each in some))
+            await asyncio.gather(*(catalogue.drained("orders", each, 2) for each in some))
+        for number in range(40):
+            await asyncio.gather(*(catalogue.put("k", f"{number} {each}") for each in range(500)))
+        assert await first_offset(bridge) > 5000, "nothing was dropped"
+        await away.catalogue._log.start()
+        async with rooms(options) as new:
+            await caught_up(away)
+            for each in (bridge, new, away):
+                assert set(each.catalogue.groups("orders")) == groups
+                assert {each.catalogue.group("orders", group) for group in groups} == {records.Group(ready=True)}
+                assert each.catalogue.layout("orders") == Layout(4, 0)
+                assert each.catalogue.layout("gone") is None
+                assert each.catalogue.all() == {"first": "1", "k": "39 499"}

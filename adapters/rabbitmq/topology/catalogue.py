@@ -6,6 +6,7 @@ whether a group is set up.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -18,16 +19,25 @@ from adapters.rabbitmq.topology.declarations import Layout, stream
 from adapters.rabbitmq.topology.names import Own
 from adapters.rabbitmq.topology.records import Contents, Group
 from adapters.rabbitmq.topology.shared_log import READ, Listener, SharedLog
-from bridge.errors import BackendUnavailable
+from bridge.errors import BackendFull, BackendUnavailable
+
+_log = logging.getLogger("bridge.rabbitmq")
 
 _NOT_READ: Final = "The bridge's catalogue stream has not been read yet."
+_BYTES: Final = 8 << 20
+"""Of the stream, which then drops its oldest entries."""
+_WHOLE_AFTER: Final = 1 << 20
+"""Bytes of entries between two `whole` ones. With the largest, two of them are always among what the stream keeps."""
+_WHOLE_MAX: Final = 2 << 20
+"""Bytes of a `whole` entry, above which no destination and no group is added: about 25,000 groups."""
 
 
 class Catalogue:
     """What is written there, as far as it has been read, and who writes into it.
 
     A bridge with an `instance` has its own notes; those without share those of the prefix. When the stream is deleted
-    it is made anew, and each bridge writes what it has.
+    it is made anew, and each bridge writes what it has. The stream keeps about 8 MiB: after each MiB of entries the
+    bridge that has written the last one adds a `whole` one.
     """
 
     def __init__(self, options: Options, consuming: Link, publisher: Publisher) -> None:
@@ -35,8 +45,8 @@ class Catalogue:
         self._contents = Contents(options.instance)
         self._started = False
         self._news = asyncio.Event()
-        declaration = stream(Own(options.prefix).book)
-        self._log = SharedLog(declaration, consuming, publisher, Listener(self._read, self._replaced))
+        declaration = stream(Own(options.prefix).book, _BYTES)
+        self._log = SharedLog(declaration, consuming, publisher, Listener(self._read, self._replaced, self._dropped))
         self.on_deleted: Callable[[str], None] = lambda _destination: None
         """Called with the name of a destination that a bridge has deleted."""
 
@@ -60,6 +70,7 @@ class Catalogue:
         Raises `BackendUnavailable`, `BackendFull` or `Refused`.
         """
         if destination not in self._contents.destinations:
+            self._check_space()
             await self._log.enter(records.destination(destination, layout))
         claimed = self._contents.destinations.get(destination)
         if claimed is None:
@@ -96,6 +107,7 @@ class Catalogue:
 
     async def begin(self, destination: str, group: str) -> None:
         """Enter that the set-up of a group begins. Raises as `claim`."""
+        self._check_space()
         await self._log.enter(records.begun(destination, group))
 
     async def set_group(self, destination: str, group: str, history: Sequence[int]) -> None:
@@ -139,14 +151,30 @@ class Catalogue:
         """Enter that the stream of transactions has been declared. Raises as `claim`."""
         await self._log.enter(records.TRANSACTIONS)
 
-    def _read(self, _name: str, arrival: Arrival) -> bool:
-        if not self._contents.read(arrival.body):
+    def _check_space(self) -> None:
+        if self._contents.size > _WHOLE_MAX:
+            raise BackendFull(
+                f"{self._log.name}: the bridges' catalogue is full. Delete destinations and groups that nobody uses."
+            )
+
+    def _read(self, name: str, offset: int, arrival: Arrival) -> bool:
+        contents = self._contents
+        if not contents.read(offset, arrival.body):
             raise ValueError("it is none of the catalogue's")
-        deleted, self._contents.deleted = self._contents.deleted, []
+        deleted, contents.deleted = contents.deleted, []
         for destination in deleted:
             self.on_deleted(destination)
         self._news.set()
+        if self._log.waits_for(name):
+            if not contents.complete:  # behind it was all that could have been read
+                _log.warning("the beginning of the bridges' catalogue is missing", extra={"queue": self._log.name})
+                contents.give_up()
+            if contents.grown > _WHOLE_AFTER:
+                self._log.append(contents.snapshot(offset))
         return True
+
+    def _dropped(self) -> None:
+        self._contents = Contents(self._instance)
 
     def _replaced(self) -> None:
         """Write the contents into the new catalogue."""

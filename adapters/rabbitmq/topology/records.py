@@ -13,15 +13,21 @@
 | `["note", instance, key, value]` | the last of an instance and key counts; `null` drops it |
 | `["transactions"]` | the stream of transactions has been declared |
 | `["read"]` | nothing: its writer reads up to it |
+| `["whole", offset, [entries]]` | these entries come to the same as all up to this offset |
+
+The stream drops its oldest entries. Who begins with an entry that is not its first knows everything from the next
+`whole` on: it comes to that and the entries behind its offset.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from adapters.rabbitmq.topology.declarations import Layout
 
 TRANSACTIONS: Final = b'["transactions"]'
+_STORED: Final = 150
+"""Bytes that an entry takes in the stream beside its text."""
 _PARTITIONS_MAX: Final = 1 << 20
 
 
@@ -40,9 +46,18 @@ class Contents:
 
     def __init__(self, instance: str | None) -> None:
         self._instance = instance
+        self._begun = False
+        """Whether an entry has been read."""
+        self._rest: list[tuple[int, Any]] | None = None
+        """Entries that were read, with their offsets, while those before them are missing; None: none are."""
+        self.grown = 0
+        """Bytes of the stream, about, since a `whole` was read or made."""
+        self.size = 0
+        """Bytes of the last `whole` that was read; 0: there was none."""
         self.destinations: dict[str, Layout] = {}
         self.groups: dict[tuple[str, str], Group] = {}
-        self.notes: dict[str, str] = {}
+        self._notes: dict[tuple[str | None, str], str] = {}
+        """Of all instances, by instance and key."""
         self.purges: dict[tuple[str, str | None], int] = {}
         """By destination, and group or None; they stay when it is deleted."""
         self.moved: dict[tuple[str, str | None], int] = {}
@@ -51,12 +66,57 @@ class Contents:
         self.deleted: list[str] = []
         """Destinations that were deleted since this list was last emptied."""
 
-    def read(self, body: bytes) -> bool:
-        """Take in one more entry; False if it is none."""
+    @property
+    def notes(self) -> dict[str, str]:
+        """Notes of the instance."""
+        return {key: value for (instance, key), value in self._notes.items() if instance == self._instance}
+
+    @property
+    def complete(self) -> bool:
+        """Whether no entry is missing."""
+        return self._rest is None
+
+    def give_up(self) -> None:
+        """Count what has been read as complete: the stream has no `whole` for what is missing."""
+        self._rest = None
+
+    def read(self, offset: int, body: bytes) -> bool:
+        """Take in the next entry and its offset in the stream; False if it is none."""
+        if not self._begun and offset:
+            self._rest = []
+        self._begun = True
+        self.grown += len(body) + _STORED
         try:
             entry = json.loads(body)
         except ValueError:
             return False
+        match entry:
+            case ["whole", int(last), [*entries]]:
+                self.grown, self.size = 0, len(body)
+                if self._rest is not None and last < offset:
+                    self._begin_with(last, entries)
+                return True
+        if self._rest is not None:
+            self._rest.append((offset, entry))
+        return self._take(entry)
+
+    def snapshot(self, offset: int) -> bytes:
+        """Return a `whole` entry of everything up to `offset`, which was read last."""
+        self.grown = 0
+        begun_groups = (begun(*pair) for pair, group in self.groups.items() for _ in range(group.begun))
+        entries = b",".join((*self._entries(self._notes), *begun_groups))
+        return b'["whole",%d,[%s]]' % (offset, entries)
+
+    def _begin_with(self, last: int, entries: list[Any]) -> None:
+        for known in (self.destinations, self.groups, self._notes, self.purges, self.moved):
+            known.clear()
+        self.transactions = False
+        later = [entry for offset, entry in self._rest or () if offset > last]
+        self._rest = None
+        for entry in (*entries, *later):
+            self._take(entry)
+
+    def _take(self, entry: Any) -> bool:  # noqa: ANN401 - whatever the JSON holds
         match entry:
             case ["destination", str(name), int(partitions), int(log_bytes)] if 0 < partitions <= _PARTITIONS_MAX:
                 self.destinations.setdefault(name, Layout(partitions, max(0, log_bytes)))
@@ -69,8 +129,7 @@ class Contents:
                 counts = self.purges if what == "purged" else self.moved
                 counts[name, group] = max(count, counts.get((name, group), 0))
             case ["note", (str() | None) as instance, str(key), (str() | None) as value]:
-                if instance == self._instance:
-                    self._note(key, value)
+                self._note(instance, key, value)
             case ["transactions"]:
                 self.transactions = True
             case ["read"]:
@@ -83,18 +142,21 @@ class Contents:
         """Return what is known for another catalogue, in which others may have been first to claim destinations."""
         other = Contents(self._instance)
         other.groups.update(self.groups)
-        other.notes.update(self.notes)
+        other._notes.update(self._notes)
         other.purges.update(self.purges)
         other.moved.update(self.moved)
         other.transactions = self.transactions
         return other
 
     def whole(self) -> list[bytes]:
-        """Return entries that come to the same."""
+        """Return entries that come to the same, with the notes of the instance: each bridge writes its own."""
+        return self._entries({(self._instance, key): value for key, value in self.notes.items()})
+
+    def _entries(self, notes: Mapping[tuple[str | None, str], str]) -> list[bytes]:
         return [
             *(destination(name, layout) for name, layout in self.destinations.items()),
             *(ready(*pair, group.history) for pair, group in self.groups.items() if group.ready),
-            *(note(self._instance, key, value) for key, value in self.notes.items()),
+            *(note(*instance_and_key, value) for instance_and_key, value in notes.items()),
             *(purged(*pair, count) for pair, count in self.purges.items()),
             *(moved(*pair, count) for pair, count in self.moved.items()),
             *([TRANSACTIONS] if self.transactions else []),
@@ -108,20 +170,20 @@ class Contents:
             case ["ready", str(name), str(group), [*history]] if all(isinstance(number, int) for number in history):
                 self.groups[name, group] = Group(0, ready=True, history=tuple(history))
             case ["drained", str(name), str(group), int(partition)]:
-                known = self.groups.get((name, group), Group())
-                left = tuple(number for number in known.history if number != partition)
-                self.groups[name, group] = known._replace(history=left)
+                if (drained_of := self.groups.get((name, group))) is not None:
+                    left = tuple(number for number in drained_of.history if number != partition)
+                    self.groups[name, group] = drained_of._replace(history=left)
             case ["deleted", str(name), str(group)]:
                 self.groups.pop((name, group), None)
             case _:
                 return False
         return True
 
-    def _note(self, key: str, value: str | None) -> None:
+    def _note(self, instance: str | None, key: str, value: str | None) -> None:
         if value is None:
-            self.notes.pop(key, None)
+            self._notes.pop((instance, key), None)
         else:
-            self.notes[key] = value
+            self._notes[instance, key] = value
 
 
 def destination(name: str, layout: Layout) -> bytes:

@@ -25,6 +25,8 @@ from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 READ: Final = b'["read"]'
 """A record that says nothing: its writer reads up to it."""
 _PREFETCH: Final = 1000
+_ACKNOWLEDGED: Final = 250
+"""Records that one acknowledgement is for. The last few stay without one, which a stream does not mind."""
 _PATIENCE: Final = REQUEST_TIMEOUT / 1000
 _SHOWN: Final = 3.0
 """Seconds in which a record is read after its confirm, or this is another stream that has fewer records: RabbitMQ
@@ -39,10 +41,15 @@ _log = logging.getLogger("bridge.rabbitmq")
 class Listener(NamedTuple):
     """Receives what is read."""
 
-    record: Callable[[str, Arrival], bool]
-    """Called with each record and its name, once. Returns what `write` returns; raises `ValueError` for no record."""
+    record: Callable[[str, int, Arrival], bool]
+    """Called with the name of each record, its offset and itself, once.
+
+    Returns what `write` returns; raises `ValueError` for no record.
+    """
     replaced: Callable[[], None]
-    """Called when another stream is there, or records were dropped unread: all that is there is read from the first."""
+    """Called when another stream is there, or the end was lost: all that is there is read from the first."""
+    dropped: Callable[[], None]
+    """Called when the stream has dropped records before they were read: the same."""
 
 
 class SharedLog:
@@ -108,6 +115,10 @@ class SharedLog:
         finally:
             del self._unread[name]
 
+    def waits_for(self, name: str) -> bool:
+        """Whether this bridge has written the record of this name, and not read it back before."""
+        return name in self._unread
+
     def append(self, record: bytes) -> None:
         """Append a record without waiting for it."""
         self._append(f"{self._writer}-{next(self._numbers)}", record, Properties(content_type="application/json"))
@@ -132,28 +143,30 @@ class SharedLog:
     def _arrived(self, reader: Reader, offset: int, arrival: Arrival) -> None:
         if reader.failed.done():
             return
-        reader.done(arrival.tag)
+        if arrival.tag % _ACKNOWLEDGED == 0:
+            reader.done(arrival.tag, multiple=True)
         place = offset, str(arrival.properties.message_id)
         if self._resumed:
             self._resumed = False
             if place != self._last:
-                self._begin_anew(reader)
+                is_later = self._last is not None and offset > self._last[0]
+                self._begin_anew(reader, self._listener.dropped if is_later else self._listener.replaced)
             return
         self._last = place
         counts = False
         try:
-            counts = self._listener.record(place[1], arrival)
+            counts = self._listener.record(place[1], offset, arrival)
         except ValueError as error:
             _log.warning("a record is not valid: %s", error, extra={"queue": self.name, "offset": offset})
         read = self._unread.get(place[1])
         if read is not None and not read.done():
             read.set_result(counts)
 
-    def _begin_anew(self, reader: Reader) -> None:
-        """Read another stream of this name from its first record."""
+    def _begin_anew(self, reader: Reader, report: Callable[[], None]) -> None:
+        """Read the stream that is there from its first record."""
         _log.warning("a stream of the bridge was deleted or cut; it is read anew", extra={"queue": self.name})
         self._last = None
-        self._listener.replaced()
+        report()
         reader.failed.set_result(BackendUnavailable(f"{self.name}: the stream was replaced."))
 
     async def _read_on(self, reader: Reader) -> None:
@@ -177,7 +190,7 @@ class SharedLog:
         while True:
             try:
                 if await self.write(READ, patience=_SHOWN) is None and self._resumed and not reader.failed.done():
-                    self._begin_anew(reader)
+                    self._begin_anew(reader, self._listener.replaced)
             except BridgeError:
                 await asyncio.sleep(_PAUSES[1])
             else:

@@ -65,7 +65,9 @@ class Transactions:
     def __init__(self, prefix: str, use: Dependencies) -> None:
         self._use = use
         self._declaration = stream(Own(prefix).transactions, LOG_BYTES)
-        self._log = SharedLog(self._declaration, use.consuming, use.publisher, Listener(self._read, self._replaced))
+        self._log = SharedLog(
+            self._declaration, use.consuming, use.publisher, Listener(self._read, self._replaced, self._replaced)
+        )
         self._ledger = self._reading = Ledger()
         """What is known, and what the records come to. They differ while a stream that was cut is read anew."""
         self._whole = asyncio.Event()
@@ -182,7 +184,7 @@ class Transactions:
             raise OutcomeUnknown(f"{self._log.name}: the stream cannot be read at the moment.")
         return counts
 
-    def _read(self, name: str, arrival: Arrival) -> bool:
+    def _read(self, name: str, _offset: int, arrival: Arrival) -> bool:
         counts = self._reading.read(name, arrival)
         self._news.set()
         return counts

@@ -1,4 +1,4 @@
-"""What the entries of the catalogue come to."""
+"""What the entries of the catalogue come to, also where the stream has dropped the first of them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +25,15 @@ ENTRIES = st.one_of(
 
 def contents(told: list[bytes], instance: str | None = "one") -> Contents:
     found = Contents(instance)
-    assert all(found.read(entry) for entry in told)
+    assert all(found.read(offset, entry) for offset, entry in enumerate(told))
     return found
+
+
+def state(found: Contents) -> object:
+    return (
+        *(found.destinations, found.groups, found.purges, found.moved, found.transactions),
+        found._notes,
+    )
 
 
 @given(st.lists(ENTRIES))
@@ -46,7 +53,7 @@ def test_what_was_known_before_another_book(told: list[bytes], others: list[byte
     before = contents(told)
     catalogue = [*others, *before.whole()]
     after = before.anew()
-    assert all(after.read(entry) for entry in catalogue)
+    assert all(after.read(offset, entry) for offset, entry in enumerate(catalogue))
     read = contents(catalogue)
     assert after.destinations == read.destinations
     assert {pair for pair, group in after.groups.items() if group.ready} == {
@@ -55,6 +62,52 @@ def test_what_was_known_before_another_book(told: list[bytes], others: list[byte
     assert (after.notes, after.purges, after.moved, after.transactions) == (
         *(read.notes, read.purges, read.moved, read.transactions),
     )
+
+
+@given(st.lists(ENTRIES), st.lists(ENTRIES), st.lists(ENTRIES), st.data())
+def test_whoever_comes_after_the_beginning_was_dropped_knows_the_same(
+    told: list[bytes], meanwhile: list[bytes], later: list[bytes], data: st.DataObject
+) -> None:
+    """`whole` is written behind the entries that others have written meanwhile; it counts from its offset on."""
+    known = contents(told, None)
+    stream = [*told, *meanwhile, known.snapshot(len(told) - 1), *later]
+    first = data.draw(st.integers(0, len(told)))
+    late = Contents(None)
+    for offset, entry in list(enumerate(stream))[first:]:
+        assert late.read(offset, entry)
+        assert late.complete or offset < len(told) + len(meanwhile)
+    assert state(late) == state(contents(stream, None))
+
+
+def test_without_a_whole_what_is_there_counts() -> None:
+    late = Contents(None)
+    assert late.read(7, records.begun("d", "g"))
+    assert not late.complete
+    late.give_up()
+    assert late.complete
+    assert late.groups == {("d", "g"): Group(begun=1)}
+    assert late.read(8, b'["whole",6,[]]')
+    assert late.groups == {("d", "g"): Group(begun=1)}, "it is complete, so a whole says nothing new"
+
+
+def test_a_whole_of_another_stream_does_not_count() -> None:
+    late = Contents(None)
+    assert late.read(7, records.begun("d", "g"))
+    assert late.read(8, b'["whole",9,[]]')
+    assert not late.complete
+    assert late.groups == {("d", "g"): Group(begun=1)}
+
+
+def test_what_the_stream_grows_by_since_a_whole() -> None:
+    found = contents([records.begun("d", "g")])
+    first = found.grown
+    assert first > len(records.begun("d", "g"))
+    whole = found.snapshot(0)
+    assert (found.grown, found.size) == (0, 0)
+    found.read(1, records.begun("d", "g"))
+    assert found.grown == first
+    found.read(2, whole)
+    assert (found.grown, found.size) == (0, len(whole))
 
 
 @given(
@@ -66,7 +119,7 @@ def test_what_was_known_before_another_book(told: list[bytes], others: list[byte
 )
 def test_whatever_is_written_there_raises_nothing(entry: bytes) -> None:
     found = Contents(None)
-    if not found.read(entry):
+    if not found.read(0, entry):
         assert (found.destinations, found.groups, found.notes) == ({}, {}, {})
 
 

@@ -49,7 +49,7 @@ class BookReader:
         """Wait for an answer: what is stored so far comes before it, as far as the credit goes."""
         await self._channel.ask(self._book, "basic_qos", prefetch_count=_PREFETCH)
 
-    def _arrived(self, _channel: object, method: Any, _properties: Properties, body: bytes) -> None:  # noqa: ANN401 - pika's
-        self._contents.read(body)
+    def _arrived(self, _channel: object, method: Any, properties: Properties, body: bytes) -> None:  # noqa: ANN401 - pika's
+        self._contents.read(int((properties.headers or {}).get(OFFSET, 0)), body)
         self._read += 1
         self._tag = method.delivery_tag
