@@ -30,6 +30,15 @@ def spark_jars() -> list[Path]:
     return _found(home)
 
 
+def java() -> str:
+    """Return the program. Raises `CannotStart` if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin" if home else None)
+    if found is None:
+        raise CannotStart("Spark needs Java 17 (JAVA_HOME, or java on the PATH).")
+    return found
+
+
 def _found(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jar"))
 
@@ -73,13 +82,9 @@ def _scalac(jars: Path) -> list[str]:
     """Return the command that compiles `_SCALA` into one more jar."""
     import pyspark  # noqa: PLC0415 - see above
 
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin" if home else None)
-    if java is None:
-        raise CannotStart("Spark needs Java 17 (JAVA_HOME, or java on the PATH).")
     spark = Path(pyspark.__file__).parent / "jars" / "*"
     target = ["-d", str(jars / "openmessaging-s3.jar"), str(_SCALA)]
-    return [java, "-cp", str(spark), "scala.tools.nsc.Main", "-cp", f"{spark}:{jars}/*", *target]
+    return [java(), "-cp", str(spark), "scala.tools.nsc.Main", "-cp", f"{spark}:{jars}/*", *target]
 
 
 def _run(command: list[str]) -> None:

@@ -17,20 +17,24 @@ SPARK: Final = "4.2"
 DELTA: Final = "4.4.0"
 """The one release of Delta Lake for that Spark; also in pom.xml."""
 LOOPBACK: Final = "127.0.0.1"
-_LOG: Final = Path(__file__).with_name("log4j2.properties")
+LOGGING: Final = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+"""Java's option that makes Spark log as the mirror wants."""
 _LOCAL: Final = {
     "spark.master": "local[*,4]",  # 4: a task that fails is tried again, as on a cluster
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
+}
+"""The default: everything in one process on this machine."""
+_DRIVER: Final = {
     "spark.driver.memory": "1g",  # 512 MB are enough for batches of 1 KiB messages; 3 GB gave nothing more
     # SerialGC: 591 MB resident in place of 680 MB, at the same speed. Xss: Spark searches the text of an error of
     # ours with a pattern that needs a stack of more than 1 MB for 3,000 characters
-    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Xss16m -Dlog4j2.configurationFile={_LOG.as_uri()}",
+    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Xss16m {LOGGING}",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""The default: everything in one process on this machine."""
+"""The process that this program starts, with executors elsewhere or without."""
 _EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -48,6 +52,15 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of Spark: the mirror's, then `conf`."""
+    if submitted():
+        return {**_EVERYWHERE, **conf}
+    if conf.get("spark.master", "local").startswith("local"):
+        return {**_EVERYWHERE, **_DRIVER, **_LOCAL, **conf}
+    return {**_EVERYWHERE, **_DRIVER, **conf}  # executors elsewhere could not reach the loopback
+
+
 @contextmanager
 def session(
     name: str, jars: Sequence[Path] = (), conf: Mapping[str, str] = MappingProxyType({})
@@ -58,11 +71,11 @@ def session(
     of Spark that win over all.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if not submitted():
-        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     builder = SparkSession.builder.appName(name)
-    settings = _EVERYWHERE if submitted() else _EVERYWHERE | _LOCAL
-    for key, value in {**settings, **conf}.items():
+    chosen = settings(conf)
+    if chosen.get("spark.driver.bindAddress") == LOOPBACK:
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     if jars:
         builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))

@@ -164,6 +164,8 @@ def test_a_selector_finds_the_pods_of_one_component(subtests: pytest.Subtests) -
                 labels.append(manifest["spec"]["template"]["metadata"]["labels"])
             elif manifest["kind"] == "CronJob":
                 labels.append(manifest["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"])
+            elif "executor.yaml" in manifest.get("data", ()):
+                labels.append(yaml.safe_load(manifest["data"]["executor.yaml"])["metadata"]["labels"])
         selecting = [(manifest, wanted) for manifest in case(name) if (wanted := selector(manifest)) is not None]
         with subtests.test(case=name):
             assert selecting

@@ -16,6 +16,21 @@ DNS = [
 ]
 
 
+def peer(component: str) -> dict[str, Any]:
+    """Return pods of the release."""
+    names = {"name": "openmessaging-bridge", "instance": "shop", "component": component}
+    return {"podSelector": {"matchLabels": {f"app.kubernetes.io/{key}": value for key, value in names.items()}}}
+
+
+BLOCKS = ([peer("mirror-executor")], [7079])
+INSIDE: dict[str, list[tuple[Any, list[int]]]] = {
+    "mirror": [([{"ipBlock": {"cidr": "10.96.0.1/32"}}], [443, 6443]), BLOCKS],
+    "mirror-executor": [([peer("mirror")], [7078, 7079]), BLOCKS],
+    "mirror-job": [],
+}
+"""What a mirror with executors reaches beside its brokers and its storage."""
+
+
 def values(name: str) -> dict[str, Any]:
     found: dict[str, Any] = values_of(name).get("networkPolicy", {})
     return found
@@ -45,7 +60,9 @@ def test_brokers_and_dns_are_all_that_is_reached(subtests: pytest.Subtests) -> N
                 component = policy["metadata"]["labels"]["app.kubernetes.io/component"]
                 more = values(name).get("others" if component == "gateway" else "storage", [])
                 expected = [(rule["to"], rule["ports"]) for rule in (*values(name).get("brokers", ()), *more)]
-                assert reached(policy) == expected
+                found = reached(policy)
+                assert found[: len(expected)] == expected
+                assert found[len(expected) :] == (INSIDE[component] if name == "mirror-executors" else [])
                 assert all(to for to, _ in reached(policy)), "an empty list would be everybody"
 
 
@@ -69,6 +86,20 @@ def test_nobody_reaches_the_management_port_unless_named() -> None:
     (policy,) = policies("kafka")
     (rule,) = policy["spec"]["ingress"]
     assert rule["ports"] == [{"protocol": "TCP", "port": "oms-data"}]
+
+
+def test_executors_and_their_driver_reach_each_other() -> None:
+    driver, executor = (
+        one(case("mirror-executors"), "NetworkPolicy", ending)["spec"]["ingress"]
+        for ending in ("-mirror", "-mirror-executor")
+    )
+    scraped, used = driver
+    assert scraped["from"] == values("mirror-executors")["scrapers"]
+    assert used["from"] == [peer("mirror-executor")]
+    assert [port["port"] for port in used["ports"]] == ["spark-driver", "spark-blocks"]
+    [rule] = executor
+    assert rule["from"] == [peer("mirror"), peer("mirror-executor")]
+    assert [port["port"] for port in rule["ports"]] == [7079]
 
 
 def test_nobody_reaches_a_mirror_but_scrapers() -> None:

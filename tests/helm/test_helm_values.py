@@ -86,6 +86,32 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"backend": {"url": "memory://"}, "gateway": {"replicas": 1}, "mirror": {"enabled": True}},
         "mirror.enabled needs a broker",
     ),
+    "executors of a volume": ({"mirror": {"enabled": True, "executors": 1}}, "needs an object store"),
+    "executors of a folder": (
+        {"mirror": {"enabled": True, "executors": 1, "out": "file:///srv/mirror"}},
+        "needs an object store",
+    ),
+    "executors of a job": (
+        {"mirror": {"enabled": True, "executors": 1, "out": "s3a://lake/mirror", "mode": "once"}},
+        "needs mirror.mode run",
+    ),
+    "two masters": (
+        {"mirror": {"enabled": True, "executors": 1, "out": "s3a://lake", "sparkConf": {"spark.master": "local"}}},
+        "remove it from mirror.sparkConf",
+    ),
+    "executors that cannot be asked for": (
+        {"mirror": {"enabled": True, "executors": 1, "out": "s3a://lake/mirror"}},
+        "networkPolicy.kubernetes is empty",
+    ),
+    "executors that read memory": (
+        {
+            "backend": {"url": "memory://"},
+            "gateway": {"replicas": 1},
+            "mirror": {"enabled": True, "executors": 1, "out": "s3a://lake/mirror"},
+        },
+        "mirror.enabled needs a broker",
+    ),
+    "executors without a heap": ({"mirror": {"executor": {"memory": "much"}}}, "executor/memory"),
     "unsigned callbacks": ({"settings": {"callbacks": {"targets": ["https://x.example"]}}}, "callbacks.existingSecret"),
     "clients' authority without TLS": ({"tls": {"clientCa": True}}, "tls.existingSecret"),
     "autoscaling upside down": ({"gateway": {"autoscaling": {"enabled": True, "minReplicas": 9}}}, "above maxReplicas"),

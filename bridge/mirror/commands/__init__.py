@@ -4,6 +4,7 @@
 import click
 
 from bridge.mirror.commands.compact import compact
+from bridge.mirror.commands.executor import executor
 from bridge.mirror.commands.export import export
 from bridge.mirror.commands.fetch_jars import fetch_jars
 from bridge.mirror.commands.prune import prune
@@ -26,5 +27,5 @@ def mirror() -> None:
     """
 
 
-for _command in (run, once, compact, prune, verify, restore, query, export, report, fetch_jars):
+for _command in (run, once, compact, prune, verify, restore, query, export, report, fetch_jars, executor):
     mirror.add_command(_command)

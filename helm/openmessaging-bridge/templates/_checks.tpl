@@ -14,6 +14,20 @@ Checks that a schema cannot express.
 {{- if and .Values.networkPolicy.enabled (not $memory) (not .Values.networkPolicy.brokers) -}}
 {{- fail "networkPolicy.brokers is empty, so no broker could be reached; name the brokers, or set networkPolicy.enabled to false" -}}
 {{- end -}}
+{{- if and .Values.mirror.enabled .Values.mirror.executors -}}
+{{- if ne .Values.mirror.mode "run" -}}
+{{- fail "mirror.executors needs mirror.mode run: the jobs of mode once have no fixed name by which executors find them" -}}
+{{- end -}}
+{{- if or (not (contains "://" .Values.mirror.out)) (hasPrefix "file:" .Values.mirror.out) -}}
+{{- fail "mirror.executors needs an object store, such as mirror.out: s3a://bucket/mirror: executors do not have the mirror's volume" -}}
+{{- end -}}
+{{- if hasKey .Values.mirror.sparkConf "spark.master" -}}
+{{- fail "mirror.executors sets spark.master: remove it from mirror.sparkConf" -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.kubernetes) -}}
+{{- fail "networkPolicy.kubernetes is empty, so the mirror could not ask for executors; name the API server, or set networkPolicy.enabled to false" -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.gateway.autoscaling -}}
 {{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) -}}
 {{- fail "gateway.autoscaling.minReplicas is above maxReplicas" -}}

@@ -1,8 +1,9 @@
 {{/*
-The common part of the pods of gateway and mirror. Takes: root; part, the values of one of them.
+The common part of the pods of gateway and mirror. Takes: root; part, the values of one of them; token, whether the pod
+may use Kubernetes.
 */}}
 {{- define "openmessaging-bridge.pod" -}}
-automountServiceAccountToken: false
+automountServiceAccountToken: {{ .token | default false }}
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true

@@ -9,7 +9,8 @@
 
 {{/* The options of `run` and `once` that the values add. */}}
 {{- define "openmessaging-bridge.mirror.args" -}}
-{{- range $name, $value := .Values.mirror.sparkConf }}
+{{- $conf := gt (int .Values.mirror.executors) 0 | ternary (include "openmessaging-bridge.mirror.executor-conf" . | fromYaml) dict }}
+{{- range $name, $value := merge (deepCopy .Values.mirror.sparkConf) $conf }}
 - {{ printf "--conf=%s=%s" $name $value | quote }}
 {{- end }}
 {{- range .Values.mirror.args }}
@@ -18,7 +19,8 @@
 {{- end }}
 
 {{/*
-The container without arguments, ports and probes. Takes: root; backend, empty if it needs none.
+The container without arguments, ports and probes. Takes: root; backend, empty if it needs none; driver, whether it has
+executors.
 */}}
 {{- define "openmessaging-bridge.mirror.container" -}}
 {{- $mirror := .root.Values.mirror -}}
@@ -46,17 +48,20 @@ volumeMounts:
   {{- if not $mirror.out }}
   - {name: oms-bridge-mirror, mountPath: /srv/mirror}
   {{- end }}
+  {{- if .driver }}
+  - {name: oms-bridge-executor, mountPath: /etc/oms-mirror, readOnly: true}
+  {{- end }}
   {{- with include "oms-bridge.mounts" (dict "backend" .backend "callbacks" dict "tls" dict "mounts" .root.Values.mounts) | trim }}
   {{- . | nindent 2 }}
   {{- end }}
 {{- end }}
 
 {{/*
-The pod without its containers. Takes: root; backend; part, the values of the mirror.
+The pod without its containers. Takes: root; backend; part, the values of the mirror; driver, whether it has executors.
 */}}
 {{- define "openmessaging-bridge.mirror.pod" -}}
-{{- include "openmessaging-bridge.pod" . }}
-{{- with .part.serviceAccountName }}
+{{- include "openmessaging-bridge.pod" (merge (dict "token" .driver) .) }}
+{{- with .driver | ternary (include "openmessaging-bridge.mirror.account" .root) .part.serviceAccountName }}
 serviceAccountName: {{ . }}
 {{- end }}
 terminationGracePeriodSeconds: {{ .part.terminationGracePeriodSeconds }}
@@ -68,6 +73,11 @@ volumes:
   - name: oms-bridge-mirror
     persistentVolumeClaim:
       claimName: {{ include "openmessaging-bridge.mirror.claim" .root }}
+  {{- end }}
+  {{- if .driver }}
+  - name: oms-bridge-executor
+    configMap:
+      name: {{ include "openmessaging-bridge.mirror.driver" .root }}
   {{- end }}
   {{- with include "oms-bridge.mounted" (dict "backend" .backend "callbacks" dict "tls" dict "mounts" .root.Values.mounts) | trim }}
   {{- . | nindent 2 }}
