@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("helm")
 
 BACKEND = "amqp://user:secret@rabbit/shop"
 SIGNING = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqrTwjU"
-GATEWAYS = [name for name in CASES if name != "mirror-run"]
+GATEWAYS = [name for name in CASES if values_of(name).get("gateway", {}).get("enabled", True)]
 
 
 def mounted(pod: Manifest, container: Manifest, root: Path) -> None:
