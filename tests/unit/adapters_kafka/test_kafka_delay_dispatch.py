@@ -5,13 +5,11 @@ import logging
 import pytest
 
 from adapters.kafka.consume.settled_ranges import SPAN_MAX
-from adapters.kafka.delay import dispatch, pending
-from adapters.kafka.delay.dispatch import Dispatch, Move
-from adapters.kafka.delay.pending import PendingDelays
-from adapters.kafka.delay.retries import FIRST_PAUSE, IN_FLIGHT_MAX, SHORT_PAUSE
-from adapters.kafka.delay.schedule import LEVELS, first_place, to_delayed, waiting_of
+from adapters.kafka.delay import dispatch, schedule
+from adapters.kafka.delay.dispatch import FIRST_PAUSE, SHORT_PAUSE, TOPIC_IN_FLIGHT_MAX, Dispatch, Move
+from adapters.kafka.delay.schedule import LEVELS, PendingDelays, first_place, to_delayed, waiting_of
+from adapters.kafka.errors import RecordRefused
 from adapters.kafka.options import Options
-from adapters.kafka.outcomes import RecordRefused
 from adapters.kafka.record import Commit, Outgoing, Part, Record
 from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, DestinationUnknown, Refused
 
@@ -116,7 +114,7 @@ def test_a_topic_whose_partitions_are_not_known_yet_waits_and_holds_up_no_other(
 def test_so_many_of_a_topic_and_of_all_are_in_flight_until_they_are_committed() -> None:
     """So many a kill may double."""
     bench = Bench({f"t{number}": 1 for number in range(9)})
-    for _ in range(IN_FLIGHT_MAX + 1):
+    for _ in range(TOPIC_IN_FLIGHT_MAX + 1):
         for number in range(9):
             bench.lay(f"t{number}")
     first, *others = moves = bench.moves()
@@ -129,7 +127,7 @@ def test_so_many_of_a_topic_and_of_all_are_in_flight_until_they_are_committed() 
     for move in others:
         bench.dispatch.stored(move, NOW)
         bench.dispatch.finished(move)
-    assert len(bench.forward()) == 9 * (IN_FLIGHT_MAX + 1) - dispatch.IN_FLIGHT_MAX - 1
+    assert len(bench.forward()) == 9 * (TOPIC_IN_FLIGHT_MAX + 1) - dispatch.IN_FLIGHT_MAX - 1
 
 
 @pytest.mark.parametrize(("error", "pause"), [(DENIED, FIRST_PAUSE), (BackendUnavailable(""), SHORT_PAUSE)])
@@ -204,7 +202,7 @@ def test_a_record_that_is_refused_holds_up_no_other(kind: type[BridgeError], cap
 
 def test_a_crowd_that_cannot_be_written_goes_to_a_delay_topic_again_and_out_of_the_way() -> None:
     bench = Bench({"orders": 1})
-    crowd = pending.RECORDS_MAX // 2 + 10
+    crowd = schedule.RECORDS_MAX // 2 + 10
     for _ in range(crowd):
         bench.lay("orders")
     for move in bench.moves():
@@ -229,17 +227,17 @@ def test_one_that_is_far_behind_goes_to_a_delay_topic_again() -> None:
 
 def test_a_delay_topic_that_fails_keeps_the_record_in_memory() -> None:
     bench = Bench({"orders": 1})
-    for _ in range(pending.RECORDS_MAX):
+    for _ in range(schedule.RECORDS_MAX):
         bench.lay("orders", NOW + 60_000)
     for move in bench.moves():
         bench.dispatch.failed(move, BackendUnavailable(""), NOW)
     assert bench.moves() == []
-    assert len(bench.pending) == pending.RECORDS_MAX
+    assert len(bench.pending) == schedule.RECORDS_MAX
 
 
 def test_what_is_under_way_when_its_partition_goes_is_forgotten() -> None:
     bench = Bench({"orders": 1})
-    for _ in range(IN_FLIGHT_MAX + 3):
+    for _ in range(TOPIC_IN_FLIGHT_MAX + 3):
         bench.lay("orders")
     one, other, *rest = bench.moves()
     bench.pending.drop(HERE)

@@ -1,6 +1,6 @@
 """What cannot be written waits ever longer, and is tried with one record; one bad destination holds up no other."""
 
-from adapters.kafka.delay.retries import FIRST_PAUSE, IN_FLIGHT_MAX, LAST_PAUSE, SHORT_PAUSE, Place, Retries
+from adapters.kafka.delay.dispatch import FIRST_PAUSE, LAST_PAUSE, SHORT_PAUSE, TOPIC_IN_FLIGHT_MAX, Place, Retries
 from adapters.kafka.record import Part
 
 NOW = 1_700_000_000_000
@@ -48,12 +48,12 @@ def test_what_nobody_tries_any_more_is_forgotten() -> None:
 
 def test_after_a_failure_one_record_is_tried_and_then_more_and_more() -> None:
     retries = Retries()
-    assert retries.limit("orders") == IN_FLIGHT_MAX
+    assert retries.limit("orders") == TOPIC_IN_FLIGHT_MAX
     retries.refuse(RECORD, NOW)
     retries.wait("orders", NOW)
-    assert retries.limit("payments") == IN_FLIGHT_MAX
+    assert retries.limit("payments") == TOPIC_IN_FLIGHT_MAX
     limits = []
-    while (limit := retries.limit("orders")) < IN_FLIGHT_MAX:
+    while (limit := retries.limit("orders")) < TOPIC_IN_FLIGHT_MAX:
         limits.append(limit)
         retries.succeeded("orders", NOW)
     assert limits == [1, 2, 4, 8, 16, 32]
