@@ -6,6 +6,7 @@ Foreign exceptions never leave it: they are errors of the bridge, by the tables 
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -24,7 +25,7 @@ _CLOSING: Final = 6.0
 _LAST_COMMIT: Final = 2.0
 """Seconds that a commit under way may take before."""
 _PAUSES: Final = (1, 2, 4, 8, 16, 30)
-"""Seconds before each attempt to join again; the last one repeats."""
+"""Seconds between attempts to join; the last one repeats."""
 
 _log = logging.getLogger("bridge.kafka")
 
@@ -44,7 +45,7 @@ class Consumer:
         self._loop = asyncio.get_running_loop()
         self._poller: Poller | None = None
         self._committing: asyncio.Future[None] | None = None
-        self._rejoining: asyncio.Task[None] | None = None
+        self._joining: asyncio.Task[None] | None = None
         self._closed = False
         self.not_ready_reason: str | None = None
         """Why this bridge is not a member of the group now; None: it is."""
@@ -66,6 +67,10 @@ class Consumer:
             await asyncio.shield(asyncio.wait((poller.ended,), timeout=_CLOSING))
             raise
         poller.ended.add_done_callback(self._ended)
+
+    def join_soon(self) -> None:
+        """Join the group, and try again until that succeeds."""
+        self._joining = self._loop.create_task(self._join_repeatedly(None))
 
     def commit(self, commits: Commits) -> asyncio.Future[None]:
         """Write positions, at most one commit at a time; the future is done when the coordinator has them.
@@ -101,9 +106,9 @@ class Consumer:
         everything is closed then, too.
         """
         self._closed = True
-        if self._rejoining is not None:
-            self._rejoining.cancel()
-            await asyncio.wait((self._rejoining,))
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.wait((self._joining,))
         poller = self._poller
         if poller is None:
             return
@@ -127,28 +132,31 @@ class Consumer:
         self._poller = None
         self._not_ready(error)
         self._member.ended(error)
-        self._rejoining = self._loop.create_task(self._rejoin(error))
+        self._joining = self._loop.create_task(self._join_repeatedly(error))
 
-    async def _rejoin(self, error: BridgeError) -> None:
-        taken = isinstance(error, InstanceTaken)
-        for attempt in range(1 << 30):
-            await asyncio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
+    async def _join_repeatedly(self, error: Exception | None) -> None:
+        """Join until that succeeds; `error`: why the membership has ended, None: there was none."""
+        for attempt in itertools.count():
+            if error is not None:
+                await asyncio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
             try:
-                if taken and self._options.instance in await self._admin.instances(self._group):
+                if isinstance(error, InstanceTaken) and self._options.instance in await self._admin.instances(
+                    self._group
+                ):
                     continue  # joining would remove the other bridge, which would then remove this one
                 await self.join()
-            except (BridgeError, CannotStart) as failure:
-                taken = isinstance(failure, InstanceTaken)
-                self._not_ready(failure)
-            except Exception as failure:  # noqa: BLE001 - a defect must not end the attempts
-                _log.exception("joining a group again has failed")
+            except Exception as failure:  # noqa: BLE001 - even a defect must not end the attempts
+                if not isinstance(failure, (BridgeError, CannotStart)):
+                    _log.exception("joining a group has failed")
+                error = failure
                 self._not_ready(failure)
             else:
-                self.not_ready_reason = None
-                _log.warning("this bridge is a member of the group again, after: %s", error)
+                if error is not None:
+                    self.not_ready_reason = None
+                    _log.warning("this bridge is a member of the group %s again, after: %s", self._group, error)
                 return
 
     def _not_ready(self, error: Exception) -> None:
         if str(error) != self.not_ready_reason:
             self.not_ready_reason = str(error)
-            _log.warning("this bridge is not a member of the group, and joins again: %s", error)
+            _log.warning("this bridge is not a member of the group %s, and joins again: %s", self._group, error)

@@ -1,7 +1,7 @@
 """Decides where delayed records go when they wake: the next level, the destination, nowhere, or later. Pure."""
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -41,15 +41,50 @@ _AWAY: Final = 10_000
 _EXPIRE: Final = "oms_h_expireTime"
 
 
-class Place(NamedTuple):
-    """The offset of one record."""
+class Backoff:
+    """When to try again to write to a topic, or to write one record. Times are milliseconds since 1970."""
 
-    part: Part
-    offset: int
+    def __init__(self) -> None:
+        self.until = 0
+        self._length = 0
+
+    @property
+    def refused(self) -> bool:
+        """Whether the last attempt failed, and not for an outage."""
+        return self._length > SHORT_PAUSE
+
+    def refuse(self, now: int) -> bool:
+        """Try it later, after a pause that grows. Returns whether it was not refused before."""
+        known = self.refused
+        self._length = min(2 * self._length, LAST_PAUSE) if known else FIRST_PAUSE
+        self.until = now + self._length
+        return not known
+
+    def wait(self, now: int) -> None:
+        """Try it soon: it is not known to be refused."""
+        self._length = self._length or SHORT_PAUSE
+        self.until = now + SHORT_PAUSE
 
 
-Subject = str | Place
-"""A topic, or one record."""
+class TopicQueue:
+    """The records for one topic, and how carefully it is tried: one bad destination holds up no other."""
+
+    def __init__(self) -> None:
+        self.moves: deque[Move] = deque()
+        self.in_flight = 0
+        self.limit = TOPIC_IN_FLIGHT_MAX
+        """Of `in_flight`: 1 after a failure, twice as many after each success."""
+        self.backoff = Backoff()
+
+    def succeeded(self) -> bool:
+        """Note that a record was written. Returns whether the topic was refused before."""
+        refused, self.backoff = self.backoff.refused, Backoff()
+        self.limit = min(2 * self.limit, TOPIC_IN_FLIGHT_MAX)
+        return refused
+
+    def is_unused(self, now: int) -> bool:
+        """Whether nothing is to be remembered of it."""
+        return not self.moves and not self.in_flight and self.backoff.until + _FORGET < now
 
 
 class Move(NamedTuple):
@@ -67,17 +102,12 @@ class Move(NamedTuple):
         """The partition of the delay topic."""
         return self.pending.partition.part
 
-    @property
-    def place(self) -> Place:
-        """The place that the record leaves."""
-        return Place(self.part, self.pending.record.offset)
-
 
 class Dispatch:
     """Times are milliseconds since 1970.
 
     A move is under way from `moves` until `stored` and `finished`, or until `failed`. Each topic has a queue, so that
-    the records for it keep their order.
+    its records keep their order.
     """
 
     def __init__(
@@ -98,20 +128,23 @@ class Dispatch:
         self._pending = pending
         self._partitions = partitions
         self._purged = purged
-        self._queues: dict[str, deque[Move]] = {}
-        self._in_flight: Counter[str] = Counter()
-        self._retries = Retries()
+        self._queues: dict[str, TopicQueue] = {}
+        self._in_flight = 0
+        self._refused: dict[int, Backoff] = {}
+        """Of single records, by `Pending.number`."""
         self.moved = 0
         self.dropped = 0
 
     @property
     def refused(self) -> int:
-        """Topics and single records that cannot be written now."""
-        return self._retries.refused
+        """Topics and single records that cannot be written, not for an outage."""
+        return sum(queue.backoff.refused for queue in self._queues.values()) + len(self._refused)
 
     def moves(self, now: int) -> tuple[list[Move], set[Part]]:
         """Return what to write now, and the partitions of which records were dropped."""
         dropped: set[Part] = set()
+        self._queues = {topic: queue for topic, queue in self._queues.items() if not queue.is_unused(now)}
+        self._refused = {number: each for number, each in self._refused.items() if each.until + _FORGET >= now}
         for pending in self._pending.take(now):
             outgoing = self._next(pending, now)
             if outgoing is None:
@@ -120,31 +153,29 @@ class Dispatch:
                 self._enqueue(Move(pending, outgoing))
         found: list[Move] = []
         filled: set[str] = set()
-        while topics := [topic for topic in self._queues if topic not in filled]:
+        while topics := [topic for topic, queue in self._queues.items() if queue.moves and topic not in filled]:
             filled.update(topics)
             for topic in topics:
                 self._fill(topic, now, found, dropped)
         return found, dropped
 
-    def stored(self, move: Move, now: int) -> bool:
+    def stored(self, move: Move) -> bool:
         """Note that a record was written. Returns whether to commit, else the move is over: the partition has gone."""
-        if self._retries.succeeded(move.outgoing.topic, now):
+        if self._queue(move.outgoing.topic).succeeded():
             _log.info("Delayed messages are forwarded to %s again.", move.outgoing.topic)
         self.moved += 1
         move.pending.partition.leaving -= move.leaving
         if self._is_lost(move):
             self.finished(move)
-            self._pending.close(move.pending)
+            self._close(move.pending)
             return False
         self._settle(move.pending)
         return True
 
     def finished(self, move: Move) -> None:
         """Note that a move is over: it is committed, or that failed and will be part of the next commit."""
-        topic = move.outgoing.topic
-        self._in_flight[topic] -= 1
-        if not self._in_flight[topic]:
-            del self._in_flight[topic]
+        self._queue(move.outgoing.topic).in_flight -= 1
+        self._in_flight -= 1
 
     def failed(self, move: Move, error: BridgeError, now: int) -> None:
         """Note that a record was not written, or perhaps not."""
@@ -155,21 +186,26 @@ class Dispatch:
                 self._refuse_record(move, str(error), now)
                 return
             # librdkafka fails a whole batch for one record: try them one by one
-            self._retries.wait(topic, now)
+            self._pause(topic, now)
         else:
             self.unusable(topic, error, now)
-        self._put_off(move, self._retries.until(topic), now)
+        self._put_off(move, self._queue(topic).backoff.until, now)
 
     def unusable(self, topic: str, error: BridgeError, now: int) -> None:
         """Note that nothing can be written to a topic now."""
+        queue = self._queue(topic)
         if not isinstance(error, Rejected):
-            self._retries.wait(topic, now)
-        elif self._retries.until(topic) <= now and self._retries.refuse(topic, now):
-            _log.warning("Messages for %s cannot be forwarded now; the bridge retries. %s", topic, error)
+            self._pause(topic, now)
+        elif queue.backoff.until <= now:
+            queue.limit = 1
+            if queue.backoff.refuse(now):
+                _log.warning("Messages for %s cannot be forwarded now; the bridge retries. %s", topic, error)
 
     def clock_set_back(self, now: int) -> None:
         """Forget until when to wait: that may be far ahead now."""
-        self._retries = Retries()
+        for queue in self._queues.values():
+            queue.backoff, queue.limit = Backoff(), TOPIC_IN_FLIGHT_MAX
+        self._refused.clear()
         self._pending.clock_set_back(now)
 
     def _next(self, pending: Pending, now: int) -> Outgoing | None:
@@ -188,58 +224,56 @@ class Dispatch:
         self._settle(pending)
         dropped.add(pending.partition.part)
 
-    def _drop_purged(self, queue: deque[Move], dropped: set[Part]) -> None:
+    def _drop_purged(self, moves: deque[Move], dropped: set[Part]) -> None:
         """Drop what was purged at the head of a queue."""
-        while queue and (waiting := queue[0].pending.waiting) is not None:
-            pending = queue[0].pending
+        while moves and (waiting := moves[0].pending.waiting) is not None:
+            pending = moves[0].pending
             if not self._purged(waiting.final.topic, pending.record):
                 return
-            move = queue.popleft()
+            move = moves.popleft()
             pending.partition.leaving -= move.leaving
             if self._is_lost(move):
-                self._pending.close(pending)
+                self._close(pending)
             else:
                 self._drop(pending, dropped)
 
     def _fill(self, topic: str, now: int, found: list[Move], dropped: set[Part]) -> None:
         """Add to `found` what may be sent to a topic now, and to `dropped` the partitions of what was purged."""
-        queue, before = self._queues[topic], len(found)
-        self._drop_purged(queue, dropped)
-        if (until := self._retries.until(topic)) > now:
-            del self._queues[topic]
-            for move in queue:
-                self._put_off(move, until, now)
+        queue, before = self._queue(topic), len(found)
+        moves = queue.moves
+        self._drop_purged(moves, dropped)
+        if queue.backoff.until > now:
+            queue.moves = deque()
+            for move in moves:
+                self._put_off(move, queue.backoff.until, now)
             return
-        partitions = self._partitions(topic) if queue else None
-        while partitions is not None and queue and self._has_capacity(topic):
-            move = queue.popleft()
+        partitions = self._partitions(topic) if moves else None
+        while partitions is not None and moves and queue.in_flight < queue.limit and self._in_flight < IN_FLIGHT_MAX:
+            move = moves.popleft()
             if self._is_lost(move):
-                self._pending.close(move.pending)
+                self._close(move.pending)
             elif move.outgoing.partition >= partitions:
                 self._refuse_record(move, f"It has no partition {move.outgoing.partition}.", now)
             else:
-                self._in_flight[topic] += 1
-                found.append(move._replace(alone=self._retries.limit(topic) == 1))
-            self._drop_purged(queue, dropped)
-        if not queue:
-            del self._queues[topic]
-        elif len(found) > before:  # the others are served first the next time
+                queue.in_flight += 1
+                self._in_flight += 1
+                found.append(move._replace(alone=queue.limit == 1))
+            self._drop_purged(moves, dropped)
+        if len(found) > before:  # the others are served first the next time
             self._queues[topic] = self._queues.pop(topic)
 
-    def _has_capacity(self, topic: str) -> bool:
-        return self._in_flight[topic] < self._retries.limit(topic) and self._in_flight.total() < IN_FLIGHT_MAX
-
     def _refuse_record(self, move: Move, reason: str, now: int) -> None:
-        if self._retries.refuse(move.place, now):
+        backoff = self._refused.setdefault(move.pending.number, Backoff())
+        if backoff.refuse(now):
             topic = move.outgoing.topic
             _log.warning("A message for %s cannot be forwarded now; the bridge retries. %s", topic, reason)
-        self._put_off(move, self._retries.until(move.place), now)
+        self._put_off(move, backoff.until, now)
 
     def _put_off(self, move: Move, until: int, now: int) -> None:
         """Keep a record in memory, or write it to a delay topic again if it is in the way of others."""
         pending, topic = move.pending, move.outgoing.topic
         if self._is_lost(move):
-            self._pending.close(pending)
+            self._close(pending)
             return
         partition, record = pending.partition, pending.record
         partition.leaving -= move.leaving
@@ -253,11 +287,24 @@ class Dispatch:
         self._enqueue(Move(pending, onward(record, part, now, again), leaving=True))
 
     def _enqueue(self, move: Move) -> None:
-        self._queues.setdefault(move.outgoing.topic, deque()).append(move)
+        self._queue(move.outgoing.topic).moves.append(move)
+
+    def _queue(self, topic: str) -> TopicQueue:
+        if topic not in self._queues:
+            self._queues[topic] = TopicQueue()
+        return self._queues[topic]
+
+    def _pause(self, topic: str, now: int) -> None:
+        queue = self._queue(topic)
+        queue.backoff.wait(now)
+        queue.limit = 1
 
     def _settle(self, pending: Pending) -> None:
         pending.partition.progress.settle(pending.record.offset)
-        self._retries.settled(Place(pending.partition.part, pending.record.offset))
+        self._close(pending)
+
+    def _close(self, pending: Pending) -> None:
+        self._refused.pop(pending.number, None)
         self._pending.close(pending)
 
     def _is_lost(self, move: Move) -> bool:
@@ -270,66 +317,3 @@ def _expired(record: Record, now: int) -> bool:
         return False
     expires = from_record(record, record.topic).expires
     return expires is not None and expires <= now
-
-
-class _Pause(NamedTuple):
-    until: int
-    length: int
-
-
-class Retries:
-    """Times are milliseconds since 1970."""
-
-    def __init__(self) -> None:
-        self._pauses: dict[Subject, _Pause] = {}
-        self._limits: dict[str, int] = {}
-
-    @property
-    def refused(self) -> int:
-        """Topics and records that cannot be written, not for an outage."""
-        return sum(pause.length > SHORT_PAUSE for pause in self._pauses.values())
-
-    def until(self, subject: Subject) -> int:
-        """Until when a topic or a record is not to be tried; 0: it can be tried."""
-        pause = self._pauses.get(subject)
-        return 0 if pause is None else pause.until
-
-    def refuse(self, subject: Subject, now: int) -> bool:
-        """Try it later, after a pause that grows. Returns whether it was not refused before."""
-        earlier = self._pauses.get(subject)
-        known = earlier is not None and earlier.length > SHORT_PAUSE
-        length = min(2 * earlier.length, LAST_PAUSE) if earlier is not None and known else FIRST_PAUSE
-        self._pauses[subject] = _Pause(now + length, length)
-        self._suspect(subject)
-        return not known
-
-    def wait(self, topic: str, now: int) -> None:
-        """Try it soon: it is not known to be refused."""
-        earlier = self._pauses.get(topic)
-        length = SHORT_PAUSE if earlier is None else earlier.length
-        self._pauses[topic] = _Pause(now + SHORT_PAUSE, length)
-        self._suspect(topic)
-
-    def limit(self, topic: str) -> int:
-        """Return how many records of a topic may be in flight."""
-        return self._limits.get(topic, TOPIC_IN_FLIGHT_MAX)
-
-    def succeeded(self, topic: str, now: int) -> bool:
-        """Note that a record was written to a topic. Returns whether the topic was refused before."""
-        if (limit := self._limits.pop(topic, None)) is not None and 2 * limit < TOPIC_IN_FLIGHT_MAX:
-            self._limits[topic] = 2 * limit
-        if not self._pauses:
-            return False
-        for subject, pause in list(self._pauses.items()):
-            if pause.until + _FORGET < now:
-                del self._pauses[subject]
-        ended = self._pauses.pop(topic, None)
-        return ended is not None and ended.length > SHORT_PAUSE
-
-    def settled(self, place: Place) -> None:
-        """Forget a record that was written, moved or dropped."""
-        self._pauses.pop(place, None)
-
-    def _suspect(self, subject: Subject) -> None:
-        if isinstance(subject, str):
-            self._limits[subject] = 1

@@ -23,12 +23,10 @@ from adapters.kafka.options import METADATA_AGE, Options
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Commit, Part, Record
 from adapters.wall_clock import wall
-from bridge.errors import BackendUnavailable, BridgeError, CannotStart
+from bridge.errors import BackendUnavailable, BridgeError
 
 _log = logging.getLogger("bridge.kafka")
 
-_PAUSE: Final = 1.0
-"""Seconds between two attempts to join the group for the first time."""
 _WALL_CHECK: Final = 10.0
 """Seconds after which the wall clock is read again: it may have been set."""
 _SET_BACK: Final = 1_000
@@ -61,7 +59,7 @@ class Forwarder(GroupMember[DelayPartition]):
         super().__init__(options, admin, own.forwarders, list(self._levels), self._pending.partitions)
         self._dispatch = Dispatch(options, self._pending, self._known_partitions, purges.dropped)
         self._under_way: set[asyncio.Future[Stored]] = set()
-        self._joining = self._loop.create_task(self._join())
+        self._consumer.join_soon()
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._now = wall()
@@ -83,31 +81,16 @@ class Forwarder(GroupMember[DelayPartition]):
     async def close(self) -> None:
         """Wait for records in flight, commit and leave the group."""
         self.closed = True
-        tasks = (self._joining, *self._finding.values())
-        for task in tasks:
+        for task in (finding := list(self._finding.values())):
             task.cancel()
-        await asyncio.wait(tasks)
+        if finding:
+            await asyncio.wait(finding)
         if self._timer is not None:
             self._timer.cancel()
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=_STOP)
             await asyncio.sleep(0)  # for `_sent`, which notes what is to be committed
         await self._leave("delayed messages may be delivered twice")
-
-    async def _join(self) -> None:
-        logged = False
-        while True:
-            try:
-                await self._consumer.join()
-            except (BridgeError, CannotStart) as error:
-                if not logged:
-                    _log.warning("Delayed messages are not forwarded now; the bridge retries. %s", error)
-                logged = True
-                await asyncio.sleep(_PAUSE)
-            else:
-                if logged:
-                    _log.info("Delayed messages are forwarded again.")
-                return
 
     # Called by the consumer:
 
@@ -160,7 +143,7 @@ class Forwarder(GroupMember[DelayPartition]):
         self._under_way.discard(sent)
         error = sent.exception()
         if error is None:
-            if self._dispatch.stored(move, wall()):
+            if self._dispatch.stored(move):
                 self._commits.settled({move.part}).add_done_callback(partial(self._written, move))
         else:
             if not isinstance(error, BridgeError):

@@ -50,7 +50,8 @@ class LibrdkafkaProducer:
         self._broken = False
         self._all_down = False
         self._reason = "no answer"
-        self._outages = _Outages()
+        self._down_at = -_QUIET
+        """When an outage was reported last, in seconds of the monotonic clock."""
         self._questions: set[asyncio.Future[int | None]] = set()
 
     async def start(self) -> None:
@@ -149,7 +150,8 @@ class LibrdkafkaProducer:
             _log.error("%s: %s", self._what, error.str())
         elif error.code() == _ALL_DOWN:
             self._all_down = True
-            if self._outages.new():
+            before, self._down_at = self._down_at, time.monotonic()
+            if self._down_at - before > _QUIET:
                 _log.warning("%s: %s", self._what, self._reason)
         else:
             self._reason = error.str()
@@ -280,18 +282,6 @@ _ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN
 """librdkafka says it after the reasons, again and again while it tries to connect."""
 _QUIET: Final = 5.0
 """Seconds without an error after which an outage is over; it is tried twice a second to connect."""
-
-
-class _Outages:
-    """Counts all that is said of one outage as one."""
-
-    def __init__(self) -> None:
-        self._said_at = -_QUIET
-
-    def new(self) -> bool:
-        """Whether what is said now is the first of it."""
-        before, self._said_at = self._said_at, time.monotonic()
-        return self._said_at - before > _QUIET
 
 
 def _reason_of(exception: KafkaException) -> KafkaError:
