@@ -1,7 +1,7 @@
 """The Kafka backend: the same meaning on a broker that people already run."""
 
 from adapters.base import Adapter
-from adapters.kafka.url import parse
+from adapters.kafka.options import parse
 from bridge.errors import CannotStart
 
 

@@ -1,19 +1,17 @@
-"""The Kafka backend: who publishes, who consumes, and which topics they use."""
+"""The Kafka backend: publishes and subscribes, and combines the parts that do the rest."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from adapters.base import Complete, Features, Revoked, Stored, Support, Transaction
+from adapters.base import Features, Revoked, Stored, Support
 from adapters.cloud_events import EventHeaders
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.subscription import KafkaSubscription
 from adapters.kafka.delay.delays import Delays
-from adapters.kafka.delay.purges import Purges
-from adapters.kafka.deletion import Deletion
-from adapters.kafka.headers import EVENT_PREFIX, PLAIN_NAMES
-from adapters.kafka.mapping import to_record
+from adapters.kafka.deletion import Deletion, Purges
+from adapters.kafka.mapping import EVENT_PREFIX, PLAIN_NAMES, to_record
 from adapters.kafka.metadata_topic import MetadataTopic
 from adapters.kafka.names import LANES, lane_of
 from adapters.kafka.options import Options
@@ -27,7 +25,8 @@ from bridge.errors import BackendUnavailable, Refused
 from bridge.message import FIELDS, Message
 
 _EMULATED: Final = frozenset({"priority", "delayTime", "expireTime", "compression"})
-"""By the window, by the delay topics, and by compressing whole batches: a body lies in Kafka as it was before gzip."""
+"""By the prefetch buffer, by the delay topics, and by compressing whole batches: Kafka stores a body as it was before
+gzip."""
 
 
 class KafkaAdapter:
@@ -43,7 +42,7 @@ class KafkaAdapter:
     transactions = Support.NATIVE
     help_texts: Mapping[str, str] = {
         "held_partitions": "Partitions that this bridge holds, of all its groups.",
-        "paused_partitions": "Held partitions that are paused: too much lies behind an unsettled message.",
+        "paused_partitions": "Held partitions that are paused: too many messages follow an unsettled one.",
         "buffered_records": "Records fetched and not yet in the prefetch buffer.",
         "buffered_bytes": "Bytes of these records, an estimate.",
         "delayed_held": "Delayed messages held in memory until they are due.",
@@ -63,25 +62,33 @@ class KafkaAdapter:
         self._admin = Admin(options)
         self._publisher = Publisher(options)
         self._topics = Topics(options, self._admin, self._publisher)
-        self._notes = MetadataTopic(options, self._topics, self._publisher)
+        self._metadata = MetadataTopic(options, self._topics, self._publisher)
         purges = Purges(options, self._admin, self._topics, self._publisher)
         self._delays = Delays(options, self._admin, self._topics, self._publisher, purges)
         self._transactions = Transactions(options, self._admin, self._topics, self._publisher, self._outgoing)
-        self._deletion = Deletion(self._admin, self._topics, purges)
         self._subscriptions: list[KafkaSubscription] = []
+        # The optional capabilities of `adapters.base`: each is one part's.
+        deletion = Deletion(self._admin, self._topics, purges)
+        self.purge, self.delete = deletion.purge, deletion.delete
+        self.put, self.all = self._metadata.put, self._metadata.all
+        self.partitions, self.known_partitions = self._topics.partitions, self._topics.known_partitions
+        self.known_transactions = self._transactions.known
+        self.prepare, self.commit = self._transactions.prepare, self._transactions.commit
+        self.rollback = self._transactions.rollback
+        self.totals = self._delays.totals
 
     async def start(self) -> None:
-        """Connect, read notes and transactions, begin to forward. Raises `BackendUnavailable` or `CannotStart`."""
+        """Connect, read metadata and transactions, begin to forward. Raises `BackendUnavailable` or `CannotStart`."""
         await self._publisher.start()
         try:
-            await self._notes.start()
+            await self._metadata.start()
             await self._delays.start()
             await self._transactions.start()
         except Refused as error:  # of the bridge's own topics: a permission can be given while it waits
             raise BackendUnavailable(error.detail) from error
 
     def publish(self, message: Message) -> asyncio.Future[Stored]:
-        """Send one record: to its destination, to a lane of it, or to where it waits until it is due."""
+        """Send one record to its destination, to a lane of it, or to a delay topic."""
         record = self._record(message)
         if self._waits(message):
             return asyncio.ensure_future(self._delays.publish(record, message.due))
@@ -98,34 +105,10 @@ class KafkaAdapter:
         record = self._record(message)
         return await self._delays.delayed(record, message.due) if self._waits(message) else record
 
-    def known_transactions(self) -> Mapping[str, Transaction]:
-        """Return the transactions by id; see `Transactional`."""
-        return self._transactions.known()
-
-    async def prepare(self, transaction: Transaction, message: Message) -> None:
-        """Keep a message in the topic of transactions; see `Transactional`."""
-        await self._transactions.prepare(transaction, message)
-
-    async def commit(self, transaction: str, complete: Complete) -> Sequence[Stored | None]:
-        """Store the messages with one transaction of Kafka's; see `Transactional`."""
-        return await self._transactions.commit(transaction, complete)
-
-    async def rollback(self, transaction: str) -> None:
-        """Drop the messages; see `Transactional`."""
-        await self._transactions.rollback(transaction)
-
-    async def partitions(self, destination: str, *, create: bool = True) -> int:
-        """Return the number of partitions; see `Partitioned`."""
-        return await self._topics.partitions(destination, create=create)
-
-    def known_partitions(self, destination: str) -> int | None:
-        """Number of partitions, if it need not be asked for."""
-        return self._topics.known_partitions(destination)
-
     async def subscribe(self, source: str, group: str, revoked: Revoked, *, latest: bool = False) -> KafkaSubscription:
         """Join the consumer group of that name."""
         await self._topics.partitions(source)
-        topics = [source + lane for lane in (LANES if self._options.lanes else LANES[:1])]
+        topics = self._topics.of(source)
         if latest:
             await self._admin.start_at_end(group, topics)
         subscription = KafkaSubscription(self._options, self._admin, group, topics, revoked)
@@ -134,33 +117,13 @@ class KafkaAdapter:
         self._subscriptions.append(subscription)
         return subscription
 
-    async def purge(self, destination: str, group: str | None) -> None:
-        """Delete all records, or settle them for a group; see `Deletable`."""
-        await self._deletion.purge(destination, group)
-
-    async def delete(self, destination: str, group: str | None) -> None:
-        """Delete the topics of a destination, or the offsets of a group; see `Deletable`."""
-        await self._deletion.delete(destination, group)
-
-    async def put(self, key: str, value: str | None) -> None:
-        """Keep a note in the topic of notes."""
-        await self._notes.put(key, value)
-
-    def all(self) -> Mapping[str, str]:
-        """Every note."""
-        return self._notes.all()
-
     def gauges(self) -> Mapping[str, int]:
-        """What is held for the groups of this bridge, and what is on its way from delay topics."""
+        """Return numbers of what is held for groups, and of delayed messages; see `help_texts`."""
         total: Counter[str] = Counter()
         for subscription in self._subscriptions:
             total.update(subscription.gauges())
         total.update(self._delays.gauges())
         return total
-
-    def totals(self) -> Mapping[str, int]:
-        """What has come out of delay topics."""
-        return self._delays.totals()
 
     async def close(self) -> None:
         """Finish commits, flush what was accepted, stop forwarding, close every connection."""

@@ -11,7 +11,7 @@ from kafka import errors as kafka
 from kafka.admin import OffsetSpec
 from kafka.consumer.fetcher import IsolationLevel
 
-from adapters.kafka import client_errors, connections, outcomes
+from adapters.kafka import connections, errors
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
 from adapters.kafka.record import Commit, Commits, Part
 from bridge.errors import BackendUnavailable, OutcomeUnknown
@@ -174,7 +174,7 @@ class Admin:
                 raise BackendUnavailable(
                     f"{what}: the group has members, here for another destination or elsewhere. Stop them first."
                 ) from error
-            if isinstance(cause, kafka.BrokerResponseError) and outcomes.certain(client_errors.code_of(cause)):
+            if isinstance(cause, kafka.BrokerResponseError) and errors.certain(errors.code_of(cause)):
                 raise
             raise OutcomeUnknown(f"{error.detail} It may have been done: repeat it.") from error
 
@@ -187,9 +187,9 @@ class Admin:
                 return await loop.run_in_executor(self._thread, self._try, ask)
             except _AGAIN as error:
                 if not tries_left:
-                    raise client_errors.of_request(error, what) from error
+                    raise errors.of_exception(error, what) from error
             except (kafka.KafkaError, OSError) as error:
-                raise client_errors.of_request(error, what) from error
+                raise errors.of_exception(error, what) from error
             await asyncio.sleep(_PAUSE)
         raise AssertionError
 

@@ -3,12 +3,14 @@
 import contextlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakSet
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka import errors as kafka
 from kafka.net.compat import KafkaNetClient
 from kafka.net.connection import KafkaConnection
@@ -19,10 +21,11 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.consumer import JoinGroupRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from adapters.kafka import client_errors
-from adapters.kafka.client_errors import REFUSALS
+from adapters.kafka import errors
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
+from adapters.kafka.record import Part, Record, fetched
 from adapters.kafka.security import connection_settings
+from bridge.errors import BackendUnavailable
 
 BOOTSTRAP_TIMEOUT: Final = 4_000
 """Milliseconds in which one of the servers must answer."""
@@ -150,7 +153,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc] # has no types
     def _failed(self, reason: BaseException) -> None:
         if self.bootstrapped or self.failure is None or _CUT_SHORT not in str(reason):
             self.failure = reason
-        if isinstance(reason, REFUSALS) and not self.bootstrapped:
+        if isinstance(reason, errors.REFUSALS) and not self.bootstrapped:
             self.closed = True  # ends the attempts: ten refused logins in a row may lock a user out
 
 
@@ -215,7 +218,7 @@ def _connect(kind: Callable[..., Any], options: Options, **more: object) -> Any:
     except Exception as error:
         made.close()
         reason = made.clients[0].connections.failure if made.clients else error
-        raise client_errors.no_connection(options, reason) from error
+        raise errors.no_connection(options, reason) from error
 
 
 @contextmanager
@@ -227,3 +230,35 @@ def reading(options: Options, **more: object) -> Iterator[KafkaConsumer]:
         yield KafkaConsumer(**connection_settings(options), **_TIMEOUTS, **own, kafka_client=made)
     finally:
         made.close()  # not the consumer: where none came about, its threads and sockets are there all the same
+
+
+_PATIENCE: Final = 10.0
+"""Seconds without a record, before the end is reached, after which the brokers are said not to answer."""
+_POLL: Final = 200
+"""Milliseconds of a poll that finds nothing; so long may stopping take."""
+
+
+def read_on(
+    options: Options, part: Part, start: int | None, stop: threading.Event, **more: object
+) -> Generator[tuple[list[Record], bool], None, None]:
+    """Yield the records of a partition from an offset on (None: the oldest), and more as they come, until `stop`.
+
+    Each time also whether the end as it was at the beginning is reached. Blocks. Raises kafka-python's errors, or
+    `BackendUnavailable`.
+    """
+    with reading(options, auto_offset_reset="earliest", **more) as consumer:
+        place = TopicPartition(*part)
+        consumer.assign([place])
+        if start is not None:
+            consumer.seek(place, start)
+        end = consumer.end_offsets([place], timeout_ms=REQUEST_TIMEOUT)[place]
+        caught_up, found = False, list[Any]()
+        patient_until = time.monotonic() + _PATIENCE
+        while not stop.is_set():
+            before, caught_up = caught_up, caught_up or (consumer.position(place, timeout_ms=_POLL) or 0) >= end
+            if found or caught_up is not before:
+                patient_until = time.monotonic() + _PATIENCE
+                yield [fetched(each) for each in found], caught_up
+            elif not caught_up and time.monotonic() > patient_until:
+                raise BackendUnavailable(f"{part.topic}: Kafka has not answered in time.")
+            found = consumer.poll(timeout_ms=_POLL).get(place, [])

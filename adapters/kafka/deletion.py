@@ -1,12 +1,175 @@
-"""Deletes and purges destinations and groups for operators."""
+"""Drops the delayed messages of destinations that an operator has purged or deleted.
 
-from collections.abc import Iterator, Sequence
+A mark says for a topic where the delay topics ended at that moment. A record is purged if it was first stored before
+that end; a header has that place while it moves on. Marks are in a compacted topic. The last mark of a topic counts.
+The same topic names the destinations whose deletion has begun, so that a repeated one finishes what was broken off.
+
+A forwarder writes to a destination only within `FRESH` seconds after it has begun to read the marks, and a purge takes
+`_WAIT` seconds longer than that. Both use their own monotonic clock, so clocks of different machines are not compared.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
+from time import monotonic
+from typing import Final
 
 from adapters.kafka.admin import Admin
-from adapters.kafka.delay.purges import Purges
+from adapters.kafka.delay.schedule import DUE, LEVELS, first_place
+from adapters.kafka.metadata_topic import read_through
+from adapters.kafka.names import Own
+from adapters.kafka.options import Options
+from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.record import Outgoing, Part, Record
 from adapters.kafka.topics import Topics
+from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
+
+FRESH: Final = 2.0
+"""Seconds for which marks that were read are relied on."""
+_WAIT: Final = 1.0
+"""Seconds that a record which was sent in time may take until it is stored."""
+_CONFIGS: Final = {"cleanup.policy": "compact"}
+_BEGUN: Final = "begun:"
+"""Prefix of the key of a destination whose deletion has begun; no topic's name has a colon."""
+
+_log = logging.getLogger("bridge.kafka")
+
+Ends = Mapping[Part, int]
+"""Of partitions of delay topics: the offset after the last record that is purged."""
+
+
+class Purges:
+    """The marks as far as they have been read, and how others are written."""
+
+    def __init__(self, options: Options, admin: Admin, topics: Topics, publisher: Publisher) -> None:
+        own = Own(options.prefix)
+        self._options = options
+        self._part = Part(own.purges, 0)
+        self._levels = [own.delay(level.name) for level in LEVELS]
+        self._last_level = own.delay(DUE.name)
+        self._admin = admin
+        self._topics = topics
+        self._publisher = publisher
+        self._marks: dict[str, Ends] = {}
+        """By topic, and by `_BEGUN` and a destination; those have no ends."""
+        self._read_up_to = 0
+        self._as_of = -inf
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def dropped(self, topic: str, record: Record) -> bool:
+        """Whether a record of a delay topic is purged; it goes to `topic`."""
+        ends = self._marks.get(topic)
+        if ends is None:
+            return False
+        first, offset = first_place(record)
+        return offset < ends.get(first, 0)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no mark can be missing that a purge has waited for."""
+        return monotonic() < self._as_of + FRESH
+
+    async def refresh(self) -> None:
+        """Read new marks; calls share one reading. Raises `BackendUnavailable` or `Refused`."""
+        if self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._refresh())
+            self._refreshing.add_done_callback(_retrieved)
+        await asyncio.shield(self._refreshing)
+
+    async def begin(self, destination: str) -> bool:
+        """Store that the deletion of a destination begins; return whether there are delay topics. Raises as `purge`."""
+        if not await self._delay_topics_exist():
+            return False
+        await self._topics.ensure(self._part.topic, 1, _CONFIGS)
+        await self._write(_BEGUN + destination, {})
+        return True
+
+    async def begun(self, destination: str) -> bool:
+        """Return whether a deletion has begun and not been finished, here or elsewhere. Raises as `refresh`."""
+        if self._refreshing is not None:
+            await self.refresh()  # it may have begun too early
+        await self.refresh()
+        return _BEGUN + destination in self._marks
+
+    async def finish(self, destination: str) -> None:
+        """Store that a deletion is finished. Raises as `purge`."""
+        await self._send(_BEGUN + destination, None)
+
+    async def purge(self, topics: Sequence[str]) -> bool:
+        """Have no forwarder write to these topics what is stored in delay topics now; return whether there are any.
+
+        Raises `BackendUnavailable`, `OutcomeUnknown` or a `Rejected`.
+        """
+        if not await self._delay_topics_exist():
+            return False
+        ends = await self._admin.end_offsets(self._levels, committed=False)
+        await self._topics.ensure(self._part.topic, 1, _CONFIGS)
+        await asyncio.gather(*(self._write(topic, ends) for topic in topics))
+        await asyncio.sleep(FRESH + _WAIT)
+        return True
+
+    async def forget(self, level: str) -> None:
+        """Drop what marks say of a delay topic before it is created anew: its offsets begin again."""
+        await self.refresh()
+        for topic, ends in list(self._marks.items()):
+            kept = {part: end for part, end in ends.items() if part.topic != level}
+            if kept != ends:
+                await self._write(topic, kept)
+
+    async def close(self) -> None:
+        """Stop reading. Idempotent."""
+        if (refreshing := self._refreshing) is not None:
+            refreshing.cancel()
+            await asyncio.wait((refreshing,))
+
+    async def _write(self, topic: str, ends: Ends) -> None:
+        await self._send(topic, json.dumps([[*part, end] for part, end in ends.items() if end]).encode())
+
+    async def _send(self, key: str, body: bytes | None) -> None:
+        await self._publisher.send(Outgoing(*self._part, wall(), key.encode(), body, ()))
+
+    async def _delay_topics_exist(self) -> bool:
+        return await self._publisher.partitions(self._last_level) is not None
+
+    async def _refresh(self) -> None:
+        try:
+            began = monotonic()
+            if await self._publisher.partitions(self._part.topic) is not None:
+                end = (await self._admin.end_offsets([self._part.topic], committed=False))[self._part]
+                if end != self._read_up_to:
+                    records = await read_through(self._options, self._part)
+                    self._marks = _marks(records)
+                    self._read_up_to = end
+            else:
+                self._marks, self._read_up_to = {}, 0
+            self._as_of = began
+        finally:
+            self._refreshing = None
+
+
+def _retrieved(refreshing: asyncio.Task[None]) -> None:
+    """Retrieve the exception: a forwarder that is closed meanwhile does not wait for it."""
+    if not refreshing.cancelled():
+        refreshing.exception()
+
+
+def _marks(records: Sequence[Record]) -> dict[str, Ends]:
+    marks: dict[str, Ends] = {}
+    for record in records:
+        if record.value is None:
+            marks.pop((record.key or b"").decode(errors="replace"), None)
+            continue
+        try:
+            ends = {Part(topic, partition): int(end) for topic, partition, end in json.loads(record.value)}
+            marks[(record.key or b"").decode()] = ends
+        except (TypeError, ValueError):
+            extra = {"topic": record.topic, "offset": record.offset}
+            _log.warning("a record is not a mark of a purge", extra=extra)
+    return marks
 
 
 class Deletion:

@@ -1,4 +1,16 @@
-"""Message to record and back, by the table in `headers`; pure, and the same for every client library.
+"""Message to record and back, by one table of headers; pure, and the same for every client library.
+
+| in Kafka | in the message |
+|---|---|
+| `oms_h_<field>` | a header field, as UTF-8 text or as a number in plain digits |
+| `oms_p_<name>`, with `properties=plain` `<name>` | a property, as UTF-8 text |
+| `content-type`, `traceparent`, `tracestate` | the same, the usual names |
+| the record's key, partition, timestamp | messageKey, partition, storeTimestamp; no header |
+| the topic | destination; the caller says which, as a record may lie in a lane or a dead-letter topic |
+| with `format=cloudevents` `ce_<attribute>` | a CloudEvent: its attributes, among them properties |
+| `oms_d_<name>` | nothing: the bridge's own, never seen by a client |
+
+deliveryCount is counted, never written. Any other header is a native producer's, and becomes a property.
 
 A message comes back from its record as it was, except: gzip is written anew (the body inflates to the same), traceId is
 set where only a traceparent was, half a surrogate pair becomes `?`, and what the record itself has is taken from it:
@@ -7,6 +19,7 @@ partition, storeTimestamp, no deliveryCount. What native producers write, `forei
 For 3 fields, a key and 2 properties 2.1 us either way, a native record with 7 headers 6.5 us (CPython 3.11).
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,17 +28,59 @@ from adapters.field_headers import (
     FIELD_INDEX,
     INTERNAL_PREFIX,
     PROPERTY_PREFIX,
+    header_fields,
     move_invalid,
+    number_headers,
+    text_headers,
     traceparent_of,
     without_surrogates,
 )
 from adapters.gzip_body import GZIP, deflate, inflate, is_gzip
-from adapters.kafka.headers import COMPRESSION, EVENT_PREFIX, NUMBERS, READ, SENT_AS, TEXTS
 from adapters.kafka.record import Headers, Outgoing, Record
-from adapters.plain_properties import prefixed_header
+from adapters.plain_properties import PlainNames, prefixed_header
 from adapters.unmapped_headers import NAME_BYTES_MAX, Unmapped, add_properties, as_text, key_text
 from bridge.inflate import NotGzip
 from bridge.message import Message
+
+COMPRESSION: Final = "oms_h_compression"
+"""The value is compressed so, as its producer says."""
+SENT_AS: Final = "oms_d_compression"
+"""The producer sent the body compressed so; the value is plain."""
+STORED: Final = "oms_h_storeTimestamp"
+"""Only where the record's own timestamp says something else: it was forwarded after a delay."""
+
+DUE_AT: Final = "oms_d_due"
+TOPIC: Final = "oms_d_topic"
+PARTITION: Final = "oms_d_partition"
+AGAIN: Final = "oms_d_again"
+"""When a delayed record goes to which partition of which topic, and when to try that again."""
+FIRST: Final = "oms_d_first"
+"""Where a delayed record was stored first: topic, partition and offset."""
+TRANSACTION: Final = "oms_d_transaction"
+"""What a record of the topic of transactions says: an entry in JSON."""
+
+_NATIVE: Final = {"content-type": "content_type", "traceparent": "traceparent", "tracestate": "tracestate"}
+_ELSEWHERE: Final = frozenset(
+    {"destination", "partition", "storeTimestamp", "messageKey", "compression", "deliveryCount"}
+)
+"""Fields that no header is written for, or not always."""
+
+TEXTS: Final = (
+    *text_headers(_ELSEWHERE),
+    *((name, FIELD_INDEX[attribute]) for name, attribute in _NATIVE.items()),
+)
+"""What is written as text: the header's name, the field's place."""
+NUMBERS: Final = number_headers(_ELSEWHERE)
+"""What is written in digits."""
+EVENT_PREFIX: Final = "ce_"
+"""Of the headers of a CloudEvent."""
+PLAIN_NAMES: Final = PlainNames({*_NATIVE, f"{EVENT_PREFIX}specversion"})
+"""Headers of properties with `properties=plain`."""
+READ: Final[Mapping[str, tuple[int, int | None]]] = {
+    **header_fields(),
+    **{name: (FIELD_INDEX[attribute], None) for name, attribute in _NATIVE.items()},
+}
+"""What is read: place and largest number of each header; None: it is text."""
 
 _NEW: Final = tuple(Message("", b""))
 _DESTINATION: Final = FIELD_INDEX["destination"]

@@ -4,19 +4,17 @@ import asyncio
 import json
 import logging
 import threading
-import time
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Final
 
-from kafka import KafkaConsumer, TopicPartition
-
 from adapters.base import Stored
-from adapters.kafka import client_errors
-from adapters.kafka.connections import reading
+from adapters.kafka import errors
+from adapters.kafka.connections import read_on
 from adapters.kafka.names import Own
-from adapters.kafka.options import REQUEST_TIMEOUT, Options
+from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Outgoing, Part, Record, fetched
+from adapters.kafka.record import Outgoing, Part, Record
 from adapters.kafka.topics import Topics
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable
@@ -99,38 +97,22 @@ def _put(notes: dict[str, str], key: str, value: str | None) -> None:
         notes[key] = value
 
 
-_PATIENCE: Final = 10.0
-"""Seconds without a record after which the brokers are said not to answer."""
-_LOOK: Final = 200
-"""Milliseconds between two checks whether a caller still waits."""
-
-
 async def read_through(options: Options, part: Part) -> list[Record]:
     """Return every record up to the end as it is now. Raises `BackendUnavailable` or `Refused`."""
     abandoned = threading.Event()
     try:
-        return await asyncio.to_thread(_read, options, part, abandoned)
+        return await asyncio.to_thread(_read_through, options, part, abandoned)
     except Exception as error:
-        raise client_errors.of_request(error, part.topic) from error
+        raise errors.of_exception(error, part.topic) from error
     finally:
         abandoned.set()
 
 
-def _read(options: Options, part: Part, abandoned: threading.Event) -> list[Record]:
-    with reading(options, auto_offset_reset="earliest") as consumer:
-        return _records(consumer, part, abandoned)
-
-
-def _records(consumer: KafkaConsumer, part: Part, abandoned: threading.Event) -> list[Record]:
-    partition = TopicPartition(part.topic, part.partition)
-    consumer.assign([partition])
-    end = consumer.end_offsets([partition], timeout_ms=REQUEST_TIMEOUT)[partition]
+def _read_through(options: Options, part: Part, abandoned: threading.Event) -> list[Record]:
     records: list[Record] = []
-    patient_until = time.monotonic() + _PATIENCE
-    while (consumer.position(partition, timeout_ms=_LOOK) or 0) < end and not abandoned.is_set():
-        if time.monotonic() > patient_until:
-            raise BackendUnavailable(f"{part.topic}: Kafka has not answered in time.")
-        for found in consumer.poll(timeout_ms=_LOOK).get(partition, ()):
-            patient_until = time.monotonic() + _PATIENCE
-            records.append(fetched(found))
+    with closing(read_on(options, part, None, abandoned)) as batches:
+        for batch, caught_up in batches:
+            records += batch
+            if caught_up:
+                break
     return records

@@ -9,12 +9,11 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.consumer.fetcher import IsolationLevel
 
-from adapters.kafka import client_errors
+from adapters.kafka import errors
 from adapters.kafka.admin import Admin
 from adapters.kafka.connections import reading
-from adapters.kafka.options import REQUEST_TIMEOUT, Options
+from adapters.kafka.options import REQUEST_TIMEOUT, Options, parse
 from adapters.kafka.record import Record
-from adapters.kafka.url import parse
 from bridge.errors import DestinationUnknown, Refused
 from bridge.migrate.kafka_record_checks import check_records
 from bridge.migrate.kafka_topic_checks import GroupFacts, TopicFacts, check_groups, check_topic
@@ -139,7 +138,7 @@ async def _read_sample(options: Options, topic: str, bounds: Bounds) -> list[Rec
     try:
         return await asyncio.to_thread(_read_in_thread, options, topic, bounds)
     except Exception as error:
-        raise client_errors.of_request(error, topic) from error
+        raise errors.of_exception(error, topic) from error
 
 
 def _read_in_thread(options: Options, topic: str, bounds: Bounds) -> list[Record]:

@@ -11,10 +11,9 @@ from adapters.kafka.adapter import KafkaAdapter
 from adapters.kafka.consume import commit_metadata
 from adapters.kafka.consume.settled_ranges import SPAN_MAX
 from adapters.kafka.delay.schedule import LEVELS
-from adapters.kafka.headers import NUMBERS, TEXTS
+from adapters.kafka.mapping import NUMBERS, TEXTS
 from adapters.kafka.names import HIGH, LANES, LOW, Own
-from adapters.kafka.options import UNSENT_TIMEOUT, Options, Security
-from adapters.kafka.url import _READERS, parse
+from adapters.kafka.options import _READERS, UNSENT_TIMEOUT, Options, Security, parse
 from adapters.unmapped_headers import HEADERS_DROPPED, HEADERS_MAX, KEY_MAX
 from bridge.message import FIELDS
 from bridge.settings.model import Settings

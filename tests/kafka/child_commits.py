@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from adapters.base import Transaction, TransactionState
 from adapters.kafka.adapter import KafkaAdapter
-from adapters.kafka.url import parse
+from adapters.kafka.options import parse
 from adapters.wall_clock import wall
 from bridge.message import Message
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from adapters.kafka.admin import Admin
 from adapters.kafka.consume.consumer import Consumer
 from adapters.kafka.options import Client, Options
 from adapters.kafka.produce.publisher import Producer, producer_of
@@ -92,6 +93,9 @@ class Listener:
     def failed(self, error: BridgeError) -> None:
         self.troubles.append(error)
 
+    def ended(self, error: BridgeError) -> None:
+        raise AssertionError(error)
+
     @property
     def count(self) -> int:
         """Number of records of the partitions that were ever held, since they were last assigned."""
@@ -103,8 +107,8 @@ async def consuming(
     servers: str, topic: str, group: str | None = None, **options: object
 ) -> AsyncIterator[tuple[Consumer, Listener]]:
     """Join a group, and leave it at the end."""
-    listener = Listener()
-    consumer = Consumer(options_of(servers, **options), group or new_group(), [topic], listener)
+    listener, of_bridge = Listener(), options_of(servers, **options)
+    consumer = Consumer(of_bridge, Admin(of_bridge), group or new_group(), [topic], listener)
     await consumer.join()
     try:
         yield consumer, listener

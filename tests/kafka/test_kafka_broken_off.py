@@ -11,8 +11,7 @@ from kafka import KafkaAdminClient
 
 from adapters.base import Stored
 from adapters.kafka.admin import Admin
-from adapters.kafka.delay.purges import Purges
-from adapters.kafka.deletion import Deletion
+from adapters.kafka.deletion import Deletion, Purges
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Outgoing

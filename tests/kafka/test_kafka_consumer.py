@@ -6,6 +6,7 @@ from contextlib import closing
 import pytest
 from kafka import KafkaProducer, TopicPartition
 
+from adapters.kafka.admin import Admin
 from adapters.kafka.consume.commit_metadata import CHARACTERS_MAX
 from adapters.kafka.consume.consumer import Consumer
 from adapters.kafka.record import Commit, Part
@@ -200,7 +201,7 @@ async def test_nothing_is_left_at_the_end(kafka_servers: str) -> None:
 async def test_without_a_broker_nobody_joins(unused_tcp_port: int) -> None:
     async with leaving_nothing(), lively():
         options = options_of(f"127.0.0.1:{unused_tcp_port}")
-        consumer = Consumer(options, "group", ["topic"], Listener())
+        consumer = Consumer(options, Admin(options), "group", ["topic"], Listener())
         with pytest.raises(BackendUnavailable, match="refused"):
             await asyncio.wait_for(consumer.join(), SECONDS)
         await consumer.close({})

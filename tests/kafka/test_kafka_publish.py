@@ -130,9 +130,8 @@ async def test_a_topic_that_nobody_may_create_is_unknown(kafka_servers: str, mon
         with pytest.raises(BackendUnavailable, match="just been deleted"):
             await publisher.send(_record("never-created", b""))
         # and it is not asked for any more, which would be done ten times a second
-        line = publisher._supervisor
-        assert isinstance(line._producer, KafkaPythonProducer)
-        wanted = line._producer._client.cluster
+        assert isinstance(publisher._producer, KafkaPythonProducer)
+        wanted = publisher._producer._client.cluster
         await until(lambda: not wanted._topics, lambda: wanted._topics)
 
 

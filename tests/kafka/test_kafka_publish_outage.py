@@ -146,7 +146,7 @@ async def test_closing_without_a_broker_tells_what_became_of_each(kafka: Kafka) 
     kafka.kill()
     try:
         sent = [publisher.send(_record(topic, b"x")) for _ in range(3)]
-        await publisher._supervisor.close(100)
+        await publisher.close(100)
         assert all(isinstance(result, (NotStored, OutcomeUnknown)) for result in await _results(sent))
         await publisher.close()
     finally:

@@ -11,9 +11,8 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from adapters.base import Stored
-from adapters.kafka import topics
+from adapters.kafka import deletion, topics
 from adapters.kafka.admin import Admin
-from adapters.kafka.delay import purges
 from adapters.kafka.delay.schedule import LEVELS
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
@@ -198,10 +197,10 @@ async def test_a_delay_topic_that_is_created_anew_has_no_purged_records(
     kafka_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its offsets begin again, so an earlier purge would drop new messages."""
-    monkeypatch.setattr(purges, "_WAIT", -purges.FRESH)
+    monkeypatch.setattr(deletion, "_WAIT", -deletion.FRESH)
     async with _catalogue(kafka_servers, prefix=f"{_name()}.") as (catalogue, admin, publisher):
         options, own = catalogue._options, Own(catalogue._options.prefix)
-        writer, reader = (purges.Purges(options, admin, catalogue, publisher) for _ in range(2))
+        writer, reader = (deletion.Purges(options, admin, catalogue, publisher) for _ in range(2))
         assert not await writer.purge(["orders"]), "nothing was delayed yet"
         await asyncio.gather(*(catalogue.ensure(own.delay(level.name), 1, {}) for level in LEVELS))
         first, second = own.delay("8s"), own.delay("due")

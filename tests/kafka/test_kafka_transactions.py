@@ -25,9 +25,9 @@ from kafka.structs import TopicPartition
 
 from adapters.base import Complete, Stored, Transaction, TransactionState
 from adapters.kafka.adapter import KafkaAdapter
+from adapters.kafka.options import parse
 from adapters.kafka.transaction import topic, transactions
-from adapters.kafka.transaction.entries import Kind, control
-from adapters.kafka.url import parse
+from adapters.kafka.transaction.table import Kind, control
 from adapters.wall_clock import wall
 from bridge.errors import BodyTooLarge, BridgeError, Refused, TransactionEnded
 from bridge.message import Message

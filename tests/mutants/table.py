@@ -39,9 +39,9 @@ TABLE: Final = (
         tuple(
             f"adapters/kafka/{name}.py"
             for name in (
-                *("headers", "mapping", "names", "options", "record", "url"),
+                *("mapping", "names", "options", "record"),
                 *("consume/commit_metadata", "consume/settled_ranges"),
-                *("delay/dispatch", "delay/pending", "delay/retries", "delay/schedule"),
+                *("delay/dispatch", "delay/schedule"),
             )
         ),
         ("tests/unit/adapters_kafka",),

@@ -1,21 +1,22 @@
-"""A member of a consumer group on kafka-python, as the event loop sees it.
+"""A member of a consumer group on kafka-python, as the event loop sees it. It joins again if its membership ends.
 
 Three threads meet here. The event loop calls these methods. The poller's own thread is in `poll` for most of the time.
 The library's IO thread runs the coroutines of `Membership`: commits, and what happens when partitions come and go.
-Foreign exceptions never leave it: they are errors of the bridge, by the tables in `outcomes`.
+Foreign exceptions never leave it: they are errors of the bridge, by the tables in `errors`.
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Collection, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from adapters.kafka import names
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.membership import Member
 from adapters.kafka.consume.poller import Poller
+from adapters.kafka.errors import InstanceTaken
 from adapters.kafka.options import Options
-from adapters.kafka.outcomes import InstanceTaken
 from adapters.kafka.record import Commits, Part
 from bridge.errors import BackendUnavailable, BridgeError, CannotStart
 
@@ -23,41 +24,53 @@ _CLOSING: Final = 6.0
 """Seconds that leaving may take; if it takes longer, it ends later, in the background."""
 _LAST_COMMIT: Final = 2.0
 """Seconds that a commit under way may take before."""
+_PAUSES: Final = (1, 2, 4, 8, 16, 30)
+"""Seconds between attempts to join; the last one repeats."""
+
+_log = logging.getLogger("bridge.kafka")
 
 
 class Consumer:
-    """One member of one consumer group, joined and polled in the background."""
+    """One poller after another: each is one membership, joined and polled in the background."""
 
-    def __init__(self, options: Options, group: str, topics: Sequence[str], member: Member) -> None:
+    def __init__(self, options: Options, admin: Admin, group: str, topics: Sequence[str], member: Member) -> None:
         """A group with several destinations has a static member of the instance for each, named by its first topic."""
         if options.instance is not None:
             options = options._replace(instance=names.member(options.instance, topics[0]))
+        self._options = options
+        self._admin = admin
+        self._group = group
+        self._topics = topics
+        self._member = member
         self._loop = asyncio.get_running_loop()
-        self._poller = Poller(self._loop, options, group, topics, member)
+        self._poller: Poller | None = None
         self._committing: asyncio.Future[None] | None = None
-
-    @property
-    def ended(self) -> asyncio.Future[None]:
-        """Done when everything is released, after `close` or because the consumer cannot continue; raises why.
-
-        By then `Member.lost` has been called, or the member must call it itself.
-        """
-        return self._poller.ended
+        self._joining: asyncio.Task[None] | None = None
+        self._closed = False
+        self.not_ready_reason: str | None = None
+        """Why this bridge is not a member of the group now; None: it is."""
 
     async def join(self) -> None:
         """Join the group, and return when the first assignment is made and its records have begun to arrive.
 
         Of each assigned partition a first record has arrived by then, or there was none: so a first pull misses
         nothing. An assignment may be empty. Without a committed offset a partition starts at its oldest record.
-        Raises `BackendUnavailable` or `Refused`; the consumer is closed then.
+        Raises `BackendUnavailable` or `Refused`; nothing is left to close then.
         """
-        self._poller.start()
+        self._poller = poller = Poller(self._loop, self._options, self._group, self._topics, self._member)
+        poller.start()
         try:
-            await asyncio.shield(self._poller.joined)
+            await asyncio.shield(poller.joined)
         except BaseException:
-            self._poller.stop({})
-            await asyncio.shield(asyncio.wait((self._poller.ended,), timeout=_CLOSING))
+            self._poller = None
+            poller.stop({})
+            await asyncio.shield(asyncio.wait((poller.ended,), timeout=_CLOSING))
             raise
+        poller.ended.add_done_callback(self._ended)
+
+    def join_soon(self) -> None:
+        """Join the group, and try again until that succeeds."""
+        self._joining = self._loop.create_task(self._join_repeatedly(None))
 
     def commit(self, commits: Commits) -> asyncio.Future[None]:
         """Write positions, at most one commit at a time; the future is done when the coordinator has them.
@@ -66,20 +79,25 @@ class Consumer:
         are left out: their last commit was written when they went.
         """
         self._committing = future = self._loop.create_future()
-        self._poller.commit(commits, future)
+        if self._poller is None:
+            future.set_exception(BackendUnavailable(self.not_ready_reason or "The bridge has left the group."))
+        else:
+            self._poller.commit(commits, future)
         return future
 
     def pause(self, parts: Collection[Part]) -> None:
         """Stop fetching some partitions soon; what is on its way still arrives. Membership is kept."""
-        self._poller.pause(parts)
+        if self._poller is not None:
+            self._poller.set_paused(parts, paused=True)
 
     def resume(self, parts: Collection[Part]) -> None:
         """Continue fetching them within a few milliseconds, where they stopped."""
-        self._poller.resume(parts)
+        if self._poller is not None:
+            self._poller.set_paused(parts, paused=False)
 
     def end_offset(self, part: Part) -> int | None:
         """Return the end of a partition as of its latest fetch; None: not known."""
-        return self._poller.end_offset(part)
+        return None if self._poller is None else self._poller.end_offset(part)
 
     async def close(self, commits: Commits) -> None:
         """Commit, leave the group (a static member does not), and close threads and sockets. Idempotent.
@@ -87,90 +105,23 @@ class Consumer:
         `Member.revoked` is not called for it. Raises `BackendUnavailable` or `OutcomeUnknown` if the commit failed;
         everything is closed then, too.
         """
+        self._closed = True
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.wait((self._joining,))
+        poller = self._poller
+        if poller is None:
+            return
         if self._committing is not None:
             await asyncio.wait((self._committing,), timeout=_LAST_COMMIT)
-        self._poller.stop(commits)
-        ended = self._poller.ended
-        await asyncio.wait((ended,), timeout=_CLOSING)
-        if not ended.done():
+        poller.stop(commits)
+        await asyncio.wait((poller.ended,), timeout=_CLOSING)
+        if not poller.ended.done():
             raise BackendUnavailable(
                 "Kafka has not answered in time: the bridge left the group without a final commit."
             )
         if commits:
-            ended.result()
-
-
-_PAUSES: Final = (1, 2, 4, 8, 16, 30)
-"""Seconds before each attempt to join again; the last one repeats."""
-
-_log = logging.getLogger("bridge.kafka")
-
-
-class RejoiningMember(Member, Protocol):
-    """A member whose consumer may end."""
-
-    def ended(self, error: BridgeError) -> None:
-        """Drop all partitions: the consumer has ended, and another one joins later. Called on the event loop."""
-        ...
-
-
-class RejoiningConsumer:
-    """One consumer after another, with the methods of `Consumer`."""
-
-    def __init__(
-        self, options: Options, admin: Admin, group: str, topics: Sequence[str], member: RejoiningMember
-    ) -> None:
-        self._options = options
-        self._admin = admin
-        self._group = group
-        self._topics = topics
-        self._member = member
-        self._consumer: Consumer | None = None
-        self._rejoining: asyncio.Task[None] | None = None
-        self._closed = False
-        self.not_ready_reason: str | None = None
-        """Why this bridge is not a member of the group now; None: it is."""
-
-    async def join(self) -> None:
-        """Join the group. Raises `BackendUnavailable` or `Refused`; nothing is left to close then."""
-        self._consumer = consumer = Consumer(self._options, self._group, self._topics, self._member)
-        try:
-            await consumer.join()
-        except BaseException:
-            self._consumer = None
-            raise
-        consumer.ended.add_done_callback(self._ended)
-
-    def commit(self, commits: Commits) -> asyncio.Future[None]:
-        """Write positions."""
-        if self._consumer is not None:
-            return self._consumer.commit(commits)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        future.set_exception(BackendUnavailable(self.not_ready_reason or "The bridge has left the group."))
-        return future
-
-    def pause(self, parts: Collection[Part]) -> None:
-        """Stop fetching some partitions."""
-        if self._consumer is not None:
-            self._consumer.pause(parts)
-
-    def resume(self, parts: Collection[Part]) -> None:
-        """Continue fetching them."""
-        if self._consumer is not None:
-            self._consumer.resume(parts)
-
-    def end_offset(self, part: Part) -> int | None:
-        """Return the end of a partition as of its latest fetch; None: not known."""
-        return None if self._consumer is None else self._consumer.end_offset(part)
-
-    async def close(self, commits: Commits) -> None:
-        """Commit and leave the group. Raises `BackendUnavailable` or `OutcomeUnknown` if the commit failed."""
-        self._closed = True
-        if self._rejoining is not None:
-            self._rejoining.cancel()
-            await asyncio.wait((self._rejoining,))
-        if self._consumer is not None:
-            await self._consumer.close(commits)
+            poller.ended.result()
 
     def _ended(self, ended: asyncio.Future[None]) -> None:
         error = ended.exception()
@@ -178,36 +129,34 @@ class RejoiningConsumer:
             return
         if not isinstance(error, BridgeError):
             error = BackendUnavailable("The consumer of a group has ended; the log has the details.")
-        self._consumer = None
+        self._poller = None
         self._not_ready(error)
         self._member.ended(error)
-        self._rejoining = asyncio.create_task(self._rejoin(error))
+        self._joining = self._loop.create_task(self._join_repeatedly(error))
 
-    async def _rejoin(self, error: BridgeError) -> None:
-        taken = isinstance(error, InstanceTaken)
-        for attempt in range(1 << 30):
-            await asyncio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
+    async def _join_repeatedly(self, error: Exception | None) -> None:
+        """Join until that succeeds; `error`: why the membership has ended, None: there was none."""
+        for attempt in itertools.count():
+            if error is not None:
+                await asyncio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
             try:
-                if taken and await self._instance_taken():
+                if isinstance(error, InstanceTaken) and self._options.instance in await self._admin.instances(
+                    self._group
+                ):
                     continue  # joining would remove the other bridge, which would then remove this one
                 await self.join()
-            except (BridgeError, CannotStart) as failure:
-                taken = isinstance(failure, InstanceTaken)
-                self._not_ready(failure)
-            except Exception as failure:  # noqa: BLE001 - a defect must not end the attempts
-                _log.exception("joining a group again has failed")
+            except Exception as failure:  # noqa: BLE001 - even a defect must not end the attempts
+                if not isinstance(failure, (BridgeError, CannotStart)):
+                    _log.exception("joining a group has failed")
+                error = failure
                 self._not_ready(failure)
             else:
-                self.not_ready_reason = None
-                _log.warning("this bridge is a member of the group again, after: %s", error)
+                if error is not None:
+                    self.not_ready_reason = None
+                    _log.warning("this bridge is a member of the group %s again, after: %s", self._group, error)
                 return
-
-    async def _instance_taken(self) -> bool:
-        """Whether the group has a member of this bridge's instance."""
-        name = self._options.instance
-        return name is not None and names.member(name, self._topics[0]) in await self._admin.instances(self._group)
 
     def _not_ready(self, error: Exception) -> None:
         if str(error) != self.not_ready_reason:
             self.not_ready_reason = str(error)
-            _log.warning("this bridge is not a member of the group, and joins again: %s", error)
+            _log.warning("this bridge is not a member of the group %s, and joins again: %s", self._group, error)

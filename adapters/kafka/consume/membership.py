@@ -1,9 +1,15 @@
-"""What runs on kafka-python's IO thread: commits, and the partitions of a member that come and go."""
+"""What runs on kafka-python's IO thread: commits, and the partitions of a member that come and go.
 
+A commit is sent by the coordinator's own coroutine, on the thread that it is made for. `commit_async` cannot be used:
+while the coordinator is being looked up it returns the future of the look-up, which says that all is well before
+anything was sent (3.0.12), and its queue of callbacks is emptied by two threads.
+"""
+
+import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -12,7 +18,7 @@ from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
 from kafka.future import Future
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
-from adapters.kafka.consume.offsets import Offsets, Rebalancing
+from adapters.kafka.errors import InstanceTaken, of_exception
 from adapters.kafka.record import Commit, Commits, Part, Record
 from adapters.kafka.thread_bridge import ThreadBridge
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
@@ -24,7 +30,16 @@ _REBALANCE: Final = 20.0
 caller would be told that the outcome is unknown. With a broker on a busy machine a rebalance took more than 5 s."""
 _LOOK: Final = 0.01
 """Seconds after which a waiting commit checks again whether the rebalance is over; the library has no callback."""
-Action = Callable[[], None]
+_REACH: Final = 2_000
+"""Milliseconds in which the coordinator must be found, and the topics' metadata come."""
+_DOUBTFUL: Final = (
+    errors.KafkaConnectionError,
+    errors.KafkaTimeoutError,
+    errors.RequestTimedOutError,
+    errors.Cancelled,
+)
+"""The request may have reached the coordinator."""
+
 Terms = dict[Part, int]
 """The number of a partition's stay with this member: it may go and come back while a commit waits."""
 _log = logging.getLogger("bridge.kafka")
@@ -53,60 +68,65 @@ class Member(Protocol):
         """Note that nothing can be fetched now; it continues automatically. Called once for each outage."""
         ...
 
+    def ended(self, error: BridgeError) -> None:
+        """Drop all partitions: the membership has ended, and the consumer joins again later."""
+        ...
+
+
+class _Rebalancing(BackendUnavailable):
+    """Nothing was sent, because the group is rebalancing."""
+
 
 class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no types
     """Gives a `Member` its partitions, and commits for it."""
 
-    def __init__(
-        self, consumer: KafkaConsumer, group: str, member: Member, thread_bridge: ThreadBridge[Action]
-    ) -> None:
+    def __init__(self, consumer: KafkaConsumer, group: str, member: Member, thread_bridge: ThreadBridge) -> None:
         self.consumer = consumer
         self.parts: set[Part] = set()
         """Assigned, and reported to the member."""
         self.unknown: set[Part] = set()
         """Assigned, but what is committed for them could not be read yet; they are paused."""
+        self.fenced = False
+        """Whether a commit was refused because another bridge has joined with the same instance."""
         self.final: Commits = {}
         """What is left to be committed once all is to end."""
         self._closing = False
         self._coordinator = consumer._coordinator  # noqa: SLF001 - the only place that shows when a rebalance is over
+        self._cluster = consumer._cluster  # noqa: SLF001 - it has the ids of topics
         self._net = consumer._net  # noqa: SLF001 - the loop of the IO thread
         self._what = f"The offsets of the group {group}"
         self._member = member
         self._bridge = thread_bridge
-        self._offsets = Offsets(consumer, self._what)
+        self._logs: dict[Part, object] = {}
+        """The id of the topic when a partition was assigned; None: the brokers have none (before 2.8)."""
         self._terms: Terms = {}
         """Of `parts`, the copy of the IO thread."""
         self._known: Terms = {}
         """The same, the copy of the event loop."""
         self._term = 0
 
-    @property
-    def fenced(self) -> bool:
-        """Whether a commit was refused because another has joined with the same instance."""
-        return self._offsets.fenced
-
     # On the event loop:
 
-    def begin_commit(self, commits: Commits, answer: Callable[[BridgeError | None], None]) -> None:
-        """Write positions; the answer comes from another thread."""
+    def begin_commit(self, commits: Commits, future: asyncio.Future[None]) -> None:
+        """Write positions, then complete the future."""
         known = {part: self._known.get(part, 0) for part in commits}
 
         async def commit() -> None:
             try:
                 await self._commit(commits, known)
             except BridgeError as error:
-                answer(error)
+                self._bridge.answer(future, error)
             except BaseException as error:  # whatever it is, also the end of the IO thread: a caller waits
-                answer(OutcomeUnknown(f"{self._what}: {type(error).__name__} {error}."))
+                self._bridge.answer(future, OutcomeUnknown(f"{self._what}: {type(error).__name__} {error}."))
                 if not isinstance(error, Exception):
                     raise
             else:
-                answer(None)
+                self._bridge.answer(future, None)
 
         try:
             self._net.call_soon_threadsafe(commit)
         except Exception as error:  # noqa: BLE001 - the IO thread has ended, or it raises what it broke down with
-            answer(BackendUnavailable(f"{self._what}: {error}."))
+            self._bridge.answer(future, BackendUnavailable(f"{self._what}: {error}."))
 
     def close(self, final: Commits) -> None:
         """Call the member no more; commit this at the end."""
@@ -143,7 +163,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
 
     def replaced(self) -> list[Part]:
         """Which partitions have another log now: their topic was deleted and created anew."""
-        return [part for part in self.parts if self._offsets.is_other(part, if_removed=False)]
+        return [part for part in self.parts if self._is_other(part, if_removed=False)]
 
     async def renew(self) -> None:
         """Begin anew with those. What is committed for them may be of the old log still."""
@@ -166,7 +186,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
                 commits = await self._ask(parts)
             else:
                 return
-            await self._offsets.write(await self._offsets.of_this_log(commits))
+            await self._write(await self._of_this_log(commits))
         except (errors.KafkaError, BridgeError) as error:
             _log.warning("%s: uncommitted messages are delivered again: %s", self._what, error)
 
@@ -179,7 +199,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
     async def commit_final(self) -> None:
         """Commit for the last time. Raises `BackendUnavailable`, `OutcomeUnknown`."""
         final, self.final = self.final, {}
-        await self._offsets.write({part: at for part, at in final.items() if part in self.parts})
+        await self._write({part: at for part, at in final.items() if part in self.parts})
 
     async def _commit(self, commits: Commits, known: Terms) -> None:
         until = time.monotonic() + _REBALANCE
@@ -188,10 +208,10 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
                 await self._net.sleep(_LOOK)
             # a partition that has gone, or gone and come back, is another's to commit, or was committed when it went
             mine = {part: at for part, at in commits.items() if self._terms.get(part, -1) == known[part]}
-            rest = {part: at for part, at in mine.items() if not self._offsets.is_other(part, if_removed=False)}
+            rest = {part: at for part, at in mine.items() if not self._is_other(part, if_removed=False)}
             try:
-                await self._offsets.write(rest)
-            except Rebalancing:  # it began after the look above
+                await self._write(rest)
+            except _Rebalancing:  # it began after the look above
                 if time.monotonic() >= until or self._closing:
                     raise
                 await self._net.sleep(_LOOK)
@@ -200,10 +220,56 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         if len(rest) < len(mine):
             raise BackendUnavailable(f"{self._what}: the topic was just recreated.")
 
+    async def _write(self, commits: Commits) -> None:
+        """Raises `BackendUnavailable`, `OutcomeUnknown`, or `Refused`."""
+        if not commits:
+            return
+        offsets = {
+            TopicPartition(*part): OffsetAndMetadata(at.offset, _terminated(at.metadata), -1)
+            for part, at in commits.items()
+        }
+        try:
+            reached = await self._coordinator.ensure_coordinator_ready_async(timeout_ms=_REACH)
+        except errors.KafkaError as error:
+            raise of_exception(error, self._what) from error
+        if not reached:
+            raise BackendUnavailable(f"{self._what}: there is no connection to Kafka.")
+        try:
+            await self._coordinator._send_offset_commit_request(offsets)  # noqa: SLF001
+        except errors.FencedInstanceIdError as error:
+            self.fenced = True
+            raise InstanceTaken(self._what) from error
+        except errors.RebalanceInProgressError as error:
+            raise _Rebalancing(f"{self._what}: the group is rebalancing.") from error
+        except errors.CommitFailedError as error:
+            raise BackendUnavailable(f"{self._what}: this bridge is not a member of the group now.") from error
+        except _DOUBTFUL as error:
+            raise OutcomeUnknown(f"{self._what}: Kafka does not say whether it recorded them.") from error
+        except errors.KafkaError as error:
+            raise of_exception(error, self._what) from error
+
+    async def _of_this_log(self, commits: Commits) -> Commits:
+        """Leave out topics that are gone: a new one of the same name must not begin with commits of the old one.
+
+        A topic that vanishes is one of the reasons for partitions to go, so the brokers are asked.
+        """
+        with contextlib.suppress(errors.KafkaError):
+            await self._coordinator._manager.wait_for(self._cluster.request_update(), _REACH)  # noqa: SLF001
+        return {part: at for part, at in commits.items() if not self._is_other(part, if_removed=True)}
+
+    def _is_other(self, part: Part, *, if_removed: bool) -> bool:
+        """Whether a topic is not the one it was; `if_removed`: what to take it for if there is none at the moment."""
+        now, then = self._log_of(part), self._logs.get(part)
+        return then is not None and (if_removed if now is None else now != then)
+
+    def _log_of(self, part: Part) -> object:
+        found = self._cluster.topic_id(part.topic)
+        return found if found is not None and found.int else None
+
     def _hold(self, part: Part, commit: Commit | None) -> None:
         self._term += 1
         self._terms[part] = self._term
-        self._offsets.begin(part)
+        self._logs[part] = self._log_of(part)
         self.parts.add(part)
         self._bridge.put(partial(self._assigned, part, self._term, commit))
 
@@ -243,3 +309,12 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
             self._known.pop(part, None)
         if not self._closing:
             self._member.lost(parts)
+
+
+def _terminated(text: str) -> str:
+    """Return the text with a NUL behind it, as confluent-kafka writes it, because confluent-kafka reads up to a NUL.
+
+    librdkafka adds none when it reads. Without one, confluent-kafka 2.16.1 returned the text with whatever followed it
+    in memory, or raised UnicodeDecodeError: in a busy process 6 of 48 times.
+    """
+    return f"{text}\0" if text else ""

@@ -5,20 +5,19 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
-from kafka import KafkaConsumer, TopicPartition, errors
+from kafka import TopicPartition, errors
 
-from adapters.kafka.client_errors import of_request
 from adapters.kafka.connections import Client
-from adapters.kafka.consume.membership import Action, Member, Membership
+from adapters.kafka.consume.membership import Member, Membership
 from adapters.kafka.consume.session import POLL, Session
+from adapters.kafka.errors import InstanceTaken, of_exception
 from adapters.kafka.options import Options
-from adapters.kafka.outcomes import InstanceTaken
 from adapters.kafka.record import Commits, Part, Record
-from adapters.kafka.thread_bridge import ThreadBridge
+from adapters.kafka.thread_bridge import ThreadBridge, complete
 from bridge.errors import BackendUnavailable, BridgeError, Refused
 
 _QUICK_FOR: Final = 2.0
@@ -35,7 +34,7 @@ _FIRST: Final = 3.0
 _AGAIN: Final = 0.2
 """Seconds after a poll that failed."""
 _UNLIKE: Final = errors.InconsistentGroupProtocolError
-"""The group's members share its partitions in another way: native ones, who may stay for long."""
+"""The group's native members share its partitions in another way, and may stay for long."""
 _LAST: Final = 2.0
 """Seconds in which a rebalance must end before the last commit."""
 
@@ -56,7 +55,7 @@ class Poller:
         self._group = group
         self._topics = topics
         self._member = member
-        self._bridge: ThreadBridge[Action] = ThreadBridge(loop, lambda action: action())
+        self._bridge = ThreadBridge(loop)
         self._thread = threading.Thread(target=self._run, name=f"kafka-{group}", daemon=True)
         self._stopping = threading.Event()
         self._resumed = threading.Event()
@@ -91,21 +90,22 @@ class Poller:
                     client.connections._net.call_soon_threadsafe(client.connections.close)  # noqa: SLF001
 
     def commit(self, commits: Commits, future: asyncio.Future[None]) -> None:
-        """Write positions, then answer the future."""
-        membership = self._membership
-        if membership is None or self._stopping.is_set():
-            _answer(future, BackendUnavailable(f"{self._group}: this bridge is not a member of the group now."))
+        """Write positions, then complete the future."""
+        if self._membership is None or self._stopping.is_set():
+            complete(future, None, BackendUnavailable(f"{self._group}: this bridge is not a member of the group now."))
         else:
-            membership.begin_commit(commits, lambda error: self._bridge.put(partial(_answer, future, error)))
+            self._membership.begin_commit(commits, future)
 
-    def pause(self, parts: Collection[Part]) -> None:
-        """Stop fetching these. The library sets a flag, under its own lock."""
-        self._flag(KafkaConsumer.pause, parts)
-
-    def resume(self, parts: Collection[Part]) -> None:
-        """Go on fetching them."""
-        self._flag(KafkaConsumer.resume, parts)
-        self._resumed.set()
+    def set_paused(self, parts: Collection[Part], *, paused: bool) -> None:
+        """Stop fetching these, or go on. The library sets a flag, under its own lock."""
+        self._changed_at = time.monotonic()
+        if self._membership is not None:
+            consumer = self._membership.consumer
+            for part in parts:
+                with contextlib.suppress(KeyError):  # it has just gone
+                    (consumer.pause if paused else consumer.resume)(TopicPartition(*part))
+        if not paused:
+            self._resumed.set()
 
     def end_offset(self, part: Part) -> int | None:
         """Return the end of a partition that the library got with its latest fetch; None: not known."""
@@ -116,13 +116,6 @@ class Poller:
         except (errors.KafkaError, KeyError):  # it has just gone
             return None
         return end
-
-    def _flag(self, method: Callable[..., None], parts: Collection[Part]) -> None:
-        self._changed_at = time.monotonic()
-        if self._membership is not None:
-            for part in parts:
-                with contextlib.suppress(KeyError):  # it has just gone
-                    method(self._membership.consumer, TopicPartition(*part))
 
     def _arrived(self, records: list[Record]) -> None:
         self._ahead.release()
@@ -139,12 +132,11 @@ class Poller:
             _log.exception("%s: the fetching thread has failed", self._group)
         finally:
             closed = BackendUnavailable(f"{self._group}: the bridge has left the group.")
-            self._bridge.put(partial(_answer, self.joined, outcome or closed))
-            self._bridge.put(partial(_answer, self.ended, outcome))
+            self._bridge.answer(self.joined, outcome or closed)
+            self._bridge.answer(self.ended, outcome)
 
     def _attend(self) -> BridgeError | None:
         """Be a member until `stop` (returns what became of the last commit), or return why that is not possible."""
-        self._clients = []
         try:
             session = Session(self._options, self._group, self._clients)
         except Exception as error:  # noqa: BLE001 - whatever it is, a caller waits
@@ -154,10 +146,8 @@ class Poller:
             session.subscribe(self._topics, membership)
             self._poll(session, membership)
             return self._leave(session, membership)
-        except BridgeError as error:
-            return self._broken(membership, error)
-        except Exception as error:  # noqa: BLE001 - a defect of the library: another consumer takes its place
-            return self._broken(membership, of_request(error, self._group))
+        except Exception as error:  # noqa: BLE001 - also a defect of the library: another poller takes its place
+            return self._broken(membership, of_exception(error, self._group))
         finally:
             session.close()
 
@@ -217,26 +207,23 @@ class Poller:
         if (missing or membership.unknown) and now < self._first_by:
             return
         self._has_joined = True
-        self._bridge.put(partial(_answer, self.joined, None))
+        self._bridge.answer(self.joined, None)
 
     def _handle_error(self, error: errors.KafkaError, give_up: float) -> None:
         """Report an error once; before the group is joined, an error that waiting does not end is raised."""
         if isinstance(error, errors.FencedInstanceIdError):
             raise InstanceTaken(self._group)
         refused_topic = isinstance(error, errors.TopicAuthorizationFailedError)
-        problem = of_request(error, ", ".join(self._topics) if refused_topic else self._group)
+        problem = of_exception(error, ", ".join(self._topics) if refused_topic else self._group)
         hopeless = isinstance(problem, Refused) or isinstance(error, _UNLIKE) or time.monotonic() > give_up
         if hopeless and not self._has_joined:
             raise problem
-        self._tell(problem)
-
-    def _tell(self, problem: BridgeError) -> None:
         if self._has_joined and not self._notified:
             self._notified = True
             self._bridge.put(partial(self._member.failed, problem))
 
     def _broken(self, membership: Membership, error: BridgeError) -> BridgeError:
-        """Nothing can be had from this consumer any more."""
+        """Release everything: this poller cannot continue."""
         membership.close({})
         self._membership = None
         if self._has_joined and membership.parts:
@@ -249,18 +236,6 @@ class Poller:
             while membership.final and not session.stable and time.monotonic() < until:
                 session.poll(quick=True)
             session.run(membership.commit_final)
-        except BridgeError as error:
-            return error
         except Exception as error:  # noqa: BLE001 - as in `_attend`
-            return of_request(error, self._group)
+            return of_exception(error, self._group)
         return None
-
-
-def _answer(future: asyncio.Future[None], error: BridgeError | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
-        future.exception()  # whether a caller waits for it or not

@@ -9,8 +9,8 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, errors
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import MemberState, TopicPartition
 
-from adapters.kafka.client_errors import no_connection
 from adapters.kafka.connections import BOOTSTRAP_TIMEOUT, Client
+from adapters.kafka.errors import no_connection
 from adapters.kafka.options import METADATA_AGE, REQUEST_TIMEOUT, Options
 from adapters.kafka.record import Part, Record, fetched
 from adapters.kafka.security import connection_settings

@@ -1,42 +1,39 @@
 """One group's view of one destination, on partitions of Kafka that this bridge holds for a while."""
 
 import asyncio
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from adapters.base import Delivery, Outcome, Revoked
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.buffer import Buffer, PartitionBuffer
-from adapters.kafka.consume.committer import Committer
-from adapters.kafka.consume.consumer import RejoiningConsumer
+from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.consume.settled_ranges import LogReplaced
 from adapters.kafka.options import Options
-from adapters.kafka.record import Commit, Commits, Part, Record
+from adapters.kafka.record import Commit, Part, Record
+from adapters.kafka.thread_bridge import complete
 from adapters.wall_clock import wall
-from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
+from bridge.errors import BackendUnavailable, BridgeError
 
 _WALL_CHECK: Final = 10.0
-"""Seconds after which the wall clock is looked at again: it may have been set."""
-_log = logging.getLogger("bridge.kafka")
+"""Seconds after which the wall clock is read again: it may have been set."""
+_CLOSED: Final = "The subscription is closed."
+_MOVED: Final = "The partition moved to another bridge, which delivers the message again."
 
 
-class KafkaSubscription:
+class KafkaSubscription(GroupMember[PartitionBuffer]):
     """Fetches from what a member of the consumer group was sent, and commits what the engine settles."""
 
     def __init__(self, options: Options, admin: Admin, group: str, topics: Sequence[str], revoked: Revoked) -> None:
         """`topics` by the number of their lane; the first one is named as the destination."""
         self._buffer = Buffer(topics)
-        self._revoked = revoked
-        self._consumer = RejoiningConsumer(options, admin, group, topics, self)
-        self._commits = Committer(self._buffer.held, self._consumer.commit)
-        self._loop = asyncio.get_running_loop()
+        super().__init__(options, admin, group, topics, self._buffer.held)
+        self._take_back = revoked
         self._pending: asyncio.Future[list[Delivery]] | None = None
         self._request = (1, 0)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
         self._paused: set[Part] = set()
-        self.closed = False
 
     @property
     def not_ready_reason(self) -> str | None:
@@ -48,12 +45,10 @@ class KafkaSubscription:
         await self._consumer.join()
 
     def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
-        """Return what is at hand, else a future that waits and raises `BackendUnavailable` in trouble, once closed."""
+        """Return what is available, else a future that waits; it raises `BackendUnavailable` also after `close`."""
         future: asyncio.Future[list[Delivery]] = self._loop.create_future()
-        if self.closed:
-            future.set_exception(_closed())
-        elif self.not_ready_reason is not None:
-            future.set_exception(BackendUnavailable(self.not_ready_reason))
+        if (reason := _CLOSED if self.closed else self.not_ready_reason) is not None:
+            future.set_exception(BackendUnavailable(reason))
         elif found := self._take(limit, max_bytes):
             future.set_result(found)
         else:
@@ -63,7 +58,7 @@ class KafkaSubscription:
     def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
         """Record the outcome: what is settled is committed when the future is done, the rest is with a later commit.
 
-        The future raises `BackendUnavailable` also where the partition is another bridge's now: it delivers again.
+        The future raises `BackendUnavailable` also if the partition is another bridge's now: it delivers again.
         """
         parts, lost = self._note(deliveries, outcome)
         if outcome is Outcome.SETTLED and parts and not lost and not self.closed:
@@ -71,11 +66,9 @@ class KafkaSubscription:
         else:
             self._commits.changed(parts)
             future = self._loop.create_future()
-            if outcome is Outcome.SETTLED and (lost or self.closed):
-                future.set_exception(_moved())
-            else:
-                future.set_result(None)
-        self._go_on(self._paused & parts)
+            failed = outcome is Outcome.SETTLED and (lost or self.closed)
+            complete(future, None, BackendUnavailable(_MOVED) if failed else None)
+        self._resume_roomy(self._paused & parts)
         return future
 
     @property
@@ -90,7 +83,7 @@ class KafkaSubscription:
         return lag
 
     def gauges(self) -> Mapping[str, int]:
-        """What is held here now."""
+        """Return numbers of what is held now; see `KafkaAdapter.help_texts`."""
         held = self._buffer.held.values()
         return {
             "held_partitions": len(held),
@@ -107,18 +100,12 @@ class KafkaSubscription:
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._fail_fetch(_closed())
-        error: BridgeError | None = None
-        try:
-            await self._consumer.close(self._commits.stop())
-        except BridgeError as failure:
-            _log.warning("the last acknowledgements are not committed; these messages are delivered again: %s", failure)
-            error = failure
-        self._commits.finish(error)
+        self._fail_fetch(BackendUnavailable(_CLOSED))
+        await self._leave("the last acknowledgements are not committed; these messages are delivered again")
         for part in list(self._buffer.held):
             self._buffer.drop(part)
 
-    # What the consumer reports:
+    # Called by the consumer:
 
     def assigned(self, part: Part, committed: Commit | None) -> None:
         """Hold a partition."""
@@ -129,13 +116,15 @@ class KafkaSubscription:
         touched: set[PartitionBuffer] = set()
         held_by = self._buffer.held
         for record in records:
-            held = held_by.get(Part(record.topic, record.partition))
+            part = Part(record.topic, record.partition)
+            held = held_by.get(part)
             if held is None:
                 continue
             try:
                 self._buffer.add(held, record)
-            except LogReplaced:
-                held = self._begin_anew(held)
+            except LogReplaced:  # nothing that is known of the old log is true of the new one
+                self.lost([part])
+                held = self._buffer.hold(part, None)
                 self._buffer.add(held, record)
             touched.add(held)
         self._answer()
@@ -146,37 +135,29 @@ class KafkaSubscription:
                 self._paused.add(held.part)
             self._consumer.pause([held.part for held in crowded])
 
-    def revoked(self, parts: Collection[Part]) -> Commits:
-        """Release partitions that another bridge will have; returns their last commits."""
-        held = [self._buffer.held[part] for part in parts if part in self._buffer.held]
-        for delivery in self._revoked([each.handle for each in held]):
-            if (owner := self._buffer.find(delivery.partition)) is not None:
-                owner.progress.attempt(delivery.position, delivery.attempts)
-        self._drop(held)
-        return {each.part: commit for each in held if (commit := each.progress.commit()) is not None}
-
-    def lost(self, parts: Collection[Part]) -> None:
-        """Release partitions that another bridge has already."""
-        held = [self._buffer.held[part] for part in parts if part in self._buffer.held]
-        self._revoked([each.handle for each in held])
-        self._drop(held)
-
     def failed(self, error: BridgeError) -> None:
         """Fail the pending fetch; the engine asks again."""
         self._fail_fetch(error)
-        if not self.closed:
-            _log.warning("%s", error)
+        super().failed(error)
 
     def ended(self, error: BridgeError) -> None:
-        """Drop all partitions."""
-        self.lost(list(self._buffer.held))
+        """Drop all partitions, and fail the pending fetch."""
+        super().ended(error)
         self._fail_fetch(error)
+
+    def _release(self, partitions: Collection[PartitionBuffer]) -> None:
+        for delivery in self._take_back([each.handle for each in partitions]):
+            if (owner := self._buffer.find(delivery.partition)) is not None:
+                owner.progress.attempt(delivery.position, delivery.attempts)
+        for each in partitions:
+            self._buffer.drop(each.part)
+        self._paused &= self._buffer.held.keys()
+        self._resume_roomy(self._paused)
 
     def _fail_fetch(self, error: BridgeError) -> None:
         pending, self._pending = self._pending, None
-        if pending is not None and not pending.done():
-            pending.set_exception(error)
-            pending.exception()  # whether a caller waits for it or not
+        if pending is not None:
+            complete(pending, [], error)
 
     def _note(self, deliveries: Iterable[Delivery], outcome: Outcome) -> tuple[set[Part], bool]:
         """Mark what became of deliveries; returns the partitions, and whether some are not held any more."""
@@ -186,31 +167,17 @@ class KafkaSubscription:
             held = self._buffer.find(delivery.partition)
             if held is None:
                 lost = True
-            elif outcome is Outcome.SETTLED:
+                continue
+            parts.add(held.part)
+            if outcome is Outcome.SETTLED:
                 held.progress.settle(delivery.position)
-                parts.add(held.part)
             else:
                 held.progress.attempt(delivery.position, delivery.attempts)
-                parts.add(held.part)
         return parts, lost
-
-    def _begin_anew(self, held: PartitionBuffer) -> PartitionBuffer:
-        """Another log has taken the place of this one: whatever is known of the old one is not true of the new one."""
-        self._revoked([held.handle])
-        self._drop([held])
-        return self._buffer.hold(held.part, None)
-
-    def _drop(self, lost: Collection[PartitionBuffer]) -> None:
-        parts = {held.part for held in lost}
-        for part in parts:
-            self._buffer.drop(part)
-        self._paused -= parts
-        self._commits.forget(parts, OutcomeUnknown("The partition moved to another bridge during the acknowledgement."))
-        self._go_on(self._paused)
 
     def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
         found = self._buffer.take(limit, max_bytes, wall())
-        self._go_on(self._paused)
+        self._resume_roomy(self._paused)
         self._arm()
         return found
 
@@ -224,8 +191,8 @@ class KafkaSubscription:
             self._pending = None
             pending.set_result(found)
 
-    def _go_on(self, parts: Collection[Part]) -> None:
-        """Let paused partitions come again that have room."""
+    def _resume_roomy(self, parts: Collection[Part]) -> None:
+        """Fetch paused partitions again that have room."""
         roomy = [part for part in parts if self._buffer.roomy(self._buffer.held[part])]
         if roomy:
             for part in roomy:
@@ -234,7 +201,7 @@ class KafkaSubscription:
             self._consumer.resume(roomy)
 
     def _arm(self) -> None:
-        """Look again when the first of those that wait is due: never early, as the wall clock is rounded down."""
+        """Look again when the first waiting message is due: never early, as the wall clock is rounded down."""
         due = self._buffer.next_due
         if due is None or (self._timer is not None and self._timer_due <= due):
             return
@@ -242,17 +209,9 @@ class KafkaSubscription:
             self._timer.cancel()
         self._timer_due = due
         ahead = (due - wall()) / 1000
-        self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._ripe)
+        self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._ripen)
 
-    def _ripe(self) -> None:
+    def _ripen(self) -> None:
         self._timer = None
         self._answer()
         self._arm()
-
-
-def _closed() -> BackendUnavailable:
-    return BackendUnavailable("The subscription is closed.")
-
-
-def _moved() -> BackendUnavailable:
-    return BackendUnavailable("The partition moved to another bridge, which delivers the message again.")

@@ -10,11 +10,11 @@ from typing import Final
 from adapters.base import Stored
 from adapters.kafka.admin import Admin
 from adapters.kafka.delay.forwarder import Forwarder
-from adapters.kafka.delay.purges import Purges
 from adapters.kafka.delay.schedule import DUE, LEVELS, first_hop, to_delayed
+from adapters.kafka.deletion import Purges
+from adapters.kafka.errors import is_topic_removed
 from adapters.kafka.names import Own, destination_of
 from adapters.kafka.options import Options
-from adapters.kafka.outcomes import is_topic_removed
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Outgoing, Part
 from adapters.kafka.topics import Topics

@@ -1,22 +1,37 @@
-"""Decides what becomes of delayed records that are awake: the next level, the destination, dropped, or later. Pure."""
+"""Decides where delayed records go when they wake: the next level, the destination, nowhere, or later. Pure."""
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from adapters.kafka.delay.pending import RECORDS_MAX, Pending, PendingDelays
-from adapters.kafka.delay.retries import Place, Retries
-from adapters.kafka.delay.schedule import LEVELS, first_hop, from_delayed, next_hop, onward
+from adapters.kafka.delay.schedule import (
+    LEVELS,
+    RECORDS_MAX,
+    Pending,
+    PendingDelays,
+    first_hop,
+    from_delayed,
+    next_hop,
+    onward,
+)
+from adapters.kafka.errors import RecordRefused
 from adapters.kafka.mapping import from_record
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
-from adapters.kafka.outcomes import RecordRefused
 from adapters.kafka.record import Outgoing, Part, Record
 from bridge.errors import BodyTooLarge, BridgeError, Rejected
 
 _log = logging.getLogger("bridge.kafka")
 
+FIRST_PAUSE: Final = 5_000
+"""Milliseconds until a refused topic or record is tried again; then twice as long, and so on."""
+LAST_PAUSE: Final = 60_000
+SHORT_PAUSE: Final = 1_000
+"""The same while Kafka does not answer, or says that the same may soon succeed; always as long."""
+_FORGET: Final = 10 * LAST_PAUSE
+TOPIC_IN_FLIGHT_MAX: Final = 64
+"""Records for one topic that are sent and not yet committed; a kill may double them."""
 IN_FLIGHT_MAX: Final = 256
 """Records that are sent and not yet committed, for all topics."""
 _CROWD: Final = RECORDS_MAX // 2
@@ -24,6 +39,52 @@ _CROWD: Final = RECORDS_MAX // 2
 _AWAY: Final = 10_000
 """Milliseconds that they stay there at least."""
 _EXPIRE: Final = "oms_h_expireTime"
+
+
+class Backoff:
+    """When to try again to write to a topic, or to write one record. Times are milliseconds since 1970."""
+
+    def __init__(self) -> None:
+        self.until = 0
+        self._length = 0
+
+    @property
+    def refused(self) -> bool:
+        """Whether the last attempt failed, and not for an outage."""
+        return self._length > SHORT_PAUSE
+
+    def refuse(self, now: int) -> bool:
+        """Try it later, after a pause that grows. Returns whether it was not refused before."""
+        known = self.refused
+        self._length = min(2 * self._length, LAST_PAUSE) if known else FIRST_PAUSE
+        self.until = now + self._length
+        return not known
+
+    def wait(self, now: int) -> None:
+        """Try it soon: it is not known to be refused."""
+        self._length = self._length or SHORT_PAUSE
+        self.until = now + SHORT_PAUSE
+
+
+class TopicQueue:
+    """The records for one topic, and how carefully it is tried: one bad destination holds up no other."""
+
+    def __init__(self) -> None:
+        self.moves: deque[Move] = deque()
+        self.in_flight = 0
+        self.limit = TOPIC_IN_FLIGHT_MAX
+        """Of `in_flight`: 1 after a failure, twice as many after each success."""
+        self.backoff = Backoff()
+
+    def succeeded(self) -> bool:
+        """Note that a record was written. Returns whether the topic was refused before."""
+        refused, self.backoff = self.backoff.refused, Backoff()
+        self.limit = min(2 * self.limit, TOPIC_IN_FLIGHT_MAX)
+        return refused
+
+    def is_unused(self, now: int) -> bool:
+        """Whether nothing is to be remembered of it."""
+        return not self.moves and not self.in_flight and self.backoff.until + _FORGET < now
 
 
 class Move(NamedTuple):
@@ -41,17 +102,12 @@ class Move(NamedTuple):
         """The partition of the delay topic."""
         return self.pending.partition.part
 
-    @property
-    def place(self) -> Place:
-        """The place that the record leaves."""
-        return Place(self.part, self.pending.record.offset)
-
 
 class Dispatch:
     """Times are milliseconds since 1970.
 
     A move is under way from `moves` until `stored` and `finished`, or until `failed`. Each topic has a queue, so that
-    the records for it keep their order.
+    its records keep their order.
     """
 
     def __init__(
@@ -72,20 +128,23 @@ class Dispatch:
         self._pending = pending
         self._partitions = partitions
         self._purged = purged
-        self._queues: dict[str, deque[Move]] = {}
-        self._in_flight: Counter[str] = Counter()
-        self._retries = Retries()
+        self._queues: dict[str, TopicQueue] = {}
+        self._in_flight = 0
+        self._refused: dict[int, Backoff] = {}
+        """Of single records, by `Pending.number`."""
         self.moved = 0
         self.dropped = 0
 
     @property
     def refused(self) -> int:
-        """Topics and single records that cannot be written now."""
-        return self._retries.refused
+        """Topics and single records that cannot be written, not for an outage."""
+        return sum(queue.backoff.refused for queue in self._queues.values()) + len(self._refused)
 
     def moves(self, now: int) -> tuple[list[Move], set[Part]]:
         """Return what to write now, and the partitions of which records were dropped."""
         dropped: set[Part] = set()
+        self._queues = {topic: queue for topic, queue in self._queues.items() if not queue.is_unused(now)}
+        self._refused = {number: each for number, each in self._refused.items() if each.until + _FORGET >= now}
         for pending in self._pending.take(now):
             outgoing = self._next(pending, now)
             if outgoing is None:
@@ -94,31 +153,29 @@ class Dispatch:
                 self._enqueue(Move(pending, outgoing))
         found: list[Move] = []
         filled: set[str] = set()
-        while topics := [topic for topic in self._queues if topic not in filled]:
+        while topics := [topic for topic, queue in self._queues.items() if queue.moves and topic not in filled]:
             filled.update(topics)
             for topic in topics:
                 self._fill(topic, now, found, dropped)
         return found, dropped
 
-    def stored(self, move: Move, now: int) -> bool:
+    def stored(self, move: Move) -> bool:
         """Note that a record was written. Returns whether to commit, else the move is over: the partition has gone."""
-        if self._retries.succeeded(move.outgoing.topic, now):
+        if self._queue(move.outgoing.topic).succeeded():
             _log.info("Delayed messages are forwarded to %s again.", move.outgoing.topic)
         self.moved += 1
         move.pending.partition.leaving -= move.leaving
         if self._is_lost(move):
             self.finished(move)
-            self._pending.close(move.pending)
+            self._close(move.pending)
             return False
         self._settle(move.pending)
         return True
 
     def finished(self, move: Move) -> None:
         """Note that a move is over: it is committed, or that failed and will be part of the next commit."""
-        topic = move.outgoing.topic
-        self._in_flight[topic] -= 1
-        if not self._in_flight[topic]:
-            del self._in_flight[topic]
+        self._queue(move.outgoing.topic).in_flight -= 1
+        self._in_flight -= 1
 
     def failed(self, move: Move, error: BridgeError, now: int) -> None:
         """Note that a record was not written, or perhaps not."""
@@ -129,21 +186,26 @@ class Dispatch:
                 self._refuse_record(move, str(error), now)
                 return
             # librdkafka fails a whole batch for one record: try them one by one
-            self._retries.wait(topic, now)
+            self._pause(topic, now)
         else:
             self.unusable(topic, error, now)
-        self._put_off(move, self._retries.until(topic), now)
+        self._put_off(move, self._queue(topic).backoff.until, now)
 
     def unusable(self, topic: str, error: BridgeError, now: int) -> None:
         """Note that nothing can be written to a topic now."""
+        queue = self._queue(topic)
         if not isinstance(error, Rejected):
-            self._retries.wait(topic, now)
-        elif self._retries.until(topic) <= now and self._retries.refuse(topic, now):
-            _log.warning("Messages for %s cannot be forwarded now; the bridge retries. %s", topic, error)
+            self._pause(topic, now)
+        elif queue.backoff.until <= now:
+            queue.limit = 1
+            if queue.backoff.refuse(now):
+                _log.warning("Messages for %s cannot be forwarded now; the bridge retries. %s", topic, error)
 
     def clock_set_back(self, now: int) -> None:
         """Forget until when to wait: that may be far ahead now."""
-        self._retries = Retries()
+        for queue in self._queues.values():
+            queue.backoff, queue.limit = Backoff(), TOPIC_IN_FLIGHT_MAX
+        self._refused.clear()
         self._pending.clock_set_back(now)
 
     def _next(self, pending: Pending, now: int) -> Outgoing | None:
@@ -162,58 +224,56 @@ class Dispatch:
         self._settle(pending)
         dropped.add(pending.partition.part)
 
-    def _drop_purged(self, queue: deque[Move], dropped: set[Part]) -> None:
+    def _drop_purged(self, moves: deque[Move], dropped: set[Part]) -> None:
         """Drop what was purged at the head of a queue."""
-        while queue and (waiting := queue[0].pending.waiting) is not None:
-            pending = queue[0].pending
+        while moves and (waiting := moves[0].pending.waiting) is not None:
+            pending = moves[0].pending
             if not self._purged(waiting.final.topic, pending.record):
                 return
-            move = queue.popleft()
+            move = moves.popleft()
             pending.partition.leaving -= move.leaving
             if self._is_lost(move):
-                self._pending.close(pending)
+                self._close(pending)
             else:
                 self._drop(pending, dropped)
 
     def _fill(self, topic: str, now: int, found: list[Move], dropped: set[Part]) -> None:
         """Add to `found` what may be sent to a topic now, and to `dropped` the partitions of what was purged."""
-        queue, before = self._queues[topic], len(found)
-        self._drop_purged(queue, dropped)
-        if (until := self._retries.until(topic)) > now:
-            del self._queues[topic]
-            for move in queue:
-                self._put_off(move, until, now)
+        queue, before = self._queue(topic), len(found)
+        moves = queue.moves
+        self._drop_purged(moves, dropped)
+        if queue.backoff.until > now:
+            queue.moves = deque()
+            for move in moves:
+                self._put_off(move, queue.backoff.until, now)
             return
-        partitions = self._partitions(topic) if queue else None
-        while partitions is not None and queue and self._has_capacity(topic):
-            move = queue.popleft()
+        partitions = self._partitions(topic) if moves else None
+        while partitions is not None and moves and queue.in_flight < queue.limit and self._in_flight < IN_FLIGHT_MAX:
+            move = moves.popleft()
             if self._is_lost(move):
-                self._pending.close(move.pending)
+                self._close(move.pending)
             elif move.outgoing.partition >= partitions:
                 self._refuse_record(move, f"It has no partition {move.outgoing.partition}.", now)
             else:
-                self._in_flight[topic] += 1
-                found.append(move._replace(alone=self._retries.limit(topic) == 1))
-            self._drop_purged(queue, dropped)
-        if not queue:
-            del self._queues[topic]
-        elif len(found) > before:  # the others are served first the next time
+                queue.in_flight += 1
+                self._in_flight += 1
+                found.append(move._replace(alone=queue.limit == 1))
+            self._drop_purged(moves, dropped)
+        if len(found) > before:  # the others are served first the next time
             self._queues[topic] = self._queues.pop(topic)
 
-    def _has_capacity(self, topic: str) -> bool:
-        return self._in_flight[topic] < self._retries.limit(topic) and self._in_flight.total() < IN_FLIGHT_MAX
-
     def _refuse_record(self, move: Move, reason: str, now: int) -> None:
-        if self._retries.refuse(move.place, now):
+        backoff = self._refused.setdefault(move.pending.number, Backoff())
+        if backoff.refuse(now):
             topic = move.outgoing.topic
             _log.warning("A message for %s cannot be forwarded now; the bridge retries. %s", topic, reason)
-        self._put_off(move, self._retries.until(move.place), now)
+        self._put_off(move, backoff.until, now)
 
     def _put_off(self, move: Move, until: int, now: int) -> None:
         """Keep a record in memory, or write it to a delay topic again if it is in the way of others."""
         pending, topic = move.pending, move.outgoing.topic
         if self._is_lost(move):
-            self._pending.close(pending)
+            self._close(pending)
             return
         partition, record = pending.partition, pending.record
         partition.leaving -= move.leaving
@@ -227,11 +287,24 @@ class Dispatch:
         self._enqueue(Move(pending, onward(record, part, now, again), leaving=True))
 
     def _enqueue(self, move: Move) -> None:
-        self._queues.setdefault(move.outgoing.topic, deque()).append(move)
+        self._queue(move.outgoing.topic).moves.append(move)
+
+    def _queue(self, topic: str) -> TopicQueue:
+        if topic not in self._queues:
+            self._queues[topic] = TopicQueue()
+        return self._queues[topic]
+
+    def _pause(self, topic: str, now: int) -> None:
+        queue = self._queue(topic)
+        queue.backoff.wait(now)
+        queue.limit = 1
 
     def _settle(self, pending: Pending) -> None:
         pending.partition.progress.settle(pending.record.offset)
-        self._retries.settled(Place(pending.partition.part, pending.record.offset))
+        self._close(pending)
+
+    def _close(self, pending: Pending) -> None:
+        self._refused.pop(pending.number, None)
         self._pending.close(pending)
 
     def _is_lost(self, move: Move) -> bool:

@@ -14,23 +14,19 @@ from typing import Final
 
 from adapters.base import Stored
 from adapters.kafka.admin import Admin
-from adapters.kafka.consume.committer import Committer
-from adapters.kafka.consume.consumer import RejoiningConsumer
+from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.delay.dispatch import Dispatch, Move
-from adapters.kafka.delay.pending import PendingDelays
-from adapters.kafka.delay.purges import Purges
-from adapters.kafka.delay.schedule import LEVELS, waiting_of
+from adapters.kafka.delay.schedule import LEVELS, DelayPartition, PendingDelays, waiting_of
+from adapters.kafka.deletion import Purges
 from adapters.kafka.names import Own
 from adapters.kafka.options import METADATA_AGE, Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Commit, Commits, Part, Record
+from adapters.kafka.record import Commit, Part, Record
 from adapters.wall_clock import wall
-from bridge.errors import BackendUnavailable, BridgeError, CannotStart, OutcomeUnknown
+from bridge.errors import BackendUnavailable, BridgeError
 
 _log = logging.getLogger("bridge.kafka")
 
-_PAUSE: Final = 1.0
-"""Seconds between two attempts to join the group for the first time."""
 _WALL_CHECK: Final = 10.0
 """Seconds after which the wall clock is read again: it may have been set."""
 _SET_BACK: Final = 1_000
@@ -39,8 +35,8 @@ _STOP: Final = 3.0
 """Seconds that records in flight get when the bridge stops."""
 
 
-class Forwarder:
-    """One member of the group; a `Member` of its consumer."""
+class Forwarder(GroupMember[DelayPartition]):
+    """One member of the group."""
 
     def __init__(
         self,
@@ -56,25 +52,22 @@ class Forwarder:
         self._publisher = publisher
         self._find_partitions = partitions
         self._purges = purges
-        self._partitions: dict[str, tuple[int, float]] = {}
-        """Of topics that are written to, and until when to rely on the number, in seconds of the monotonic clock."""
+        self._counts: dict[str, tuple[int, float]] = {}
+        """Of topics that are written to: the number of partitions, and until when it is valid, in monotonic seconds."""
         self._finding: dict[str, asyncio.Task[None]] = {}
         self._pending = PendingDelays(options.forwarded_early)
+        super().__init__(options, admin, own.forwarders, list(self._levels), self._pending.partitions)
         self._dispatch = Dispatch(options, self._pending, self._known_partitions, purges.dropped)
-        self._consumer = RejoiningConsumer(options, admin, own.forwarders, list(self._levels), self)
-        self._commits = Committer(self._pending.partitions, self._consumer.commit)
         self._under_way: set[asyncio.Future[Stored]] = set()
-        self._loop = asyncio.get_running_loop()
-        self._joining = self._loop.create_task(self._join())
+        self._consumer.join_soon()
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
-        self._closed = False
         self._now = wall()
 
     @property
     def done(self) -> dict[Part, int]:
         """Offsets below which all records are stored elsewhere or dropped, of the partitions that this bridge holds."""
-        lows = {part: partition.progress.low for part, partition in self._pending.partitions.items()}
+        lows = {part: partition.progress.low for part, partition in self._partitions.items()}
         return {part: low for part, low in lows.items() if low is not None}
 
     def gauges(self) -> Mapping[str, int]:
@@ -87,38 +80,17 @@ class Forwarder:
 
     async def close(self) -> None:
         """Wait for records in flight, commit and leave the group."""
-        self._closed = True
-        tasks = (self._joining, *self._finding.values())
-        for task in tasks:
+        self.closed = True
+        for task in (finding := list(self._finding.values())):
             task.cancel()
-        await asyncio.wait(tasks)
+        if finding:
+            await asyncio.wait(finding)
         if self._timer is not None:
             self._timer.cancel()
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=_STOP)
             await asyncio.sleep(0)  # for `_sent`, which notes what is to be committed
-        error: BridgeError | None = None
-        try:
-            await self._consumer.close(self._commits.stop())
-        except BridgeError as failure:
-            _log.warning("delayed messages may be delivered twice: %s", failure)
-            error = failure
-        self._commits.finish(error)
-
-    async def _join(self) -> None:
-        logged = False
-        while True:
-            try:
-                await self._consumer.join()
-            except (BridgeError, CannotStart) as error:
-                if not logged:
-                    _log.warning("Delayed messages are not forwarded now; the bridge retries. %s", error)
-                logged = True
-                await asyncio.sleep(_PAUSE)
-            else:
-                if logged:
-                    _log.info("Delayed messages are forwarded again.")
-                return
+        await self._leave("delayed messages may be delivered twice")
 
     # Called by the consumer:
 
@@ -130,7 +102,7 @@ class Forwarder:
         """Keep records until they wake."""
         now = wall()
         for record in records:
-            if Part(record.topic, record.partition) not in self._pending.partitions:
+            if Part(record.topic, record.partition) not in self._partitions:
                 continue
             waiting = waiting_of(record)
             if waiting is None:
@@ -138,38 +110,21 @@ class Forwarder:
             self._pending.add(record, waiting, now)
         self._schedule()
 
-    def revoked(self, parts: Collection[Part]) -> Commits:
-        """Release partitions; returns their last commits. Records in flight are forwarded by the next bridge, too."""
-        held = [self._pending.partitions[part] for part in parts if part in self._pending.partitions]
-        self.lost(parts)
-        return {each.part: commit for each in held if (commit := each.progress.commit()) is not None}
-
-    def lost(self, parts: Collection[Part]) -> None:
-        """Release partitions that another bridge has already."""
-        for part in parts:
-            self._pending.drop(part)
-        self._commits.forget(parts, OutcomeUnknown("The partition moved to another bridge during the commit."))
-
-    def failed(self, error: BridgeError) -> None:
-        """Log that nothing can be fetched now."""
-        _log.warning("%s", error)
-
-    def ended(self, error: BridgeError) -> None:
-        """Drop all partitions: another consumer joins later, and logs it."""
-        del error
-        self.lost(list(self._pending.partitions))
+    def _release(self, partitions: Collection[DelayPartition]) -> None:
+        for each in partitions:  # records in flight are forwarded by the next bridge, too
+            self._pending.drop(each.part)
 
     # On the event loop:
 
     def _schedule(self) -> None:
-        if not self._scheduled and not self._closed:
+        if not self._scheduled and not self.closed:
             self._scheduled = True
             self._loop.call_soon(self._advance)
 
     def _advance(self) -> None:
         """Send all records that can be sent now, and read more of the partitions that have room."""
         self._scheduled = False
-        if self._closed:
+        if self.closed:
             return
         before, self._now = self._now, wall()
         if self._now < before - _SET_BACK:
@@ -188,12 +143,12 @@ class Forwarder:
         self._under_way.discard(sent)
         error = sent.exception()
         if error is None:
-            if self._dispatch.stored(move, wall()):
+            if self._dispatch.stored(move):
                 self._commits.settled({move.part}).add_done_callback(partial(self._written, move))
         else:
             if not isinstance(error, BridgeError):
                 error = BackendUnavailable(repr(error))
-            self._partitions.pop(move.outgoing.topic, None)
+            self._counts.pop(move.outgoing.topic, None)
             self._dispatch.failed(move, error, wall())
         self._schedule()
 
@@ -203,7 +158,7 @@ class Forwarder:
         self._schedule()
 
     def _known_partitions(self, topic: str) -> int | None:
-        count, until = self._partitions.get(topic, (0, 0.0))
+        count, until = self._counts.get(topic, (0, 0.0))
         if until > monotonic() and self._knows_purges(topic):
             return count
         if topic not in self._finding:
@@ -216,7 +171,7 @@ class Forwarder:
     async def _find(self, topic: str) -> None:
         try:
             if self._knows_purges(topic):
-                self._partitions[topic] = await self._find_partitions(topic), monotonic() + METADATA_AGE / 1000
+                self._counts[topic] = await self._find_partitions(topic), monotonic() + METADATA_AGE / 1000
             else:  # first, and alone: a topic that was deleted is not created anew for messages that are dropped
                 await self._purges.refresh()
         except BridgeError as error:
@@ -227,7 +182,7 @@ class Forwarder:
 
     def _pause_and_resume(self) -> None:
         changed: dict[bool, list[Part]] = {True: [], False: []}
-        for partition in self._pending.partitions.values():
+        for partition in self._partitions.values():
             if partition.paused is self._pending.wanted(partition, self._now):
                 partition.paused = not partition.paused
                 changed[partition.paused].append(partition.part)

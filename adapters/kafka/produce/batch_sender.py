@@ -28,7 +28,7 @@ from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
 from kafka.protocol.producer import InitProducerIdRequest
 
-from adapters.kafka import client_errors, outcomes
+from adapters.kafka import errors
 from adapters.kafka.connections import BOOTSTRAP_TIMEOUT, Client
 from adapters.kafka.options import DELIVERY_TIMEOUT, UNSENT_TIMEOUT
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
@@ -50,8 +50,8 @@ class ErrorClassifier(Sender):  # type: ignore[misc] # has no types
 
     def _dispatch_error(self, batch: ProducerBatch, exception: Exception, partition_response: Any) -> None:  # noqa: ANN401
         """ErrorClassifier one batch that was answered with an error, or not at all: split it, repeat it, or fail it."""
-        code = client_errors.code_of(exception)
-        if not outcomes.certain(code) and not isinstance(exception, kafka.NodeNotReadyError):  # that is before it left
+        code = errors.code_of(exception)
+        if not errors.certain(code) and not isinstance(exception, kafka.NodeNotReadyError):  # that is before it left
             self._doubtful.add(batch)
         if self._can_split(batch, type(exception)) or self._can_retry(batch, type(exception)):
             super()._dispatch_error(batch, exception, partition_response)
@@ -130,7 +130,7 @@ def _verdict(code: int, topic: str, index: int, guilty: frozenset[int]) -> Bridg
     """Of a batch that is refused for the sake of some records, the others are valid and may be sent again."""
     if guilty and index not in guilty:
         return BackendUnavailable(f"{topic}: Kafka refused the message together with another one of its batch.")
-    return outcomes.of_produce(code, topic)
+    return errors.of_produce(code, topic)
 
 
 def _guilty(response: Any) -> frozenset[int]:  # noqa: ANN401 - a row of the protocol
@@ -244,11 +244,9 @@ class BatchSender(ErrorClassifier):
                 ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
             )
         except kafka.AuthorizationError as error:
-            code = client_errors.code_of(error)
+            code = errors.code_of(error)
             self._ask_again = time.monotonic() + _DENIED_PAUSE
-            self._fail_waiting(
-                lambda batch: batch not in self._doubtful, lambda topic: outcomes.of_produce(code, topic)
-            )
+            self._fail_waiting(lambda batch: batch not in self._doubtful, lambda topic: errors.of_produce(code, topic))
         except kafka.KafkaError:
             self._ask_again = time.monotonic() + _ROUND_MAX
         finally:
@@ -260,8 +258,8 @@ class BatchSender(ErrorClassifier):
         missing = cluster._topics - cluster._partitions.keys()  # noqa: SLF001 - has no other way
         self._missing = {topic: self._missing.get(topic, now) for topic in missing}
         for topic, since in self._missing.items():
-            code = _TOPIC_DENIED if topic in cluster.unauthorized_topics else outcomes.UNKNOWN_TOPIC
-            if code == outcomes.UNKNOWN_TOPIC and now - since < _MISSING:
+            code = _TOPIC_DENIED if topic in cluster.unauthorized_topics else errors.UNKNOWN_TOPIC
+            if code == errors.UNKNOWN_TOPIC and now - since < _MISSING:
                 continue
             self._fail_topic(topic, code)
             if not any(batch.topic_partition.topic == topic for batch in self._accumulator._incomplete.all()):  # noqa: SLF001
@@ -269,5 +267,5 @@ class BatchSender(ErrorClassifier):
 
     def _fail_topic(self, topic: str, code: int) -> None:
         self._fail_waiting(
-            lambda batch: batch.topic_partition.topic == topic, lambda topic: outcomes.of_produce(code, topic)
+            lambda batch: batch.topic_partition.topic == topic, lambda topic: errors.of_produce(code, topic)
         )

@@ -12,14 +12,14 @@ from kafka.producer.transaction_manager import TransactionManager
 from kafka.protocol.metadata import MetadataRequest
 
 from adapters.base import Stored
-from adapters.kafka import client_errors, outcomes
+from adapters.kafka import errors
 from adapters.kafka.connections import Client
 from adapters.kafka.options import METADATA_AGE, REQUEST_TIMEOUT, Options
 from adapters.kafka.produce.accumulator import Accumulator
 from adapters.kafka.produce.batch_sender import BatchSender
 from adapters.kafka.record import Outgoing
 from adapters.kafka.security import connection_settings
-from adapters.kafka.thread_bridge import ThreadBridge, until_ended
+from adapters.kafka.thread_bridge import ThreadBridge, complete, until_ended
 from bridge.errors import BackendUnavailable, BodyTooLarge, CannotStart
 
 _VERSION: Final = (2, 5)
@@ -32,9 +32,6 @@ _NEVER: Final = 10**12
 _ALL_IN_SYNC: Final = -1
 """`acks`."""
 
-Action = Callable[[], None]
-"""Completes futures, on the loop."""
-
 
 class KafkaPythonProducer:
     """One thread and a connection to each broker; see `Producer`."""
@@ -46,7 +43,7 @@ class KafkaPythonProducer:
     async def start(self) -> None:
         """Connect. Raises `BackendUnavailable` or `CannotStart`; no thread or socket is left then."""
         self._loop = asyncio.get_running_loop()
-        self._bridge: ThreadBridge[Action] = ThreadBridge(self._loop, lambda action: action())
+        self._bridge = ThreadBridge(self._loop)
         self._accumulator, sender = self._assemble(started := self._loop.create_future())
         sender.start()
         try:
@@ -139,9 +136,9 @@ class KafkaPythonProducer:
             question = self._client.connections.call_soon(ask)
         except RuntimeError:  # closed since
             raise BackendUnavailable("The connection to Kafka is closed.") from None
-        question.add_callback(lambda value: self._bridge.put(partial(_settle, future, value)))
+        question.add_callback(lambda value: self._bridge.put(partial(complete, future, value)))
         question.add_errback(
-            lambda error: self._bridge.put(partial(_settle, future, None, client_errors.of_request(error, what)))
+            lambda error: self._bridge.put(partial(complete, future, None, errors.of_exception(error, what)))
         )
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT / 1000):  # `wait_for` of 3.11 may lose a cancellation
@@ -157,8 +154,8 @@ class KafkaPythonProducer:
 
     def _notified(self, started: "asyncio.Future[None]", error: BaseException | None) -> None:
         if error is not None:
-            error = client_errors.no_connection(self._options, self._client.connections.failure)
-        self._bridge.put(partial(_settle, started, None, error))
+            error = errors.no_connection(self._options, self._client.connections.failure)
+        self._bridge.answer(started, error)
 
     async def _describe(self, topic: str) -> int | None:
         cluster, connections = self._client.cluster, self._client.connections
@@ -174,19 +171,10 @@ class KafkaPythonProducer:
                     raise
                 await connections._net.sleep(_PAUSE)  # noqa: SLF001 - the loop of these very coroutines
         [found] = response.topics
-        if found.error_code == outcomes.UNKNOWN_TOPIC:
+        if found.error_code == errors.UNKNOWN_TOPIC:
             return None
         if found.error_code:
             raise kafka.for_code(found.error_code)
         if topic not in cluster.topics():
             await cluster.add_topic(topic)
         return len(found.partitions)
-
-
-def _settle(future: "asyncio.Future[Any]", value: object, error: BaseException | None = None) -> None:
-    if future.done():  # no caller waits any more
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)

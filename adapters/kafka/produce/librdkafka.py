@@ -9,12 +9,13 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from adapters.base import Stored
-from adapters.kafka import outcomes
+from adapters.kafka import errors
 from adapters.kafka.options import DELIVERY_TIMEOUT, METADATA_AGE, REQUEST_TIMEOUT, Options, Security
-from adapters.kafka.produce import librdkafka_errors
 from adapters.kafka.record import Outgoing
 from adapters.kafka.security import TokenProvider, tls_context
-from bridge.errors import BackendUnavailable, TooManyInFlight
+from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, CannotStart, OutcomeUnknown, TooManyInFlight
+
+# ruff: noqa: SLF001 - librdkafka's own codes are named with an underscore
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ class LibrdkafkaProducer:
         self._broken = False
         self._all_down = False
         self._reason = "no answer"
-        self._outages = librdkafka_errors.Outages()
+        self._down_at = -_QUIET
+        """When an outage was reported last, in seconds of the monotonic clock."""
         self._questions: set[asyncio.Future[int | None]] = set()
 
     async def start(self) -> None:
@@ -83,9 +85,9 @@ class LibrdkafkaProducer:
         except BufferError:
             sent.set_exception(TooManyInFlight(f"{topic}: librdkafka's own queue is full."))
         except KafkaException as refused:
-            error = librdkafka_errors.reason_of(refused)
-            self._broken |= librdkafka_errors.fatal(error)
-            sent.set_exception(librdkafka_errors.of_send(error, topic))
+            error = _reason_of(refused)
+            self._broken |= _is_fatal(error)
+            sent.set_exception(_of_send(error, topic))
         else:
             if not self._busy:
                 self._busy = True
@@ -103,7 +105,7 @@ class LibrdkafkaProducer:
         try:
             return await asyncio.shield(question)
         except KafkaException as failed:
-            raise librdkafka_errors.of_request(librdkafka_errors.reason_of(failed), topic) from failed
+            raise _of_request(_reason_of(failed), topic) from failed
 
     @property
     def broken(self) -> bool:
@@ -143,12 +145,13 @@ class LibrdkafkaProducer:
 
     def _failed(self, error: KafkaError) -> None:
         """Hear from `poll` of what is not about one record."""
-        if librdkafka_errors.fatal(error):
+        if _is_fatal(error):
             self._broken = True
             _log.error("%s: %s", self._what, error.str())
-        elif error.code() == librdkafka_errors.ALL_DOWN:
+        elif error.code() == _ALL_DOWN:
             self._all_down = True
-            if self._outages.new():
+            before, self._down_at = self._down_at, time.monotonic()
+            if self._down_at - before > _QUIET:
                 _log.warning("%s: %s", self._what, self._reason)
         else:
             self._reason = error.str()
@@ -160,11 +163,11 @@ class LibrdkafkaProducer:
         try:
             return confluent_kafka.Producer(self._settings)
         except KafkaException as refused:
-            raise librdkafka_errors.of_creation(librdkafka_errors.reason_of(refused), self._what) from refused
+            raise _of_creation(_reason_of(refused), self._what) from refused
 
     def _describe(self, topic: str) -> int | None:
         found = self._client.list_topics(topic, REQUEST_TIMEOUT / 1000).topics[topic]
-        if found.error is not None and found.error.code() == outcomes.UNKNOWN_TOPIC:
+        if found.error is not None and found.error.code() == errors.UNKNOWN_TOPIC:
             return None
         if found.error is not None and not found.partitions:
             raise KafkaException(found.error)
@@ -183,7 +186,7 @@ class _Sent(asyncio.Future[Stored]):
         if self.done():  # no caller waits any more
             return
         if error is not None:
-            self.set_exception(librdkafka_errors.of_delivery(error, self._topic))
+            self.set_exception(_of_delivery(error, self._topic))
         else:
             self.set_result(Stored(message.partition(), message.offset()))
 
@@ -273,3 +276,58 @@ class _Tokens:
     def __call__(self, _config: str) -> tuple[str, float]:
         """Return a token and until when to use it, in seconds since 1970. What it raises is a failed login."""
         return self._provider.token(), time.time() + _TOKEN_AGE
+
+
+_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN
+"""librdkafka says it after the reasons, again and again while it tries to connect."""
+_QUIET: Final = 5.0
+"""Seconds without an error after which an outage is over; it is tried twice a second to connect."""
+
+
+def _reason_of(exception: KafkaException) -> KafkaError:
+    """Return what librdkafka raised."""
+    error: KafkaError = exception.args[0]
+    return error
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    """Whether this client will never do its work again."""
+    return error.fatal() or error.code() == KafkaError._FATAL
+
+
+def _of_creation(error: KafkaError, what: str) -> BackendUnavailable | CannotStart:
+    """Why there is no client: it got no token in time, or does not understand its settings."""
+    if error.code() == KafkaError.SASL_AUTHENTICATION_FAILED:
+        return BackendUnavailable(f"{what}: {error.str()}.")
+    return CannotStart(f"{what}: {error.str()}.")
+
+
+def _of_send(error: KafkaError, topic: str) -> BridgeError:
+    """Why a record was not taken at all: nothing of it has left this process."""
+    match error.code():
+        case KafkaError._UNKNOWN_PARTITION:  # the engine chose one that there was: the topic was deleted
+            return errors.of_produce(errors.UNKNOWN_TOPIC, topic)
+        case KafkaError.MSG_SIZE_TOO_LARGE:
+            return BodyTooLarge(f"{topic}: librdkafka sends at most 1,000,000,000 bytes at once.")
+        case code if code > 0:
+            return errors.of_produce(code, topic)
+        case _:
+            return BackendUnavailable(f"{topic}: {error.str()}.")
+
+
+def _of_delivery(error: KafkaError, topic: str) -> BridgeError:
+    """What became of a record that was taken, and then reported as failed."""
+    code = error.code()
+    if code > 0:
+        return errors.of_produce(code, topic)
+    if code in {KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}:
+        return errors.of_produce(errors.UNKNOWN_TOPIC, topic)
+    # A message whose time is up may have been on its way once or never: its Python side does not say.
+    return OutcomeUnknown(f"{topic}: Kafka does not say whether it stored the message: {error.str()}.")
+
+
+def _of_request(error: KafkaError, what: str) -> BridgeError:
+    """Why a request that stores no message failed."""
+    if error.code() > 0:
+        return errors.of_code(error.code(), what)
+    return BackendUnavailable(f"{what}: {error.str()}.")

@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 from kafka import errors as kafka
 
 from adapters.base import Stored
-from adapters.kafka import client_errors, outcomes
+from adapters.kafka import errors
 from adapters.kafka.connections import transactional
 from adapters.kafka.names import Own
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
@@ -47,9 +47,9 @@ class CommitFailed(Exception):
     def error(self) -> BridgeError:
         """The error if the records turn out not to be stored."""
         if isinstance(self._reason, kafka.BrokerResponseError):
-            error = outcomes.of_produce(client_errors.code_of(self._reason), self._topics)
+            error = errors.of_produce(errors.code_of(self._reason), self._topics)
             return BackendUnavailable(error.detail) if isinstance(error, OutcomeUnknown) else error
-        return client_errors.of_request(self._reason, self._topics)
+        return errors.of_exception(self._reason, self._topics)
 
 
 class _Group(NamedTuple):
@@ -185,7 +185,7 @@ class _Writer:
             self._wait(producer, producer._transaction_manager.initialize_transactions())  # noqa: SLF001
         except Exception as error:
             self.close()
-            raise client_errors.of_request(error, self.name) from error
+            raise errors.of_exception(error, self.name) from error
 
     def fence(self) -> None:
         """Take the name away from whichever producer has it."""

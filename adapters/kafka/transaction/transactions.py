@@ -15,9 +15,8 @@ from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Outgoing
 from adapters.kafka.topics import Topics
-from adapters.kafka.transaction.entries import Entry, Kind, control, prepared
 from adapters.kafka.transaction.group_commit import CommitFailed, GroupCommit
-from adapters.kafka.transaction.table import Verdict
+from adapters.kafka.transaction.table import Entry, Kind, Verdict, control, prepared
 from adapters.kafka.transaction.topic import TransactionTopic
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown, TransactionEnded, TransactionUnknown

@@ -5,8 +5,8 @@ from typing import Any
 
 from kafka.errors import KafkaConnectionError
 
-from adapters.kafka.client_errors import no_connection
 from adapters.kafka.connections import Connections
+from adapters.kafka.errors import no_connection
 from adapters.kafka.options import Options
 
 REFUSED = "Kafka at k:9092: the connection is refused: nothing listens there."

@@ -5,13 +5,11 @@ import logging
 import pytest
 
 from adapters.kafka.consume.settled_ranges import SPAN_MAX
-from adapters.kafka.delay import dispatch, pending
-from adapters.kafka.delay.dispatch import Dispatch, Move
-from adapters.kafka.delay.pending import PendingDelays
-from adapters.kafka.delay.retries import FIRST_PAUSE, IN_FLIGHT_MAX, SHORT_PAUSE
-from adapters.kafka.delay.schedule import LEVELS, first_place, to_delayed, waiting_of
+from adapters.kafka.delay import dispatch, schedule
+from adapters.kafka.delay.dispatch import FIRST_PAUSE, SHORT_PAUSE, TOPIC_IN_FLIGHT_MAX, Dispatch, Move
+from adapters.kafka.delay.schedule import LEVELS, PendingDelays, first_place, to_delayed, waiting_of
+from adapters.kafka.errors import RecordRefused
 from adapters.kafka.options import Options
-from adapters.kafka.outcomes import RecordRefused
 from adapters.kafka.record import Commit, Outgoing, Part, Record
 from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, DestinationUnknown, Refused
 
@@ -58,9 +56,9 @@ class Bench:
         offsets = []
         while moves := self.moves(now):
             for move in moves:
-                assert self.dispatch.stored(move, now)
+                assert self.dispatch.stored(move)
                 self.dispatch.finished(move)
-                offsets.append(move.place.offset)
+                offsets.append(move.pending.record.offset)
         return offsets
 
     @property
@@ -73,14 +71,16 @@ def test_to_the_next_level_or_to_the_destination() -> None:
     for due in NOW + 70_000, NOW + 9_500, NOW + 1_001, NOW + 1_000, NOW - 5:
         bench.lay("orders", due, partition=2)
     moves = bench.moves()
-    assert {(move.outgoing.topic, move.outgoing.partition, move.place.offset) for move in moves} == {
+    assert {(move.outgoing.topic, move.outgoing.partition, move.pending.record.offset) for move in moves} == {
         *(("orders", 2, 4), ("orders", 2, 3)),
         *(("oms.delay.due", 1, 2), ("oms.delay.8s", 1, 1), ("oms.delay.64s", 1, 0)),
     }
     assert {move.outgoing.timestamp for move in moves} == {NOW}
-    assert [move.place.offset for move in moves if move.outgoing.topic == "orders"] == [4, 3], "the first due first"
+    assert [move.pending.record.offset for move in moves if move.outgoing.topic == "orders"] == [4, 3], (
+        "the first due first"
+    )
     for move in moves:
-        assert bench.dispatch.stored(move, NOW)
+        assert bench.dispatch.stored(move)
     assert bench.commit == Commit(5, "")
     assert (bench.dispatch.moved, len(bench.pending)) == (5, 0)
 
@@ -98,9 +98,9 @@ def test_expired_and_foreign_ones_are_settled_and_not_written() -> None:
     bench.lay("orders", expire=NOW + 1)
     bench.lay_raw(Outgoing("whatever", 0, NOW, None, b"of somebody else", []))
     moves, dropped = bench.dispatch.moves(NOW)
-    assert [move.place.offset for move in moves] == [1]
+    assert [move.pending.record.offset for move in moves] == [1]
     assert (dropped, bench.dispatch.dropped, len(bench.pending)) == ({HERE}, 2, 1)
-    bench.dispatch.stored(moves[0], NOW)
+    bench.dispatch.stored(moves[0])
     assert bench.commit == Commit(3, "")
 
 
@@ -116,20 +116,20 @@ def test_a_topic_whose_partitions_are_not_known_yet_waits_and_holds_up_no_other(
 def test_so_many_of_a_topic_and_of_all_are_in_flight_until_they_are_committed() -> None:
     """So many a kill may double."""
     bench = Bench({f"t{number}": 1 for number in range(9)})
-    for _ in range(IN_FLIGHT_MAX + 1):
+    for _ in range(TOPIC_IN_FLIGHT_MAX + 1):
         for number in range(9):
             bench.lay(f"t{number}")
     first, *others = moves = bench.moves()
     assert len(moves) == dispatch.IN_FLIGHT_MAX
     assert {move.outgoing.topic for move in moves} == {f"t{number}" for number in range(4)}
-    bench.dispatch.stored(first, NOW)
+    bench.dispatch.stored(first)
     assert not bench.moves(), "it is not committed yet"
     bench.dispatch.finished(first)
     assert bench.topics_at() == ["t4"], "in turn"
     for move in others:
-        bench.dispatch.stored(move, NOW)
+        bench.dispatch.stored(move)
         bench.dispatch.finished(move)
-    assert len(bench.forward()) == 9 * (IN_FLIGHT_MAX + 1) - dispatch.IN_FLIGHT_MAX - 1
+    assert len(bench.forward()) == 9 * (TOPIC_IN_FLIGHT_MAX + 1) - dispatch.IN_FLIGHT_MAX - 1
 
 
 @pytest.mark.parametrize(("error", "pause"), [(DENIED, FIRST_PAUSE), (BackendUnavailable(""), SHORT_PAUSE)])
@@ -144,15 +144,15 @@ def test_a_topic_that_fails_is_tried_later_with_one_record_and_holds_up_no_other
             if move.outgoing.topic == "orders":
                 bench.dispatch.failed(move, error, NOW)
             else:
-                bench.dispatch.stored(move, NOW)
+                bench.dispatch.stored(move)
         assert bench.dispatch.refused == (pause == FIRST_PAUSE)
         bench.lay("orders")
         bench.lay("payments")
         assert bench.topics_at() == ["payments"]
         assert bench.topics_at(NOW + pause - 1) == []
         [first] = bench.moves(NOW + pause)
-        assert (first.outgoing.topic, first.place.offset) == ("orders", 0)
-        bench.dispatch.stored(first, NOW + pause)
+        assert (first.outgoing.topic, first.pending.record.offset) == ("orders", 0)
+        bench.dispatch.stored(first)
         bench.dispatch.finished(first)
         assert bench.forward(NOW + pause) == [2, 4, 6], "in their order"
     said = [record.getMessage() for record in caplog.records]
@@ -204,7 +204,7 @@ def test_a_record_that_is_refused_holds_up_no_other(kind: type[BridgeError], cap
 
 def test_a_crowd_that_cannot_be_written_goes_to_a_delay_topic_again_and_out_of_the_way() -> None:
     bench = Bench({"orders": 1})
-    crowd = pending.RECORDS_MAX // 2 + 10
+    crowd = schedule.RECORDS_MAX // 2 + 10
     for _ in range(crowd):
         bench.lay("orders")
     for move in bench.moves():
@@ -213,7 +213,7 @@ def test_a_crowd_that_cannot_be_written_goes_to_a_delay_topic_again_and_out_of_t
     assert {(move.outgoing.topic, move.outgoing.partition) for move in away} == {("oms.delay.8s", 1)}
     assert {dict(move.outgoing.headers)["oms_d_again"] for move in away} == {b"%d" % (NOW + 10_000)}
     for move in away:
-        bench.dispatch.stored(move, NOW)
+        bench.dispatch.stored(move)
         bench.dispatch.finished(move)
     assert len(bench.forward()) + len(away) == 10, "only those too many"
 
@@ -229,21 +229,21 @@ def test_one_that_is_far_behind_goes_to_a_delay_topic_again() -> None:
 
 def test_a_delay_topic_that_fails_keeps_the_record_in_memory() -> None:
     bench = Bench({"orders": 1})
-    for _ in range(pending.RECORDS_MAX):
+    for _ in range(schedule.RECORDS_MAX):
         bench.lay("orders", NOW + 60_000)
     for move in bench.moves():
         bench.dispatch.failed(move, BackendUnavailable(""), NOW)
     assert bench.moves() == []
-    assert len(bench.pending) == pending.RECORDS_MAX
+    assert len(bench.pending) == schedule.RECORDS_MAX
 
 
 def test_what_is_under_way_when_its_partition_goes_is_forgotten() -> None:
     bench = Bench({"orders": 1})
-    for _ in range(IN_FLIGHT_MAX + 3):
+    for _ in range(TOPIC_IN_FLIGHT_MAX + 3):
         bench.lay("orders")
     one, other, *rest = bench.moves()
     bench.pending.drop(HERE)
-    assert not bench.dispatch.stored(one, NOW)
+    assert not bench.dispatch.stored(one)
     bench.dispatch.failed(other, DENIED, NOW)
     for move in rest:
         bench.dispatch.failed(move, BackendUnavailable(""), NOW)
@@ -268,7 +268,7 @@ def test_what_was_purged_is_dropped_also_where_the_topic_is_gone() -> None:
     for topic in ("gone", "orders", "orders", "other"):
         bench.lay(topic)
     bench.purged = {("gone", 0), ("orders", 2), ("other", 1)}
-    assert [move.place.offset for move in bench.moves()] == [1, 3]
+    assert [move.pending.record.offset for move in bench.moves()] == [1, 3]
     assert bench.dispatch.dropped == 2
     assert len(bench.pending) == 2, "those that are sent are open until they are stored"
 

@@ -4,8 +4,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.kafka.consume.settled_ranges import SPAN_MAX
-from adapters.kafka.delay.pending import AHEAD, BYTES_MAX, RECORDS_MAX, DelayPartition, PendingDelays, size
-from adapters.kafka.delay.schedule import DUE, LEVELS, Level, Waiting
+from adapters.kafka.delay.schedule import (
+    AHEAD,
+    BYTES_MAX,
+    DUE,
+    LEVELS,
+    RECORDS_MAX,
+    DelayPartition,
+    Level,
+    PendingDelays,
+    Waiting,
+    size,
+)
 from adapters.kafka.record import Commit, Part, Record
 
 NOW = 1_700_000_000_000

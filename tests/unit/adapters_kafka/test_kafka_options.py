@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.kafka.options import Options, Security
+from adapters.kafka.options import Options, Security, parse
 from adapters.kafka.produce.publisher import producer_of
-from adapters.kafka.url import parse
 from bridge.settings.values import redact
 from tests.unit.strategies import says_whole
 

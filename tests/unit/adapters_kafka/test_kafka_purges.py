@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from adapters.kafka.delay.purges import _marks
+from adapters.kafka.deletion import _marks
 from adapters.kafka.record import Part, Record
 
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from adapters.base import Transaction, TransactionState
 from adapters.kafka.record import Outgoing, Record
-from adapters.kafka.transaction import entries
-from adapters.kafka.transaction.entries import Entry, Kind, control, ended, entry_of, prepared
-from adapters.kafka.transaction.table import TransactionTable, Verdict
+from adapters.kafka.transaction import table
+from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of, prepared
 from bridge.message import Message
 
 TOPIC = "oms.transactions"
@@ -111,7 +110,7 @@ def test_the_list_of_what_has_ended_replaces_older_records() -> None:
     assert low == len(log.records) - 1
     records = ended(TOPIC, Entry(Kind.ENDED), log.table.ended, NOW)
     assert len(records) > 1, "a record has a limit"
-    assert max(len(record.value or b"") for record in records) <= entries._LIST_MAX + 10_000
+    assert max(len(record.value or b"") for record in records) <= table._LIST_MAX + 10_000
     for record in records:
         log.add(record)
     assert log.table.unlisted == 0

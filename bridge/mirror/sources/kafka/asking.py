@@ -10,7 +10,7 @@ from kafka import errors as kafka
 from kafka.admin import OffsetSpec
 from kafka.consumer.fetcher import IsolationLevel
 
-from adapters.kafka import client_errors, connections
+from adapters.kafka import connections, errors
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
 from adapters.kafka.record import Part
 from adapters.kafka.security import connection_settings
@@ -78,7 +78,7 @@ class Asking:
             with closing(connections.admin(self._options)) as client:
                 return question(client)
         except (kafka.KafkaError, OSError) as error:
-            raise client_errors.of_request(error, _WHAT) from error
+            raise errors.of_exception(error, _WHAT) from error
 
 
 def _offsets(client: KafkaAdminClient, parts: Iterable[Part], spec: OffsetSpec) -> Offsets:

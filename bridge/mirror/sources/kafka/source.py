@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from adapters.kafka.names import Own
-from adapters.kafka.url import parse
+from adapters.kafka.options import parse
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.options import Options

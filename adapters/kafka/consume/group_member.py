@@ -1,13 +1,22 @@
-"""Writes what a group has settled: one commit at a time, carrying everything that has changed since the last one."""
+"""A member of a group: the partitions it holds, and one commit at a time of everything settled since the last one.
+
+Both readers of topics are such members: the subscription of a group, and the forwarder of delayed messages.
+"""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, Protocol
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from adapters.kafka.admin import Admin
+from adapters.kafka.consume.consumer import Consumer
 from adapters.kafka.consume.settled_ranges import SettledRanges
-from adapters.kafka.record import Commits, Part
-from bridge.errors import BridgeError
+from adapters.kafka.options import Options
+from adapters.kafka.record import Commit, Commits, Part, Record
+from adapters.kafka.thread_bridge import complete
+from bridge.errors import BridgeError, OutcomeUnknown
 
 GAP: Final = 0.005
 """Seconds between the starts of two commits, at least. One takes a broker 1.3 to 1.8 ms."""
@@ -16,8 +25,10 @@ LAZY: Final = 0.05
 RETRY: Final = 1.0
 """Seconds after which what could not be written is tried again."""
 
+_log = logging.getLogger("bridge.kafka")
 
-class Held(Protocol):
+
+class Partition(Protocol):
     """A partition that is held."""
 
     @property
@@ -26,41 +37,87 @@ class Held(Protocol):
         ...
 
 
-class Waiter:
+P = TypeVar("P", bound=Partition)
+
+
+class GroupMember(ABC, Generic[P]):
+    """Base of each `Member` that commits what is settled."""
+
+    def __init__(
+        self, options: Options, admin: Admin, group: str, topics: Sequence[str], partitions: Mapping[Part, P]
+    ) -> None:
+        """`partitions`: those that are held, which the subclass adds and removes."""
+        self._consumer = Consumer(options, admin, group, topics, self)
+        self._partitions = partitions
+        self._commits = Committer(partitions, self._consumer.commit)
+        self._loop = asyncio.get_running_loop()
+        self.closed = False
+
+    @abstractmethod
+    def assigned(self, part: Part, committed: Commit | None) -> None:
+        """Hold a partition."""
+
+    @abstractmethod
+    def arrived(self, records: Sequence[Record]) -> None:
+        """Keep records of partitions that are held."""
+
+    @abstractmethod
+    def _release(self, partitions: Collection[P]) -> None:
+        """Forget partitions. Their commits are read afterwards, so what is known of their records is noted before."""
+
+    def revoked(self, parts: Collection[Part]) -> Commits:
+        """Release partitions that another bridge will have; returns their last commits."""
+        held = {part: self._partitions[part] for part in parts if part in self._partitions}
+        self._release(held.values())
+        self._commits.forget(held, OutcomeUnknown("The partition moved to another bridge during the commit."))
+        return {part: commit for part, each in held.items() if (commit := each.progress.commit()) is not None}
+
+    def lost(self, parts: Collection[Part]) -> None:
+        """Release partitions that another bridge has already."""
+        self.revoked(parts)
+
+    def failed(self, error: BridgeError) -> None:
+        """Log that nothing can be fetched now."""
+        if not self.closed:
+            _log.warning("%s", error)
+
+    def ended(self, error: BridgeError) -> None:
+        """Drop all partitions: another consumer joins later, and logs it."""
+        del error
+        self.lost(list(self._partitions))
+
+    async def _leave(self, consequence: str) -> None:
+        """Commit and leave the group; the log says the consequence if that fails."""
+        error: BridgeError | None = None
+        try:
+            await self._consumer.close(self._commits.stop())
+        except BridgeError as failure:
+            _log.warning("%s: %s", consequence, failure)
+            error = failure
+        self._commits.finish(error)
+
+
+class _Waiter(NamedTuple):
     """One acknowledgement that waits for its commit."""
 
-    __slots__ = ("future", "parts")
-
-    def __init__(self, future: asyncio.Future[None], parts: AbstractSet[Part]) -> None:
-        self.future = future
-        self.parts = parts
-
-    def end(self, error: BridgeError | None) -> None:
-        """Answer it."""
-        if self.future.done():
-            return
-        if error is None:
-            self.future.set_result(None)
-        else:
-            self.future.set_exception(error)
-            self.future.exception()  # whether a caller waits for it or not
+    future: asyncio.Future[None]
+    parts: AbstractSet[Part]
 
 
 class Committer:
     """Gathers what has changed, and writes it."""
 
-    def __init__(self, held: Mapping[Part, Held], write: Callable[[Commits], asyncio.Future[None]]) -> None:
+    def __init__(self, held: Mapping[Part, Partition], write: Callable[[Commits], asyncio.Future[None]]) -> None:
         self._held = held
         self._write = write
         self._loop = asyncio.get_running_loop()
         self._dirty: set[Part] = set()
-        self._waiters: list[Waiter] = []
+        self._waiters: list[_Waiter] = []
         self._under_way: asyncio.Future[None] | None = None
-        self._answering: list[Waiter] = []
+        self._answering: list[_Waiter] = []
         """Those whose commit is under way."""
         self._writing: set[Part] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
         self._not_before = 0.0
         self._closed = False
 
@@ -72,7 +129,7 @@ class Committer:
     def settled(self, parts: AbstractSet[Part]) -> asyncio.Future[None]:
         """Write these at once, or with the next commit; the future is done when they are written."""
         self._dirty.update(parts)
-        waiter = Waiter(self._loop.create_future(), parts)
+        waiter = _Waiter(self._loop.create_future(), parts)
         self._waiters.append(waiter)
         self._arm(0)
         return waiter.future
@@ -84,30 +141,28 @@ class Committer:
             lost = [waiter for waiter in waiters if not waiter.parts.isdisjoint(parts)]
             for waiter in lost:
                 waiters.remove(waiter)
-                waiter.end(error)
+                complete(waiter.future, None, error)
 
     def stop(self) -> Commits:
         """Begin no commit any more; returns what the last one has to carry."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         return self._gather(self._dirty | self._writing)
 
     def finish(self, error: BridgeError | None) -> None:
-        """Answer all who still wait: the last commit is over."""
+        """Answer all acknowledgements that still wait: the last commit is over."""
         for waiter in (*self._waiters, *self._answering):
-            waiter.end(error)
+            complete(waiter.future, None, error)
         self._waiters, self._answering = [], []
 
     def _arm(self, seconds: float) -> None:
         if self._closed or self._under_way is not None:
             return
         at = max(self._loop.time() + seconds, self._not_before)
-        if self._timer is None or at < self._timer_at:
+        if self._timer is None or at < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer_at = at
             self._timer = self._loop.call_at(at, self._begin)
 
     def _begin(self) -> None:
@@ -140,7 +195,7 @@ class Committer:
             self._dirty.update(part for part in writing if part in self._held)
             self._not_before = self._loop.time() + RETRY
         for waiter in answering:
-            waiter.end(error)
+            complete(waiter.future, None, error)
         if self._waiters:
             self._arm(0)
         elif self._dirty:

@@ -1,7 +1,13 @@
-"""What Kafka's error codes mean: not stored, unknown, rejected. The codes are the protocol's, for any client."""
+"""Errors of the bridge for Kafka's error codes and for kafka-python's exceptions: not stored, unknown, rejected.
+
+The codes are the protocol's, for any client.
+"""
 
 from typing import Final
 
+from kafka import errors as kafka
+
+from adapters.kafka.options import Options
 from bridge.errors import (
     BackendUnavailable,
     BodyTooLarge,
@@ -124,14 +130,14 @@ def of_produce(code: int, topic: str) -> BridgeError:
     if code in _TOO_LARGE:
         return BodyTooLarge(f"{topic}: Kafka does not accept messages this large (max.message.bytes of the topic).")
     if code in _OF_RECORD:
-        return RecordRefused(of_request(code, topic).detail)
+        return RecordRefused(of_code(code, topic).detail)
     if certain(code):
-        return of_request(code, topic)
+        return of_code(code, topic)
     reason = _DOUBTFUL.get(code, f"error {code}")
     return OutcomeUnknown(f"{topic}: Kafka does not say whether it stored the message: {reason}.")
 
 
-def of_request(code: int, what: str) -> BridgeError:
+def of_code(code: int, what: str) -> BridgeError:
     """Why a request that stores no message failed with this code; `what` it was about, for a person."""
     if code == UNKNOWN_TOPIC:
         return DestinationUnknown(f"{what}: there is no such topic or partition.")
@@ -143,3 +149,80 @@ def of_request(code: int, what: str) -> BridgeError:
         return Refused(f"{what}: Kafka refuses it: {_AGAINST_RULES[code]}.")
     reason = _TRANSIENT.get(code) or _DOUBTFUL.get(code) or f"error {code}"
     return BackendUnavailable(f"{what}: {reason}.")
+
+
+_NETWORK: Final[int] = kafka.NetworkExceptionError.errno
+_SIGNS: Final = (
+    (
+        "certificate verify failed",
+        "the bridge does not trust its certificate (ca=), or the certificate has another name.",
+    ),
+    ("CERTIFICATE_REQUIRED", "it requires a client certificate (certificate=, key=)."),
+    (
+        "Handshake failed",
+        "the TLS handshake failed: the listener may have no TLS, or refuses the bridge's certificate.",
+    ),
+    ("Invalid frame", "it does not speak Kafka's protocol: it may expect TLS (tls=true)."),
+    ("ECONNREFUSED", "the connection is refused: nothing listens there."),
+    ("DNS", "the host name cannot be resolved."),
+    ("timed out", "it does not answer."),
+)
+"""What stands in kafka-python's exceptions, and what it means."""
+_REFUSALS: Final = (
+    (kafka.SaslAuthenticationFailedError, "authentication failed: a wrong user, password or token."),
+    (kafka.UnsupportedSaslMechanismError, "this listener does not offer the mechanism of the login."),
+    (kafka.IllegalSaslStateError, "this listener accepts no login (mechanism=)."),
+)
+REFUSALS: Final = (*(kind for kind, _ in _REFUSALS), BridgeError)
+"""Errors after which a retry at once fails too, and may lock the user out."""
+
+
+def code_of(error: BaseException) -> int:
+    """Return the protocol's code; that of a broken connection for everything that is the library's own."""
+    if isinstance(error, kafka.BrokerResponseError) and error.errno is not None:
+        return int(error.errno)
+    return _NETWORK
+
+
+def of_exception(error: BaseException, what: str) -> BridgeError:
+    """Why a request that stores no message failed; `what` it was about, for a person."""
+    if isinstance(error, BridgeError):
+        return error
+    if isinstance(error, kafka.SaslAuthenticationFailedError):
+        return BackendUnavailable(f"Kafka refuses the bridge's login: {error}.")
+    if isinstance(error, kafka.BrokerResponseError) and error.errno is not None:
+        return of_code(error.errno, what)
+    if isinstance(error, kafka.KafkaTimeoutError):
+        return BackendUnavailable(f"{what}: Kafka has not answered in time.")
+    if isinstance(error, (kafka.KafkaConnectionError, kafka.NodeNotReadyError, kafka.Cancelled)):
+        return BackendUnavailable(f"{what}: there is no connection to Kafka.")
+    return BackendUnavailable(f"{what}: {type(error).__name__} {error}.")
+
+
+def no_connection(options: Options, reason: BaseException | None) -> BackendUnavailable:
+    """Say what may be wrong when none of the servers could be used; `reason` is what the last try ended with."""
+    security = options.security
+    guess = _guess(reason, tls=security.tls, login=security.mechanism is not None)
+    return BackendUnavailable(f"Kafka at {', '.join(options.servers)}: {guess}")
+
+
+def _guess(reason: BaseException | None, *, tls: bool, login: bool) -> str:
+    if reason is None:
+        return "it does not answer."
+    if isinstance(reason, BridgeError):
+        return reason.detail
+    if said := next((said for kind, said in _REFUSALS if isinstance(reason, kind)), None):
+        return said
+    text = str(reason)
+    if "disconnected" in text:
+        return f"it closes the connection at once: {_why_ended(tls=tls, login=login)}"
+    return next((said for sign, said in _SIGNS if sign in text), f"the connection fails ({text}).")
+
+
+def _why_ended(*, tls: bool, login: bool) -> str:
+    """A broker closes silently if it expects a login or TLS, and often if a login is wrong."""
+    if login:
+        return "authentication failed (a wrong user or password), or its listener has another mechanism, or TLS."
+    if tls:
+        return "it may require a client certificate or a login."
+    return "it may expect TLS (tls=true) or a login (mechanism=)."
