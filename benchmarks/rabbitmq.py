@@ -123,7 +123,7 @@ def _started(plan: Plan, url: str) -> Measurement:
         channel = connection.channel()
         for number in range(GROUPS):
             for entry in (records.begun("orders", f"g{number}"), records.ready("orders", f"g{number}", [])):
-                channel.basic_publish("", Own(many).book, entry)
+                channel.basic_publish("", Own(many).catalogue, entry)
     rounds = [Round(_start(url, few), _start(url, many)) for _ in range(plan.rounds)]
     name = f"RabbitMQ, start to first message, {GROUPS:,} groups"
     return Measurement(name, "s", "with no group", rounds, START, "own client")

@@ -132,9 +132,9 @@ class RabbitMQAdapter:
             consuming=self._consuming,
             publisher=self._publisher,
             make_membership=partial(Membership, self._bridges, names.group(source, group)),
-            note_drained=partial(self._catalogue.drained, source, group),
+            record_drained=partial(self._catalogue.drained, source, group),
             prefetch=self._options.prefetch,
-            put_off=partial(self._delays.defer, group),
+            store_deferred=partial(self._delays.defer, group),
         )
         await subscription.join()
         self._subscriptions = [other for other in self._subscriptions if not other.closed]

@@ -98,11 +98,11 @@ def test_what_it_honours_is_what_the_adapter_declares() -> None:
 def test_the_names_are_those_of_the_code() -> None:
     shown = {name for row in table("Topology") for name in re.findall(r"`([^`]+)`", row[0])}
     of = "<destination>"
-    of_groups = (names.queue(of, "<group>", 3), names.note(of, "<group>", 3), names.history(of, "<group>", 3))
+    of_groups = (names.queue(of, "<group>", 3), names.attempts(of, "<group>", 3), names.history(of, "<group>", 3))
     groups = {*(name.replace("3", "<i>") for name in of_groups), names.setup(of, "<group>")}
     ends = {OWN.delay(levels.LEVELS - 1), OWN.delay(0)}
     relay = OWN.relay("", "").rpartition(".")[0] + ".<hash>"
-    own = {OWN.book, OWN.bridges, OWN.deliver, OWN.lost, OWN.dropped, relay, f"{OWN.bridges}.<hash>.<n>", *ends}
+    own = {OWN.catalogue, OWN.bridges, OWN.deliver, OWN.lost, OWN.dropped, relay, f"{OWN.bridges}.<hash>.<n>", *ends}
     own |= {OWN.transactions, f"{OWN.transactions}.setup"}
     assert shown == {of, names.log(of), names.parts(of), names.rest(of), f"{of}.dlq", *groups, *own}
     assert f"must not end in {', '.join(f'`{end}`' for end in RESERVED[:-1])} or `{RESERVED[-1]}`" in PAGE

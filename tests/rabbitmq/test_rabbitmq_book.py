@@ -34,7 +34,7 @@ async def caught_up(bridge: Rooms) -> None:
 
 async def append(bridge: Rooms, entry: bytes) -> None:
     """Write into the catalogue as any client may."""
-    await bridge.publisher.send(Outgoing("", Own(bridge.options.prefix).book, Properties(), entry))
+    await bridge.publisher.send(Outgoing("", Own(bridge.options.prefix).catalogue, Properties(), entry))
 
 
 async def test_notes_survive(options: Options) -> None:
@@ -170,7 +170,7 @@ async def test_a_book_that_was_deleted_is_written_anew(options: Options, *, conn
         await one.catalogue.put("k", "one")
         await two.catalogue.put("k", "two")
         await two.catalogue.catch_up()
-        await one.ask("queue_delete", queue=Own(options.prefix).book)
+        await one.ask("queue_delete", queue=Own(options.prefix).catalogue)
         if not connected:
             await one.lose()
             await two.lose()
@@ -194,7 +194,7 @@ async def first_offset(bridge: Rooms) -> int:
         if not found.done():
             found.set_result(offset)
 
-    reader = await Reader.open(bridge.consuming, Own(bridge.options.prefix).book, 1, arrived)
+    reader = await Reader.open(bridge.consuming, Own(bridge.options.prefix).catalogue, 1, arrived)
     async with asyncio.timeout(GUARD):
         offset = await found
     await reader.close()

@@ -98,7 +98,7 @@ async def test_large_messages_that_wait_are_bounded_in_bytes(one: Pool, monkeypa
     await one.write(numbers(60), padding=size)
     bridge = await one.bridge()
     leased = await bridge.lease(await bridge.take(1))
-    held = bridge.subscription._holding.held[0]
+    held = bridge.subscription._assigned.partitions[0]
     await eventually(lambda: _few(held, size))
     found = leased
     while len(found) < 61:
@@ -111,7 +111,7 @@ async def test_large_messages_that_wait_are_bounded_in_bytes(one: Pool, monkeypa
 
 
 async def _few(held: Partition, size: int) -> bool:
-    return held.window.count == (1 << 20) // (size + 2) and held.held.bytes > 0 and not held._discarding
+    return held.window.count == (1 << 20) // (size + 2) and held.unacked.bytes > 0 and not held._discarding
 
 
 async def test_settled_messages_are_not_delivered_again(one: Pool) -> None:
@@ -209,7 +209,7 @@ async def test_a_queue_that_is_deleted_is_made_again(three: Pool) -> None:
     with pytest.raises(BackendUnavailable):
         await asyncio.wait_for(waits, 60)
     assert bridge.revoked == [[1]]
-    await until(lambda: three.made == 2 and bridge.subscription._holding.last_error is None)
+    await until(lambda: three.made == 2 and bridge.subscription._assigned.last_error is None)
     with pytest.raises(BackendUnavailable):
         await bridge.subscription.settle(found, Outcome.SETTLED)
     await three.write(["b"], 1)
@@ -222,10 +222,10 @@ async def test_leases_outlive_a_channel_that_the_broker_closes(one: Pool) -> Non
     bridge = await one.bridge()
     found = await bridge.lease(await bridge.take(3))
     await bridge.settle(found[1:2])
-    consumer = bridge.subscription._holding.held[0]._consumer
+    consumer = bridge.subscription._assigned.partitions[0]._consumer
     assert consumer is not None
     consumer._channel.raw.basic_ack(1_000_000)  # an unknown tag
-    await until(lambda: bridge.subscription._holding.held[0]._consumer not in {None, consumer})
+    await until(lambda: bridge.subscription._assigned.partitions[0]._consumer not in {None, consumer})
     await one.write(["new"])
     more = await bridge.take(4)
     assert [(each.message.body, each.attempts) for each in more] == [(b"3", 0), (b"4", 0), (b"5", 0), (b"new", 0)]

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
 
 from adapters.amqp.link import Link
-from adapters.rabbitmq.consume.attempts import AttemptWriter, Note, Notes, note_of
+from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsStore, AttemptsWriter, attempts_queue
 from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Drained, Listener, Partition
 from adapters.rabbitmq.consume.unacked import PrefetchWindow, Unacked
@@ -44,9 +44,9 @@ class Dependencies(NamedTuple):
     """Declares what is missing of the group; returns its queues."""
     make_membership: Callable[[int, Changed], Sharing]
     """Given the number of partitions."""
-    note_drained: Drained
+    record_drained: Drained
     consuming: Link
-    notes: Notes
+    notes: AttemptsStore
     prefetch: int
     refresh: float
     """Seconds: what is delivered and not acknowledged for so long, or up to twice as long, comes on a new channel."""
@@ -65,13 +65,13 @@ class Holder(Listener, Protocol):
 class AssignedPartitions:
     """Holds what the membership says."""
 
-    def __init__(self, destination: str, ways: Dependencies, holder: Holder) -> None:
-        self.held: dict[int, Partition] = {}
+    def __init__(self, destination: str, dependencies: Dependencies, holder: Holder) -> None:
+        self.partitions: dict[int, Partition] = {}
         self.last_error: BridgeError | None = None
         """Why some of the share cannot be consumed at the moment."""
         self._destination = destination
-        self._ways = ways
-        self._link = ways.consuming
+        self._dependencies = dependencies
+        self._link = dependencies.consuming
         self._holder = holder
         self._loop = asyncio.get_running_loop()
         self._token = uuid4().hex
@@ -80,11 +80,11 @@ class AssignedPartitions:
         self._membership: Sharing | None = None
         """None: all partitions are this bridge's; no share is known."""
         self._share: frozenset[int] = frozenset()
-        self._remembered: dict[int, Note] = {}
+        self._earlier_attempts: dict[int, AttemptsRecord] = {}
         """Of partitions that were held when the connection was lost."""
-        self._unmade = False
+        self._must_declare = False
         """Whether something of the group was not there, and has not been made again."""
-        self._again = False
+        self._rerun = False
         self._moving: asyncio.Task[None] | None = None
         self._repairs: dict[Partition, asyncio.Task[None]] = {}
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
@@ -94,21 +94,21 @@ class AssignedPartitions:
         """Hold the first share. Raises `BackendUnavailable`, `DestinationUnknown` or `Refused`; `close` it then."""
         self._link.on_lost.append(self._lost)
         self._link.on_connected.append(self._move)
-        sources = await self._ways.make_sources()
-        self._know(sources)
+        sources = await self._dependencies.make_sources()
+        self._set_sources(sources)
         if any(source.shared for source in sources):
             self._share = frozenset(self._sources)
         else:
-            self._membership = self._ways.make_membership(len(sources), self._changed)
+            self._membership = self._dependencies.make_membership(len(sources), self._changed)
             self._share = await self._membership.join()
         error = await self._acquire(self._share)
         if error is not None:
             raise error
-        await asyncio.gather(*(partition.filled(_FILL) for partition in self.held.values()))
-        self._later(self._ways.refresh, self._grow_old)
+        await asyncio.gather(*(partition.filled(_FILL) for partition in self.partitions.values()))
+        self._later(self._dependencies.refresh, self._refresh)
 
     async def close(self) -> None:
-        """Leave the group, and give back what is held."""
+        """Leave the group, and give back what is unacked."""
         self._closed = True
         if self._lost in self._link.on_lost:
             self._link.on_lost.remove(self._lost)
@@ -120,7 +120,7 @@ class AssignedPartitions:
             await asyncio.wait((self._moving,))
         if self._membership is not None:
             await self._membership.leave()  # first: the others stand ready then
-        await self._close(list(self.held.values()))
+        await self._close(list(self.partitions.values()))
 
     def broken(self, partition: Partition, error: BridgeError) -> None:
         """The broker has ended a consumer."""
@@ -129,9 +129,9 @@ class AssignedPartitions:
 
     def repair(self, partition: Partition) -> None:
         """Consume on another channel."""
-        held = self.held.get(partition.held.partition) is partition
+        held = self.partitions.get(partition.unacked.partition) is partition
         if held and not partition.leaving and partition not in self._repairs and not self._closed:
-            again = self._begin_anew if partition.has_history else self._reopen  # of two queues nothing is matched
+            again = self._open_anew if partition.has_history else self._reopen  # of two queues nothing is matched
             self._repairs[partition] = self._loop.create_task(again(partition))
 
     # What the membership and the link report:
@@ -144,12 +144,12 @@ class AssignedPartitions:
         """The connection is lost, and all that was delivered on it with it."""
         if self._membership is not None:
             self._share = frozenset()  # the membership gives it when it is in the group again
-        partitions = list(self.held.values())
+        partitions = list(self.partitions.values())
         if partitions:
             self._holder.revoked(partitions)
         for partition in partitions:
             partition.lost()
-            self._remember(partition)
+            self._keep_attempts(partition)
             self._drop(partition)
         self._fail(failure)
 
@@ -157,19 +157,19 @@ class AssignedPartitions:
 
     def _move(self) -> None:
         """Release what is no longer in the share, and consume what is new in it."""
-        self._again = True
+        self._rerun = True
         if self._moving is None and not self._closed:
-            self._moving = self._loop.create_task(self._follow())
+            self._moving = self._loop.create_task(self._apply_share())
 
-    async def _follow(self) -> None:
+    async def _apply_share(self) -> None:
         try:
-            while self._again and self._link.up:
-                self._again = False
-                removed = [partition for number, partition in self.held.items() if number not in self._share]
+            while self._rerun and self._link.up:
+                self._rerun = False
+                removed = [partition for number, partition in self.partitions.items() if number not in self._share]
                 if removed:
                     self._holder.revoked(removed)
                     await self._close(removed)
-                error = await self._acquire(self._share - self.held.keys())
+                error = await self._acquire(self._share - self.partitions.keys())
                 if error is not None:
                     self._fail(error)
                     self._later(_RETRY, self._move)
@@ -178,16 +178,16 @@ class AssignedPartitions:
 
     async def _acquire(self, numbers: Collection[int]) -> BridgeError | None:
         """Consume these; returns why some cannot be had."""
-        errors = [] if self._unmade else await self._open_all(numbers)
-        if self._unmade or any(isinstance(error, DestinationUnknown) for error in errors):
+        errors = [] if self._must_declare else await self._open_all(numbers)
+        if self._must_declare or any(isinstance(error, DestinationUnknown) for error in errors):
             # if it fails on the way, queues may be there that nothing is bound to: opening them would not show it
-            self._unmade = True
+            self._must_declare = True
             try:
-                self._know(await self._ways.make_sources())
+                self._set_sources(await self._dependencies.make_sources())
             except BridgeError as error:
                 return error
-            self._unmade = False
-            errors = await self._open_all(set(numbers) - self.held.keys())
+            self._must_declare = False
+            errors = await self._open_all(set(numbers) - self.partitions.keys())
         if not errors and not self._repairs:
             self.last_error = None
         return errors[-1] if errors else None
@@ -200,11 +200,11 @@ class AssignedPartitions:
         source = self._sources.get(number)
         if source is None:
             return DestinationUnknown(f"{self._destination}: there is no partition {number} any more.")
-        partition = self.held[number] = self._make(source)
+        partition = self.partitions[number] = self._make(source)
         try:
             await partition.open()
         except BridgeError as error:
-            if self.held.get(number) is partition:
+            if self.partitions.get(number) is partition:
                 self._drop(partition)
             return error
         return None
@@ -212,23 +212,25 @@ class AssignedPartitions:
     def _make(self, source: Source) -> Partition:
         number = source.partition
         counter = None if source.shared else DELIVERY_COUNT if self._link.version < _ACQUIRED else ACQUIRED_COUNT
-        held = Unacked[Waiter](number, self._destination, self._positions, counter)
-        attempt_writer = None
+        unacked = Unacked[Waiter](number, self._destination, self._positions, counter)
+        attempts_writer = None
         if not source.shared:
-            attempt_writer = AttemptWriter(self._ways.notes, note_of(source.queue, number), self._token, held)
+            attempts_writer = AttemptsWriter(
+                self._dependencies.notes, attempts_queue(source.queue, number), self._token, unacked
+            )
         partition = Partition(
             source,
-            held,
+            unacked,
             self._link,
-            PrefetchWindow(self._ways.prefetch, len(self._sources)),
-            attempt_writer=attempt_writer,
+            PrefetchWindow(self._dependencies.prefetch, len(self._sources)),
+            attempts_writer=attempts_writer,
             listener=self._holder,
-            note_drained=self._ways.note_drained,
+            record_drained=self._dependencies.record_drained,
         )
-        partition.remembered = self._remembered.pop(number, None)
+        partition.earlier_attempts = self._earlier_attempts.pop(number, None)
         return partition
 
-    def _know(self, sources: Sequence[Source]) -> None:
+    def _set_sources(self, sources: Sequence[Source]) -> None:
         self._sources = {source.partition: source for source in sources}
 
     # Letting go:
@@ -238,7 +240,7 @@ class AssignedPartitions:
         await self._end_repairs(partitions)
         await asyncio.gather(*(partition.close() for partition in partitions))
         for partition in partitions:
-            if self.held.get(partition.held.partition) is partition:
+            if self.partitions.get(partition.unacked.partition) is partition:
                 self._drop(partition)
 
     async def _end_repairs(self, partitions: Collection[Partition]) -> None:
@@ -247,22 +249,26 @@ class AssignedPartitions:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _remember(self, partition: Partition) -> None:
+    def _keep_attempts(self, partition: Partition) -> None:
         """Keep what is known of attempts for the next time this bridge holds the partition."""
-        held = partition.held
-        note = Note(self._token, held.note()) if held.noted else partition.remembered
+        unacked = partition.unacked
+        note = (
+            AttemptsRecord(self._token, unacked.attempts_record())
+            if unacked.attempts_known
+            else partition.earlier_attempts
+        )
         if note is not None and not partition.source.shared:
-            self._remembered[held.partition] = note
+            self._earlier_attempts[unacked.partition] = note
 
     def _drop(self, partition: Partition) -> None:
-        number = partition.held.partition
-        del self.held[number]
+        number = partition.unacked.partition
+        del self.partitions[number]
         if partition.source.history is None and number in self._sources:
             self._sources[number] = self._sources[number]._replace(history=None)
         repair = self._repairs.pop(partition, None)
         if repair is not None and repair is not asyncio.current_task():
             repair.cancel()
-        sent, unsent = partition.held.waiters()
+        sent, unsent = partition.unacked.waiters()
         for waiter in sent:
             waiter.fail(OutcomeUnknown("The bridge lost the partition during the acknowledgement."))
         for waiter in unsent:
@@ -276,7 +282,7 @@ class AssignedPartitions:
                 await partition.reopen()
             except DestinationUnknown as error:
                 self._fail(error)
-                await self._begin_anew(partition)
+                await self._open_anew(partition)
                 return
             except BridgeError as error:
                 self._fail(error)
@@ -286,22 +292,22 @@ class AssignedPartitions:
                 self._move()  # which notes that the trouble is over, if it is
                 return
 
-    async def _begin_anew(self, partition: Partition) -> None:
+    async def _open_anew(self, partition: Partition) -> None:
         """Hold a partition anew, with nothing known of it but how often what was not settled was handed out."""
         self._holder.revoked([partition])
         await partition.abandon()
-        self._remember(partition)
+        self._keep_attempts(partition)
         self._drop(partition)
         self._move()
 
-    def _grow_old(self) -> None:
+    def _refresh(self) -> None:
         """Repair partitions with a message that was here already the last time, or whose messages are small again."""
-        for partition in list(self.held.values()):
-            oldest = partition.held.oldest
+        for partition in list(self.partitions.values()):
+            oldest = partition.unacked.oldest_tag
             if partition.window.review() or (oldest and oldest <= partition.seen):
                 self.repair(partition)
-            partition.seen = partition.held.newest
-        self._later(self._ways.refresh, self._grow_old)
+            partition.seen = partition.unacked.newest_tag
+        self._later(self._dependencies.refresh, self._refresh)
 
     def _fail(self, error: BridgeError) -> None:
         if not self._closed:

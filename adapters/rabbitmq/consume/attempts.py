@@ -31,7 +31,7 @@ _COUNT_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = 10
 
 
-class Note(NamedTuple):
+class AttemptsRecord(NamedTuple):
     """What is known of the deliveries of one partition."""
 
     by: str
@@ -40,7 +40,7 @@ class Note(NamedTuple):
     """By message id."""
 
 
-def encode(note: Note) -> bytes:
+def encode(note: AttemptsRecord) -> bytes:
     """Write a note."""
     counts: dict[int, list[str]] = {}
     for identity, count in note.attempts.items():
@@ -48,15 +48,15 @@ def encode(note: Note) -> bytes:
     return json.dumps({"by": note.by, "counts": counts}, separators=(",", ":")).encode()
 
 
-def decode(body: bytes) -> Note | None:
+def decode(body: bytes) -> AttemptsRecord | None:
     """Read a note; None: another program wrote it."""
     try:
-        held = json.loads(body)
+        found = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(held, dict):
+    if not isinstance(found, dict):
         return None
-    by, counts = held.get("by"), held.get("counts")
+    by, counts = found.get("by"), found.get("counts")
     if not isinstance(by, str) or not isinstance(counts, dict):
         return None
     attempts: dict[str, int] = {}
@@ -66,7 +66,7 @@ def decode(body: bytes) -> Note | None:
         if not all(isinstance(identity, str) for identity in identities):
             return None
         attempts.update(dict.fromkeys(identities, min(int(digits), _COUNT_MAX)))
-    return Note(by, attempts)
+    return AttemptsRecord(by, attempts)
 
 
 _KEPT: Final = 7 * 24 * 3600 * 1000
@@ -82,18 +82,18 @@ _SOON: Final = 0.02
 """Seconds after which something that was handed out, and is not settled, is written down."""
 _GAP: Final = 0.25
 """Seconds between two writings of one note, at least."""
-_PATIENCE: Final = REQUEST_TIMEOUT / 1000 / 2
+_TIMEOUT: Final = REQUEST_TIMEOUT / 1000 / 2
 """Seconds that one writing may take."""
 _log = logging.getLogger("bridge.rabbitmq")
 _PROPERTIES: Final = BasicProperties(content_type="application/json", delivery_mode=2)
 
 
-def note_of(queue: str, partition: int) -> str:
-    """Return the name that `names.note` gives to the note of a partition with this queue."""
+def attempts_queue(queue: str, partition: int) -> str:
+    """Return the name that `names.attempts` gives to the note of a partition with this queue."""
     return f"{queue.removesuffix(f'.p{partition}')}.n{partition}"
 
 
-class Notes:
+class AttemptsStore:
     """Of all partitions of one subscription."""
 
     def __init__(self, link: Link, publisher: Publisher) -> None:
@@ -102,7 +102,7 @@ class Notes:
         self._publisher = publisher
         self._declared: set[str] = set()
 
-    async def write(self, queue: str, note: Note) -> None:
+    async def write(self, queue: str, note: AttemptsRecord) -> None:
         """Put a note in the place of the last one. Raises the error tree."""
         if queue not in self._declared:
             await self._declare(queue)
@@ -115,7 +115,7 @@ class Notes:
             await self._declare(queue)  # not read for so long that it has expired
             await self._publisher.send(outgoing)
 
-    async def read(self, queue: str) -> Note | None:
+    async def read(self, queue: str) -> AttemptsRecord | None:
         """Return the last note; None: there is none. Raises `BackendUnavailable` or `Refused`."""
         channel = await self._link.channel()
         try:
@@ -135,14 +135,14 @@ class Notes:
         self._declared.add(queue)
 
 
-class AttemptWriter:
+class AttemptsWriter:
     """Keeps the note of one partition: lazily while messages are handed out, surely before it is released."""
 
-    def __init__(self, notes: Notes, queue: str, by: str, held: Unacked[Any]) -> None:
+    def __init__(self, notes: AttemptsStore, queue: str, by: str, unacked: Unacked[Any]) -> None:
         self._notes = notes
         self._queue = queue
         self._by = by
-        self._held = held
+        self._unacked = unacked
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -159,7 +159,7 @@ class AttemptWriter:
         elif self._timer is None:
             self._timer = self._loop.call_at(max(self._loop.time() + _SOON, self._not_before), self._begin)
 
-    async def read(self) -> Note | None:
+    async def read(self) -> AttemptsRecord | None:
         """Return what the note says. Raises `BackendUnavailable` or `Refused`."""
         return await self._notes.read(self._queue)
 
@@ -168,19 +168,25 @@ class AttemptWriter:
         writing = self.stop()
         if writing is not None:
             await asyncio.wait((writing,))
-        if self._held.unacknowledged and not self._held.noted:
+        if self._unacked.unacknowledged and not self._unacked.attempts_known:
             await self._learn()
         # also where nothing was handed out: without a note the broker's count would be taken for it
-        if self._held.noted and self._held.unacknowledged and self._written != self._held.note():
+        if (
+            self._unacked.attempts_known
+            and self._unacked.unacknowledged
+            and self._written != self._unacked.attempts_record()
+        ):
             await self._write()
 
     async def _learn(self) -> None:
         """Look at the note that is about to be replaced: nothing that has come made it necessary before."""
         with suppress(BridgeError, TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 note = await self.read()
             mine = note is None or note.by == self._by
-            self._held.known(note.attempts if note is not None and not mine else None if self._held.unread else {})
+            self._unacked.set_attempts(
+                note.attempts if note is not None and not mine else None if self._unacked.attempts_missing else {}
+            )
 
     def stop(self) -> asyncio.Task[None] | None:
         """Write nothing more; returns what is being cancelled."""
@@ -192,15 +198,15 @@ class AttemptWriter:
 
     def _begin(self) -> None:
         self._timer = None
-        if self._held.attempts:  # else all has been settled meanwhile
+        if self._unacked.attempts:  # else all has been settled meanwhile
             self._writing = self._loop.create_task(self._write())
 
     async def _write(self) -> None:
-        attempts = self._held.note()
+        attempts = self._unacked.attempts_record()
         self._written, self._dirty = None, False
         try:
-            async with asyncio.timeout(_PATIENCE):
-                await self._notes.write(self._queue, Note(self._by, attempts))
+            async with asyncio.timeout(_TIMEOUT):
+                await self._notes.write(self._queue, AttemptsRecord(self._by, attempts))
         except (BridgeError, TimeoutError) as error:
             _log.info("%s: delivery counts were not recorded: %s", self._queue, error)
         else:

@@ -25,29 +25,29 @@ from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.consume.unacked import Ack, Unacked
 from bridge.errors import BackendUnavailable, BridgeError
 
-FRAMES: Final = 24
+ACKS_MAX: Final = 24
 """Acknowledgements between two proofs: a channel that has 32 of them unanswered by a quorum queue keeps the next ones
 back, and the proof would overtake those (`quorum_commands_soft_limit`)."""
 
 Arrived = Callable[[Arrival], None]
-Over = Callable[[BridgeError], None]
+OnEnded = Callable[[BridgeError], None]
 
 
 class Consumer:
     """Consumes one queue, or a second one as well, on its own channel."""
 
-    def __init__(self, channel: Channel, prefetch: int, over: Over, *, shared: bool) -> None:
-        """`over` is called when the broker ends it, but not when the connection is lost."""
+    def __init__(self, channel: Channel, prefetch: int, on_ended: OnEnded, *, shared: bool) -> None:
+        """`on_ended` is called when the broker ends it, but not when the connection is lost."""
         self._channel = channel
         self._prefetch = prefetch
-        self._over = over
+        self._on_ended = on_ended
         self._shared = shared
         self._queues: dict[str, str] = {}
         """What is consumed, by consumer tag."""
         self._queue = ""
         """The last of them."""
-        self._proofs = count()
-        self._proof: str | None = None
+        self._confirmations = count()
+        self._confirmation: str | None = None
         """Tag of the second consumer while it is there; each has its own, as pika keeps the last a moment longer."""
         self._closing = False
         channel.ended.add_done_callback(lambda ended: self._ended(ended.result()))
@@ -80,19 +80,21 @@ class Consumer:
             del self._queues[tag]  # the broker reports its end
         await self._channel.ask(queue, "queue_delete", queue=queue)
 
-    def ack(self, acks: Sequence[Ack], proven: Callable[[], None]) -> None:
+    def ack(self, acks: Sequence[Ack], confirmed: Callable[[], None]) -> None:
         """Acknowledge, and call back once the broker has surely received it; never, if the channel closes before."""
         raw = self._channel.raw
         for ack in acks:
             raw.basic_ack(ack.tag, ack.multiple)
         if self._shared:
-            raw.basic_qos(prefetch_count=self._prefetch, callback=lambda _frame: proven())
-        elif self._proof is not None:
-            proof, self._proof = self._proof, None
-            raw.basic_cancel(proof, callback=lambda _frame: proven())
+            raw.basic_qos(prefetch_count=self._prefetch, callback=lambda _frame: confirmed())
+        elif self._confirmation is not None:
+            confirmation, self._confirmation = self._confirmation, None
+            raw.basic_cancel(confirmation, callback=lambda _frame: confirmed())
         else:
-            proof = self._proof = f"proof {next(self._proofs)}"
-            raw.basic_consume(self._queue, _never, consumer_tag=proof, callback=lambda _frame: proven())
+            confirmation = self._confirmation = f"confirmation {next(self._confirmations)}"
+            raw.basic_consume(
+                self._queue, _ignore_delivery, consumer_tag=confirmation, callback=lambda _frame: confirmed()
+            )
 
     async def close(self) -> None:
         """Close the channel: what was not acknowledged goes back to its place in the queue."""
@@ -103,21 +105,21 @@ class Consumer:
         # `consume` raises it as well: reported twice, the partition would be held twice
         if not self._closing and self._queues and isinstance(reason, ChannelClosed):
             self._closing = True
-            self._over(BackendUnavailable(f"{self._queue}: RabbitMQ closed the channel ({reason})."))
+            self._on_ended(BackendUnavailable(f"{self._queue}: RabbitMQ closed the channel ({reason})."))
 
     def _cancelled(self, tag: str) -> None:
-        if tag == self._proof:
-            self._proof = None
+        if tag == self._confirmation:
+            self._confirmation = None
         elif tag in self._queues and not self._closing:
             self._closing = True
-            self._over(BackendUnavailable(f"{self._queues[tag]}: RabbitMQ has cancelled the consumer."))
+            self._on_ended(BackendUnavailable(f"{self._queues[tag]}: RabbitMQ has cancelled the consumer."))
 
 
-def _never(_raw: object, _method: object, _properties: object, _body: bytes) -> None:
+def _ignore_delivery(_raw: object, _method: object, _properties: object, _body: bytes) -> None:
     """Take what comes all the same, in the moment between the end of the other consumer and that of the channel."""
 
 
-_FAREWELL: Final = 2.0
+_QUIET_TIMEOUT: Final = 2.0
 """Seconds that letting go waits for acknowledgements under way."""
 
 
@@ -146,52 +148,52 @@ class Waiter:
 class Acks:
     """One proof under way at a time: what is settled meanwhile goes with the next one."""
 
-    def __init__(self, held: Unacked[Waiter], forgotten: Callable[[], None]) -> None:
-        """`forgotten` is called each time the broker is known to have forgotten something."""
-        self._held = held
-        self._forgotten = forgotten
+    def __init__(self, unacked: Unacked[Waiter], removed: Callable[[], None]) -> None:
+        """`removed` is called each time the broker is known to have forgotten something."""
+        self._unacked = unacked
+        self._on_removed = removed
         self._loop = asyncio.get_running_loop()
         self._consumer: Consumer | None = None
         self._due = False
         """Whether acknowledgements are to be sent at the next turn of the loop."""
-        self._proving = False
+        self._confirming = False
         self._quiet: asyncio.Future[None] | None = None
 
     def begin(self, consumer: Consumer | None) -> None:
         """Send them on another channel; None: on none for now. What was under way is not proven any more."""
         self._consumer = consumer
-        self._proving = False
+        self._confirming = False
         self.settled()
 
     def settled(self) -> None:
         """Acknowledge what is settled, all of it once in a turn of the loop."""
-        if not self._due and not self._proving:
+        if not self._due and not self._confirming:
             self._due = True
             self._loop.call_soon(self._send)
 
     async def quiet(self) -> None:
         """Wait, not for long, until no acknowledgement is under way."""
-        if self._due or self._proving:
+        if self._due or self._confirming:
             self._quiet = self._loop.create_future()
-            await asyncio.wait((self._quiet,), timeout=_FAREWELL)
+            await asyncio.wait((self._quiet,), timeout=_QUIET_TIMEOUT)
             self._quiet = None
 
     def _send(self) -> None:
         self._due = False
         consumer = self._consumer
-        if self._proving:
+        if self._confirming:
             return
-        acks = self._held.acks(FRAMES) if consumer is not None and consumer.open else []
+        acks = self._unacked.acks(ACKS_MAX) if consumer is not None and consumer.open else []
         if acks and consumer is not None:
-            self._proving = True
-            consumer.ack(acks, partial(self._proven, consumer))
+            self._confirming = True
+            consumer.ack(acks, partial(self._on_confirmed, consumer))
         elif self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
 
-    def _proven(self, consumer: Consumer) -> None:
+    def _on_confirmed(self, consumer: Consumer) -> None:
         if consumer is self._consumer:
-            self._proving = False
-            for waiter in self._held.proven():
+            self._confirming = False
+            for waiter in self._unacked.confirmed():
                 waiter.done()
-            self._forgotten()
+            self._on_removed()
             self._send()

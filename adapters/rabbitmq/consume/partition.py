@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival
-from adapters.rabbitmq.consume.attempts import AttemptWriter, Note
+from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
 from adapters.rabbitmq.consume.consumer import Acks, Consumer, Waiter
 from adapters.rabbitmq.consume.unacked import PrefetchWindow, Unacked
 from adapters.rabbitmq.group.history import Deduplicator, Verdict
@@ -48,28 +48,28 @@ class Partition:
     def __init__(  # noqa: PLR0913 - what a partition is made of, in one place (assigned.py)
         self,
         source: Source,
-        held: Unacked[Waiter],
+        unacked: Unacked[Waiter],
         link: Link,
         window: PrefetchWindow,
         *,
-        attempt_writer: AttemptWriter | None,
+        attempts_writer: AttemptsWriter | None,
         listener: Listener,
-        note_drained: Drained,
+        record_drained: Drained,
     ) -> None:
-        """Without a `attempt_writer` there is no note: the queue is not the bridge's own."""
-        self._note_drained = note_drained
+        """Without a `attempts_writer` there is no note: the queue is not the bridge's own."""
+        self._record_drained = record_drained
         self.source = source
-        self.held = held
-        self.acks = Acks(held, self._forgotten)
+        self.unacked = unacked
+        self.acks = Acks(unacked, self._on_removed)
         self.seen = 0
         """The newest tag at the last check of how old the oldest one is."""
         self.window = window
         self.leaving = False
         """Whether nothing more may be fetched: the engine has released it."""
-        self.remembered: Note | None = None
+        self.earlier_attempts: AttemptsRecord | None = None
         """What this bridge itself noted when it last held the partition and lost the connection."""
         self._link = link
-        self._attempt_writer = attempt_writer
+        self._attempts_writer = attempts_writer
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._consumer: Consumer | None = None
@@ -86,8 +86,8 @@ class Partition:
         """Whether the broker has forgotten something."""
         self._record = self._marker = 0
         """Tags of what ends the history, and what ends the time in which both are read."""
-        if attempt_writer is None:
-            held.known(None)
+        if attempts_writer is None:
+            unacked.set_attempts(None)
 
     @property
     def has_history(self) -> bool:
@@ -112,40 +112,40 @@ class Partition:
 
     def changed(self) -> None:
         """Write down soon how often messages were handed out."""
-        if self._attempt_writer is not None:
-            self._attempt_writer.changed()
+        if self._attempts_writer is not None:
+            self._attempts_writer.changed()
 
     async def reopen(self) -> None:
         """Consume on another channel: what was handed out stays so. Raises as `open` does."""
         if self._consumer is not None and self._consumer.open:
             await self.acks.quiet()
-        await self._let_go()
-        for waiter in self.held.reopened():
+        await self._close_channel()
+        for waiter in self.unacked.channel_closed():
             waiter.fail(OutcomeUnknown("RabbitMQ closed the channel during the acknowledgement."))
         await self._consume(self.source.queue)
 
     async def close(self) -> None:
         """Release it: write down what is known, and give back what is not settled."""
         await self.acks.quiet()
-        if self._attempt_writer is not None:
-            await self._attempt_writer.finish()
-        await self._let_go()
+        if self._attempts_writer is not None:
+            await self._attempts_writer.finish()
+        await self._close_channel()
 
     def lost(self) -> None:
         """Release it: the connection is lost, or the queue is gone."""
         self._stop()
-        if self._attempt_writer is not None:
-            self._attempt_writer.stop()
+        if self._attempts_writer is not None:
+            self._attempts_writer.stop()
 
     async def abandon(self) -> None:
         """Release it, and write nothing down: this bridge goes on with it in a moment."""
-        if self._attempt_writer is not None:
-            self._attempt_writer.stop()
-        await self._let_go()
+        if self._attempts_writer is not None:
+            self._attempts_writer.stop()
+        await self._close_channel()
 
     async def _consume(self, queue: str) -> None:
-        prefetch = self.window.beside(self.held.fetched)
-        consumer = Consumer(await self._link.channel(), prefetch, self._over, shared=self.source.shared)
+        prefetch = self.window.beside(self.unacked.fetched)
+        consumer = Consumer(await self._link.channel(), prefetch, self._on_ended, shared=self.source.shared)
         self._consumer = consumer
         self._discarding = False
         self.seen = 0
@@ -159,7 +159,7 @@ class Partition:
         self._missing += min(ready, prefetch) - prefetch
         self.acks.begin(consumer)
 
-    async def _let_go(self) -> None:
+    async def _close_channel(self) -> None:
         consumer = self._consumer
         self._stop()
         if consumer is not None:
@@ -179,79 +179,79 @@ class Partition:
         self._missing -= 1
         if not self._missing and self._filled is not None and not self._filled.done():
             self._filled.set_result(None)
-        held = self.held
+        unacked = self.unacked
         if self._deduplicator is not None:
-            self._judge(self._deduplicator, arrival)
+            self._classify(self._deduplicator, arrival)
         elif is_marker(arrival.properties):
-            held.dropped(arrival.tag)
+            unacked.discard(arrival.tag)
         else:
-            self._take_in(arrival)
-        if held.to_ack:
+            self._accept(arrival)
+        if unacked.to_ack:
             self.acks.settled()
-        if held.unread:
-            if self._reading is None and self._attempt_writer is not None:
-                self._reading = self._loop.create_task(self._read(self._attempt_writer))
-        elif held.waiting:
+        if unacked.attempts_missing:
+            if self._reading is None and self._attempts_writer is not None:
+                self._reading = self._loop.create_task(self._read(self._attempts_writer))
+        elif unacked.waiting:
             self._listener.arrived(self)
 
-    def _take_in(self, arrival: Arrival) -> None:
-        self.held.arrived(arrival)
-        forgotten, self.held.forgotten = self.held.forgotten, []
-        for waiter in forgotten:
+    def _accept(self, arrival: Arrival) -> None:
+        self.unacked.arrived(arrival)
+        removed, self.unacked.removed = self.unacked.removed, []
+        for waiter in removed:
             waiter.done()
-        if self.window.arrived(len(arrival.body), self.held.bytes):
+        if self.window.arrived(len(arrival.body), self.unacked.bytes):
             self._discarding = True
             self._listener.oversized(self)
 
-    async def _read(self, attempt_writer: AttemptWriter) -> None:
+    async def _read(self, attempts_writer: AttemptsWriter) -> None:
         """Read what the previous holder of the partition has written down; nothing is handed out before that."""
         note = None
         for _ in range(_READS):
             try:
-                note = await attempt_writer.read()
+                note = await attempts_writer.read()
             except BridgeError as error:
                 _log.warning("%s: delivery counts cannot be read: %s", self.source.queue, error)
                 await asyncio.sleep(_RETRY)
             else:
                 break
-        mine = self.remembered
+        mine = self.earlier_attempts
         if mine is not None and (note is None or note.by == mine.by):
             note = mine  # it was this bridge, and it knew more when it had to leave than it had written down
-        self.held.known(None if note is None else note.attempts)
+        self.unacked.set_attempts(None if note is None else note.attempts)
         self._reading = None
         self._listener.arrived(self)
 
-    def _over(self, error: BridgeError) -> None:
+    def _on_ended(self, error: BridgeError) -> None:
         self._listener.broken(self, error)
 
-    def _forgotten(self) -> None:
+    def _on_removed(self) -> None:
         self._settled.set()
 
     # The history:
 
     async def _open_history(self, queue: str) -> None:
-        self._deduplicator, self.held.deduplicating = Deduplicator(), True
+        self._deduplicator, self.unacked.deduplicating = Deduplicator(), True
         try:
             await self._consume(queue)
         except DestinationUnknown:
             self._history_is_read()  # by the previous holder of the partition
 
     def _history_is_read(self) -> None:
-        self._deduplicator, self.held.deduplicating = None, False
+        self._deduplicator, self.unacked.deduplicating = None, False
         self.source = self.source._replace(history=None)
 
-    def _judge(self, deduplicator: Deduplicator, arrival: Arrival) -> None:
+    def _classify(self, deduplicator: Deduplicator, arrival: Arrival) -> None:
         verdict = deduplicator.arrived(arrival)
         if verdict is Verdict.KEEP:
-            self.held.arrived(arrival, early=not self._record)
+            self.unacked.arrived(arrival, backfilled=not self._record)
         elif verdict is Verdict.DROP:
-            self.held.dropped(arrival.tag)
+            self.unacked.discard(arrival.tag)
         elif verdict is Verdict.NEXT:
-            self.held.kept(arrival.tag)
+            self.unacked.hold(arrival.tag)
             self._record = arrival.tag
             self._passing = self._loop.create_task(self._pass(self._both))
         else:
-            self.held.kept(arrival.tag)
+            self.unacked.hold(arrival.tag)
             self._marker = arrival.tag
             self._passing = self._loop.create_task(self._pass(self._own))
 
@@ -274,7 +274,7 @@ class Partition:
         """
         while True:
             try:
-                await self._note_drained(self.source.partition)
+                await self._record_drained(self.source.partition)
             except BridgeError as error:
                 _log.info("%s: that its log was read is not recorded: %s", self.source.queue, error)
                 await asyncio.sleep(_RETRY)
@@ -283,12 +283,12 @@ class Partition:
 
     async def _own(self, consumer: Consumer, history: str) -> None:
         """Read the own queue alone, once everything of the history is settled."""
-        while self.held.early:
+        while self.unacked.backfilled:
             self._settled.clear()
             await self._settled.wait()
         await self._drained()
         await consumer.delete(history)
         self._history_is_read()
-        self.held.dropped(self._record)
-        self.held.dropped(self._marker)
+        self.unacked.discard(self._record)
+        self.unacked.discard(self._marker)
         self.acks.settled()

@@ -8,7 +8,7 @@ from typing import Final
 from adapters.amqp.link import Link
 from adapters.base import Delivery, Outcome, Revoked
 from adapters.rabbitmq.consume.assigned import AssignedPartitions, Changed, Dependencies, Sharing, partition_lost
-from adapters.rabbitmq.consume.attempts import Notes
+from adapters.rabbitmq.consume.attempts import AttemptsStore
 from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Drained, Partition
 from adapters.rabbitmq.publish.publisher import Publisher
@@ -74,7 +74,7 @@ REFRESH: Final = 300.0
 """Seconds: what is delivered and not acknowledged for so long, or up to twice as long, comes on a new channel. RabbitMQ
 closes channels after half an hour (`consumer_timeout`)."""
 
-PutOff = Callable[[Delivery, Source, int], Awaitable[object]]
+StoreDeferred = Callable[[Delivery, Source, int], Awaitable[object]]
 
 
 class RabbitMQSubscription:
@@ -89,27 +89,27 @@ class RabbitMQSubscription:
         consuming: Link,
         publisher: Publisher,
         make_membership: Callable[[int, Changed], Sharing],
-        note_drained: Drained,
+        record_drained: Drained,
         prefetch: int,
-        put_off: PutOff,
+        store_deferred: StoreDeferred,
         refresh: float = REFRESH,
     ) -> None:
         """`make_sources` declares what is missing of the group; `make_membership` is given their number.
 
-        `put_off` stores a delivery once more, to come again to the same queue, ms since 1970 from then on.
+        `store_deferred` stores a delivery once more, to come again to the same queue, ms since 1970 from then on.
         """
         self.closed = False
-        notes = Notes(consuming, publisher)
-        self._holding = AssignedPartitions(
+        notes = AttemptsStore(consuming, publisher)
+        self._assigned = AssignedPartitions(
             destination,
-            Dependencies(make_sources, make_membership, note_drained, consuming, notes, prefetch, refresh),
+            Dependencies(make_sources, make_membership, record_drained, consuming, notes, prefetch, refresh),
             self,
         )
         self._ready = ReadyCount(consuming, self._queues)
         self._revoked = revoked
-        self._put_off = put_off
+        self._store_deferred = store_deferred
         self._loop = asyncio.get_running_loop()
-        self._turns: dict[Partition, None] = {}
+        self._fetchable: dict[Partition, None] = {}
         """Partitions with something to fetch, in the order in which they are served."""
         self._pending: asyncio.Future[list[Delivery]] | None = None
         self._requested = (1, 0)
@@ -121,7 +121,7 @@ class RabbitMQSubscription:
         Raises `BackendUnavailable`, `DestinationUnknown` or `Refused`; nothing is left to close then.
         """
         try:
-            await self._holding.join()
+            await self._assigned.join()
         except BaseException:
             await self.close()
             raise
@@ -129,7 +129,7 @@ class RabbitMQSubscription:
     def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
         """Return what is at hand, else a future that waits and raises `BackendUnavailable` in trouble, once closed."""
         future: asyncio.Future[list[Delivery]] = self._loop.create_future()
-        last_error = self._holding.last_error
+        last_error = self._assigned.last_error
         if self.closed:
             future.set_exception(_closed())
         elif found := self._take(limit, max_bytes):
@@ -141,7 +141,7 @@ class RabbitMQSubscription:
         return future
 
     def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
-        """Record the outcome: what is settled the broker has written down, and forgotten, when the future is done.
+        """Record the outcome: what is settled the broker has written down, and removed, when the future is done.
 
         The future raises `BackendUnavailable` where the partition is not this bridge's any more, and `OutcomeUnknown`
         where it went, or the channel was closed, while the acknowledgement was on its way.
@@ -151,8 +151,8 @@ class RabbitMQSubscription:
             self._settle(deliveries, future)
             return future
         for delivery in deliveries:
-            partition = self._holding.held.get(delivery.partition)
-            if partition is not None and partition.held.attempt(delivery.position, delivery.attempts):
+            partition = self._assigned.partitions.get(delivery.partition)
+            if partition is not None and partition.unacked.attempt(delivery.position, delivery.attempts):
                 partition.changed()
         future.set_result(None)
         return future
@@ -165,12 +165,12 @@ class RabbitMQSubscription:
     def lag(self) -> int | None:
         """See `adapters.base.Lagging`: what the broker counted a moment ago, and what was delivered here."""
         ready = self._ready.latest()
-        unacknowledged = sum(partition.held.unacknowledged for partition in self._holding.held.values())
+        unacknowledged = sum(partition.unacked.unacknowledged for partition in self._assigned.partitions.values())
         return None if ready is None else ready + unacknowledged
 
     def gauges(self) -> Mapping[str, int]:
         """What is held here now."""
-        held = [partition.held for partition in self._holding.held.values()]
+        held = [partition.unacked for partition in self._assigned.partitions.values()]
         return {
             "held_partitions": len(held),
             "buffered_records": sum(each.waiting for each in held),
@@ -183,7 +183,7 @@ class RabbitMQSubscription:
             self.closed = True
             self._ready.stop()
             self.failed(_closed())
-            await self._holding.close()
+            await self._assigned.close()
 
     # What the holders of partitions report:
 
@@ -191,25 +191,25 @@ class RabbitMQSubscription:
         """Something can be fetched, perhaps with more that comes in this turn of the loop."""
         if partition.leaving:
             return
-        self._turns[partition] = None
+        self._fetchable[partition] = None
         if self._pending is not None and not self._answering:
             self._answering = True
             self._loop.call_soon(self._answer)
 
     def broken(self, partition: Partition, error: BridgeError) -> None:
         """The broker has ended a consumer: because it was slow, or because its queue is gone."""
-        self._holding.broken(partition, error)
+        self._assigned.broken(partition, error)
 
     def oversized(self, partition: Partition) -> None:
         """Too many bytes of it wait to be fetched."""
-        self._holding.repair(partition)
+        self._assigned.repair(partition)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
         """Have the engine release them; the next holder needs what it says of attempts."""
-        held = {partition.held.partition: partition.held for partition in partitions}
+        held = {partition.unacked.partition: partition.unacked for partition in partitions}
         for partition in partitions:
             partition.leaving = True
-            self._turns.pop(partition, None)
+            self._fetchable.pop(partition, None)
         for delivery in self._revoked(list(held)):
             held[delivery.partition].attempt(delivery.position, delivery.attempts)
 
@@ -221,14 +221,14 @@ class RabbitMQSubscription:
             pending.exception()  # whether a caller waits for it or not
 
     def _queues(self) -> list[str]:
-        sources = [partition.source for partition in self._holding.held.values()]
+        sources = [partition.source for partition in self._assigned.partitions.values()]
         return [queue for source in sources for queue in (source.history, source.queue) if queue is not None]
 
     async def _defer(self, delivery: Delivery, until: int) -> None:
-        partition = self._holding.held.get(delivery.partition)
+        partition = self._assigned.partitions.get(delivery.partition)
         if partition is None or self.closed:
             raise partition_lost()
-        await self._put_off(delivery, partition.source, until)
+        await self._store_deferred(delivery, partition.source, until)
         await self.settle([delivery], Outcome.SETTLED)
 
     def _settle(self, deliveries: Sequence[Delivery], future: asyncio.Future[None]) -> None:
@@ -236,8 +236,8 @@ class RabbitMQSubscription:
         lost = self.closed
         touched: set[Partition] = set()
         for delivery in deliveries:
-            partition = self._holding.held.get(delivery.partition)
-            waits = None if partition is None else partition.held.settle(delivery.position, waiter)
+            partition = self._assigned.partitions.get(delivery.partition)
+            waits = None if partition is None else partition.unacked.settle(delivery.position, waiter)
             if waits is None or partition is None:
                 lost = True
             elif waits:
@@ -252,10 +252,10 @@ class RabbitMQSubscription:
 
     def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
         found: list[Delivery] = []
-        turns = self._turns
+        turns = self._fetchable
         while turns and len(found) < limit:
             partition = next(iter(turns))
-            size = partition.held.peeked
+            size = partition.unacked.next_size
             if size is None:
                 del turns[partition]
                 continue
@@ -263,7 +263,7 @@ class RabbitMQSubscription:
                 break
             del turns[partition]
             turns[partition] = None  # behind the others
-            delivery = partition.held.take()
+            delivery = partition.unacked.take()
             max_bytes -= len(delivery.message.body)
             found.append(delivery)
         return found

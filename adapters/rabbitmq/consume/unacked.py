@@ -20,12 +20,12 @@ W = TypeVar("W")
 class Item(Generic[W]):
     """One message of a partition, from its arrival until the broker is known to have forgotten it."""
 
-    __slots__ = ("attempts", "early", "identity", "position", "settled", "tag", "waiters")
+    __slots__ = ("attempts", "backfilled", "identity", "position", "settled", "tag", "waiters")
 
-    def __init__(self, tag: int, *, early: bool = False) -> None:
+    def __init__(self, tag: int, *, backfilled: bool = False) -> None:
         self.tag = tag
         """0: its channel was closed, and it has not come again."""
-        self.early = early
+        self.backfilled = backfilled
         """Whether it comes from the partition's history."""
         self.attempts: int | None = None
         """As it came again; None: to be worked out when it is fetched."""
@@ -89,11 +89,11 @@ class Unacked(Generic[W]):
         """By message id, of what was handed out and is not settled, here or by the previous holder of the partition."""
         self.bytes = 0
         """Bodies that wait to be fetched."""
-        self.forgotten: list[W] = []
+        self.removed: list[W] = []
         """Who waited for an acknowledgement of what has not come again, so that the broker must have forgotten it."""
-        self.unread = False
+        self.attempts_missing = False
         """Whether something waits that was delivered before, and its note was not looked up."""
-        self.early = 0
+        self.backfilled = 0
         """Messages of the partition's history that the broker has not forgotten."""
         self.deduplicating = False
         """Whether two queues are read at a time: then the order of arrival says nothing."""
@@ -111,9 +111,9 @@ class Unacked(Generic[W]):
         self._sent: list[Item[W]] = []
         """Acknowledged on the open channel; whether the broker has received that is not known."""
         self._expected: Expected[W] = Expected(())
-        self._noted: bool | None = None
+        self._attempts_known: bool | None = None
         """Whether it is known what was handed out before; None: not looked up yet."""
-        self._fresh = False
+        self._first_delivery_seen = False
         """Whether a message has come that was never delivered before: all that had been came before it."""
 
     @property
@@ -127,9 +127,9 @@ class Unacked(Generic[W]):
         return len(self._out)
 
     @property
-    def noted(self) -> bool:
+    def attempts_known(self) -> bool:
         """Whether it is known what the previous holder of the partition has written down."""
-        return self._noted is not None
+        return self._attempts_known is not None
 
     @property
     def unacknowledged(self) -> int:
@@ -142,32 +142,32 @@ class Unacked(Generic[W]):
         return bool(self._to_ack)
 
     @property
-    def oldest(self) -> int:
+    def oldest_tag(self) -> int:
         """The oldest tag that is not acknowledged; 0: there is none."""
         return next(iter(self._tags), 0)
 
     @property
-    def newest(self) -> int:
+    def newest_tag(self) -> int:
         """The newest one."""
         return next(reversed(self._tags), 0)
 
     @property
-    def peeked(self) -> int | None:
+    def next_size(self) -> int | None:
         """Bytes of what is fetched next; None: nothing can be."""
-        if not self._waiting or self.unread:
+        if not self._waiting or self.attempts_missing:
             return None
         return len(self._waiting[0][1].body)
 
-    def arrived(self, arrival: Arrival, *, early: bool = False) -> None:
+    def arrived(self, arrival: Arrival, *, backfilled: bool = False) -> None:
         """Take in a message; `early` one of the partition's history."""
         item = self._expected.take(message_id(arrival)) if arrival.redelivered and self._expected else None
         if item is None:
-            item = Item[W](arrival.tag, early=early)
-            self.early += early
+            item = Item[W](arrival.tag, backfilled=backfilled)
+            self.backfilled += backfilled
             if not arrival.redelivered:
-                self._first()
-            elif self._noted is None:
-                self.unread = True
+                self._on_first_delivery()
+            elif self._attempts_known is None:
+                self.attempts_missing = True
         item.tag = arrival.tag
         self._tags[arrival.tag] = item
         if item.settled:
@@ -176,21 +176,21 @@ class Unacked(Generic[W]):
             self.bytes += len(arrival.body)
             self._waiting.append((item, arrival))
 
-    def kept(self, tag: int) -> None:
+    def hold(self, tag: int) -> None:
         """Take in what is no message; `dropped` ends it."""
         self._tags[tag] = Item[W](tag)
 
-    def dropped(self, tag: int) -> None:
+    def discard(self, tag: int) -> None:
         """Be done with what is no message for consumers."""
         item = self._tags.setdefault(tag, Item[W](tag))
         item.settled = True
         self._to_ack[tag] = None
 
-    def known(self, attempts: Mapping[str, int] | None) -> None:
+    def set_attempts(self, attempts: Mapping[str, int] | None) -> None:
         """Learn what the note says of who held the partition before; None: there is none."""
-        self.unread = False
-        if self._noted is None:
-            self._noted = attempts is not None
+        self.attempts_missing = False
+        if self._attempts_known is None:
+            self._attempts_known = attempts is not None
             for identity, count in (attempts or _NOTHING).items():
                 self.attempts.setdefault(identity, count)
             self._prune()
@@ -254,19 +254,19 @@ class Unacked(Generic[W]):
             self._send(tag)
         return acks
 
-    def proven(self) -> list[W]:
+    def confirmed(self) -> list[W]:
         """Forget what was acknowledged, as the broker has; returns who waited for it."""
         sent, self._sent = self._sent, []
-        return self._forget(sent)
+        return self._remove(sent)
 
-    def reopened(self) -> list[W]:
+    def channel_closed(self) -> list[W]:
         """Expect everything again: the channel is closed. Returns who waits for an acknowledgement that was sent."""
         unsure = [waiter for item in self._sent for waiter in item.waiters]
         for item in self._sent:
             item.waiters = []
         for item, arrival in self._waiting:
             item.identity = message_id(arrival)
-            if item.attempts is None and self._noted is not None:
+            if item.attempts is None and self._attempts_known is not None:
                 item.attempts = self._attempts_of(arrival, item.identity)
         before = [*self._expected.clear(), *self._sent, *self._tags.values()]
         for item in before:
@@ -277,9 +277,11 @@ class Unacked(Generic[W]):
         self.bytes = 0
         return unsure
 
-    def note(self) -> dict[str, int]:
+    def attempts_record(self) -> dict[str, int]:
         """Return what the next holder of the partition needs."""
-        if self._noted is False:  # the broker's counts go on, and its next ones would count what was never handed out
+        if (
+            self._attempts_known is False
+        ):  # the broker's counts go on, and its next ones would count what was never handed out
             known = {message_id(arrival): arrival for _, arrival in self._waiting if arrival.redelivered}
             return {identity: self._attempts_of(known[identity], identity) for identity in known} | self.attempts
         return dict(self.attempts)
@@ -291,21 +293,21 @@ class Unacked(Generic[W]):
             item.waiters = []
         return sent, [waiter for item in self._out.values() for waiter in item.waiters]
 
-    def _first(self) -> None:
+    def _on_first_delivery(self) -> None:
         """Note that everything which had been delivered before has come again by now."""
         if self.deduplicating:
             return
-        if not self._fresh:
-            self._fresh = True
-            if self._noted is None and not self.unread:
-                self._noted = True  # nothing had been: from here on the bridge itself has noted everything
+        if not self._first_delivery_seen:
+            self._first_delivery_seen = True
+            if self._attempts_known is None and not self.attempts_missing:
+                self._attempts_known = True  # nothing had been: from here on the bridge itself has noted everything
             self._prune()
         if self._expected:
-            self.forgotten += self._forget(self._expected.clear())
+            self.removed += self._remove(self._expected.clear())
 
     def _prune(self) -> None:
         """Drop what the note says of messages that are not there any more."""
-        if self._fresh and self._noted and self.attempts:
+        if self._first_delivery_seen and self._attempts_known and self.attempts:
             there = {item.identity for item in self._out.values()}
             there.update(message_id(arrival) for _, arrival in self._waiting)
             self.attempts = {identity: count for identity, count in self.attempts.items() if identity in there}
@@ -316,7 +318,7 @@ class Unacked(Generic[W]):
         known = self.attempts.get(identity)
         if known is not None:
             return known
-        if self._noted:
+        if self._attempts_known:
             return broker_attempts(arrival._replace(redelivered=False), None)
         return broker_attempts(arrival, self._counter)
 
@@ -324,11 +326,11 @@ class Unacked(Generic[W]):
         self._to_ack.pop(tag, None)
         self._sent.append(self._tags.pop(tag))
 
-    def _forget(self, items: Collection[Item[W]]) -> list[W]:
+    def _remove(self, items: Collection[Item[W]]) -> list[W]:
         waiters: list[W] = []
         for item in items:
             self._out.pop(item.position, None)
-            self.early -= item.early
+            self.backfilled -= item.backfilled
             waiters += item.waiters
             item.waiters = []
         return waiters

@@ -45,7 +45,7 @@ class Catalogue:
         self._contents = Contents(options.instance)
         self._started = False
         self._news = asyncio.Event()
-        declaration = stream(Own(options.prefix).book, _BYTES)
+        declaration = stream(Own(options.prefix).catalogue, _BYTES)
         self._log = SharedLog(declaration, consuming, publisher, Listener(self._read, self._replaced, self._dropped))
         self.on_deleted: Callable[[str], None] = lambda _destination: None
         """Called with the name of a destination that a bridge has deleted."""

@@ -201,7 +201,7 @@ class Deletion:
 
 def _queues(destination: str, group: str, partitions: int) -> Iterable[str]:
     for partition in range(partitions):
-        for name in (names.queue, names.history, names.note):
+        for name in (names.queue, names.history, names.attempts):
             yield name(destination, group, partition)
 
 

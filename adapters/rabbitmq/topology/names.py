@@ -47,7 +47,7 @@ def queue(destination: str, group: str, partition: int) -> str:
     return fit(_pair(destination, group), f".p{partition}")
 
 
-def note(destination: str, group: str, partition: int) -> str:
+def attempts(destination: str, group: str, partition: int) -> str:
     """Return the queue that holds what is known of that partition's deliveries."""
     return fit(_pair(destination, group), f".n{partition}")
 
@@ -95,7 +95,7 @@ class Own(NamedTuple):
     prefix: str
 
     @property
-    def book(self) -> str:
+    def catalogue(self) -> str:
         """The stream of the catalogue of destinations and of the bridges' notes."""
         return f"{self.prefix}book"
 
