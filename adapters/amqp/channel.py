@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from pika.channel import Channel as PikaChannel
 from pika.exceptions import AMQPError
+from pika.spec import Basic
 
 from adapters.amqp.errors import of_channel
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
 
-_PATIENCE: Final = REQUEST_TIMEOUT / 1000
+_TIMEOUT: Final = REQUEST_TIMEOUT / 1000
 
 
 class Channel:
@@ -45,10 +46,10 @@ class Channel:
         self._waiting.add(answer)
         try:
             getattr(self.raw, method)(**arguments)
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 frame = await answer
         except TimeoutError:
-            raise BackendUnavailable(f"{what}: RabbitMQ has not answered for {_PATIENCE:.0f} s.") from None
+            raise BackendUnavailable(f"{what}: RabbitMQ has not answered for {_TIMEOUT:.0f} s.") from None
         except AMQPError as error:
             raise self._translated(error, what) from error
         finally:
@@ -63,6 +64,22 @@ class Channel:
             return False
         return True
 
+    async def get(self, queue: str) -> bytes | None:
+        """Return the body of the first message of a queue, unacknowledged; None: it is empty. Raises as `ask`."""
+        got: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(got)
+        try:
+            self.raw.add_callback(lambda _frame: _answered(got, None), [Basic.GetEmpty])
+            self.raw.basic_get(queue, lambda _raw, _method, _properties, body: _answered(got, body))
+            async with asyncio.timeout(_TIMEOUT):
+                return await got
+        except TimeoutError:
+            raise BackendUnavailable(f"{queue}: RabbitMQ has not answered for {_TIMEOUT:.0f} s.") from None
+        except AMQPError as error:
+            raise self._translated(error, queue) from error
+        finally:
+            self._waiting.discard(got)
+
     async def close(self) -> None:
         """Close it, which returns to their queues what was delivered on it and not acknowledged; wait until it is."""
         if self.raw.is_open:
@@ -71,7 +88,7 @@ class Channel:
             self.raw._cancelled.update(self.raw._consumers)  # noqa: SLF001 - pika has no other way to leave them
             self.raw.close()
         if not self.ended.done():
-            await asyncio.wait((self.ended,), timeout=_PATIENCE)
+            await asyncio.wait((self.ended,), timeout=_TIMEOUT)
 
     def _closed(self, _channel: PikaChannel, reason: BaseException) -> None:
         if not self.ended.done():
@@ -84,6 +101,6 @@ class Channel:
         return of_channel(self.ended.result() if self.ended.done() else error, what)
 
 
-def _answered(answer: "asyncio.Future[Any]", frame: object) -> None:
+def _answered(answer: "asyncio.Future[Any]", result: object) -> None:
     if not answer.done():
-        answer.set_result(frame)
+        answer.set_result(result)

@@ -5,7 +5,8 @@ import logging
 import random
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -101,6 +102,15 @@ class Link:
             if connection.lost.done()
             else "RabbitMQ does not answer, or is closing the connection."
         )
+
+    @asynccontextmanager
+    async def temporary_channel(self) -> AsyncIterator[Channel]:
+        """Open a channel, and close it at the end. Raises `BackendUnavailable`."""
+        channel = await self.channel()
+        try:
+            yield channel
+        finally:
+            await channel.close()
 
     async def close(self) -> None:
         """Close it, and let it not come back. Idempotent."""

@@ -11,6 +11,7 @@ from adapters.amqp.messages import Outgoing
 from adapters.base import Complete, Features, Revoked, Stored, Support, Transaction
 from adapters.cloud_events import EventHeaders
 from adapters.plain_properties import prefixed_header
+from adapters.rabbitmq.consume.assigned import GroupDependencies
 from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
 from adapters.rabbitmq.delay.delays import Delays
 from adapters.rabbitmq.group.groups import Groups
@@ -125,17 +126,16 @@ class RabbitMQAdapter:
         self, source: str, group: str, revoked: Revoked, *, latest: bool = False
     ) -> RabbitMQSubscription:
         """Consume the queues of the group."""
-        subscription = RabbitMQSubscription(
-            source,
-            partial(self._groups.sources, source, group, latest=latest),
-            revoked,
+        dependencies = GroupDependencies(
+            make_sources=partial(self._groups.sources, source, group, latest=latest),
+            make_membership=partial(Membership, self._bridges, names.group(source, group)),
+            record_drained=partial(self._catalogue.enter, "drained", source, group),
+            store_deferred=partial(self._delays.defer, group),
             consuming=self._consuming,
             publisher=self._publisher,
-            make_membership=partial(Membership, self._bridges, names.group(source, group)),
-            record_drained=partial(self._catalogue.drained, source, group),
             prefetch=self._options.prefetch,
-            store_deferred=partial(self._delays.defer, group),
         )
+        subscription = RabbitMQSubscription(source, revoked, dependencies)
         await subscription.join()
         self._subscriptions = [other for other in self._subscriptions if not other.closed]
         self._subscriptions.append(subscription)

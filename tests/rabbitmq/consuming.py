@@ -12,8 +12,9 @@ from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.amqp.properties import Properties
 from adapters.base import Delivery, Outcome
-from adapters.rabbitmq.consume.attempts import AttemptsStore
-from adapters.rabbitmq.consume.subscription import REFRESH, RabbitMQSubscription
+from adapters.rabbitmq.consume.assigned import GroupDependencies
+from adapters.rabbitmq.consume.attempts import read_attempts
+from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
 from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.publish.publisher import Publisher
@@ -69,13 +70,15 @@ class Bridge:
         link.on_connected.append(lambda: shares.changed(shares.now))  # as the real one does
         self.subscription = RabbitMQSubscription(
             pool.destination,
-            pool.make_sources,
             self._revoked,
-            consuming=link,
-            publisher=self.publisher,
-            make_membership=shares.make,
-            record_drained=_nothing,
-            **{"prefetch": 256, "refresh": REFRESH, "store_deferred": None, **options},
+            GroupDependencies(
+                make_sources=pool.make_sources,
+                make_membership=shares.make,
+                record_drained=_nothing,
+                consuming=link,
+                publisher=self.publisher,
+                **{"prefetch": 256, "store_deferred": None, **options},
+            ),
         )
 
     async def fetch(self, limit: int = 100, max_bytes: int = 1 << 20) -> list[Delivery]:
@@ -196,7 +199,7 @@ class Pool:
 
     async def noted(self, partition: int = 0) -> dict[str, int] | None:
         """What the note of a partition says; None: there is none."""
-        note = await AttemptsStore(self.link, self.publisher).read(self.note(partition))
+        note = await read_attempts(self.link, self.note(partition))
         return None if note is None else dict(note.attempts)
 
     async def make_sources(self) -> list[Source]:

@@ -10,7 +10,7 @@ from adapters.amqp.messages import Outgoing
 from adapters.base import Outcome
 from adapters.rabbitmq.consume import subscription, unacked
 from adapters.rabbitmq.consume.partition import Partition
-from adapters.rabbitmq.group import history
+from adapters.rabbitmq.group.backfill import END, marker
 from bridge.errors import BackendUnavailable, DestinationUnknown, OutcomeUnknown
 from tests.rabbitmq.consuming import Pool, bodies, eventually, pool, until
 
@@ -128,9 +128,9 @@ async def test_settled_messages_are_not_delivered_again(one: Pool) -> None:
 
 
 async def test_marks_are_for_nobody(one: Pool) -> None:
-    await one.write_native(b"", history.through("setup"))
+    await one.write_native(b"", marker("end of the set-up"))
     await one.write(["a"])
-    await one.write_native(b"", history.through("setup"))
+    await one.write_native(b"", marker("end of the set-up"))
     bridge = await one.bridge()
     found = await bridge.take(1)
     assert bodies(found) == ["a"]
@@ -286,14 +286,12 @@ async def test_a_history_goes_on_where_a_bridge_died(one: Pool) -> None:
 
 
 async def late(here: Pool) -> None:
-    """Make what a group finds that came late: a history, and a queue with something in common with it."""
+    """Make the queues of a group that was created late: a history, and a queue with the mark of the set-up."""
     await here.make_history()
-    record, body = history.end("setup", {"both": 1})
     await here.write(["h0", "h1", "both"], queue=here.history)
-    await here.publisher.send(Outgoing("", here.history, record, body))
-    await here.write(["both", "mine"])
-    await here.write_native(b"", history.through("setup"))
-    await here.write(["after", "last"])
+    await here.publisher.send(Outgoing("", here.history, marker(END), b""))
+    await here.write_native(b"", marker("end of the set-up"))
+    await here.write(["mine", "after", "last"])
 
 
 async def there(here: Pool, queue: str) -> bool:

@@ -272,9 +272,10 @@ def broker_attempts(arrival: Arrival, counter: str | None = named.DELIVERY_COUNT
     return min(before + max(1, 0 if counter is None else _count(headers.get(counter))), ATTEMPTS_MAX)
 
 
-def is_marker(properties: BasicProperties) -> bool:
-    """Whether it is no client's message, but one of the bridge's marks among them."""
-    return bool(properties.headers) and named.MARKER in properties.headers
+def is_marker(properties: BasicProperties, mark: str | None = None) -> bool:
+    """Return whether this is a mark of the bridge (this one, if `mark` is given), and not a client's message."""
+    headers = properties.headers
+    return bool(headers) and named.MARKER in headers and (mark is None or headers[named.MARKER] == mark)
 
 
 def _write(message: Message, header_of: PropertyHeaders) -> dict[str, Any]:

@@ -52,6 +52,11 @@ def attempts(destination: str, group: str, partition: int) -> str:
     return fit(_pair(destination, group), f".n{partition}")
 
 
+def attempts_of(source: "Source") -> str:
+    """Return the queue with the attempts of a partition, from the name of the partition's own queue."""
+    return f"{source.queue.removesuffix(f'.p{source.partition}')}.n{source.partition}"
+
+
 def history(destination: str, group: str, partition: int) -> str:
     """Return the queue with what the log held of that partition when the group came late."""
     return fit(_pair(destination, group), f".h{partition}")

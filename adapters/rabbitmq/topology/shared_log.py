@@ -19,7 +19,7 @@ from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.amqp.stream_reader import Reader
 from adapters.base import Stored
 from adapters.rabbitmq.publish.publisher import Publisher
-from adapters.rabbitmq.topology.declarations import Step, play
+from adapters.rabbitmq.topology.declarations import Request, perform_on
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 
 READ: Final = b'["read"]'
@@ -55,7 +55,7 @@ class Listener(NamedTuple):
 class SharedLog:
     """Reads and writes one stream. After a lost connection it continues behind the last record that it has read."""
 
-    def __init__(self, declaration: Step, link: Link, publisher: Publisher, listener: Listener) -> None:
+    def __init__(self, declaration: Request, link: Link, publisher: Publisher, listener: Listener) -> None:
         self.name = str(declaration.arguments["queue"])
         self._declaration = declaration
         self._link = link
@@ -131,11 +131,7 @@ class SharedLog:
 
     async def _open(self) -> Reader:
         """Read on. The stream is declared each time: it may be gone."""
-        channel = await self._link.channel()
-        try:
-            await play(channel, self.name, [self._declaration])
-        finally:
-            await channel.close()
+        await perform_on(self._link, self.name, [self._declaration])
         self._resumed = self._last is not None
         start = "first" if self._last is None else self._last[0]
         return await Reader.open(self._link, self.name, _PREFETCH, self._arrived, start)

@@ -20,7 +20,7 @@ from adapters.base import Complete, Stored, Transaction, TransactionState
 from adapters.rabbitmq.group.membership import Bridges
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.catalogue import Catalogue
-from adapters.rabbitmq.topology.declarations import play, stream
+from adapters.rabbitmq.topology.declarations import perform, stream
 from adapters.rabbitmq.topology.names import Own
 from adapters.rabbitmq.topology.shared_log import READ, Listener, SharedLog
 from adapters.rabbitmq.transaction import records
@@ -84,7 +84,7 @@ class Transactions:
 
     async def start(self) -> None:
         """Read the stream if there is one. Raises `BackendUnavailable` or `Refused`; may be called again then."""
-        if self._use.catalogue.transactions:
+        if self._use.catalogue.contents.transactions:
             await self._open()
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_again())
@@ -148,7 +148,7 @@ class Transactions:
         await self._restored()
         if (known := self._ledger.transactions.get(name)) is None:
             await self._use.catalogue.catch_up()
-            if self._use.catalogue.transactions:
+            if self._use.catalogue.contents.transactions:
                 await self._open()
                 await self._log.enter(READ)
             if (known := self._ledger.transactions.get(name)) is None:
@@ -160,7 +160,7 @@ class Transactions:
         if self._opened:
             return
         async with self._opening:
-            while not self._use.catalogue.transactions:
+            while not self._use.catalogue.contents.transactions:
                 # one bridge alone: the second declaration of a stream that is just being made ends a connection (541)
                 held = await lock(self._use.declaring, f"{self._log.name}.setup")
                 if held is None:
@@ -168,9 +168,9 @@ class Transactions:
                     continue
                 try:
                     await self._use.catalogue.catch_up()
-                    if not self._use.catalogue.transactions:
-                        await play(held, self._log.name, [self._declaration])
-                        await self._use.catalogue.add_transactions()
+                    if not self._use.catalogue.contents.transactions:
+                        await perform(held, self._log.name, [self._declaration])
+                        await self._use.catalogue.enter("transactions")
                 finally:
                     await held.close()
             if not self._opened:
@@ -292,7 +292,7 @@ class Transactions:
 
     async def _look(self) -> None:
         """Finish commits that were begun, and copy what the stream would lose."""
-        if self._use.catalogue.transactions:
+        if self._use.catalogue.contents.transactions:
             await self._open()
         await self._restored()
         for name in list(self._ledger.unfinished):

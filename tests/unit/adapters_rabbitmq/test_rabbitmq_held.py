@@ -88,7 +88,7 @@ class HeldPartition(RuleBasedStateMachine):
 
     @rule(delivery=deliveries, attempts=st.integers(0, 5))
     def lease(self, delivery: Delivery, attempts: int) -> None:
-        self.held.attempt(delivery.position, attempts)
+        self.held.set_attempt(delivery.position, attempts)
 
     @rule(target=settled, delivery=consumes(deliveries))
     def settle(self, delivery: Delivery) -> Delivery:
@@ -257,7 +257,7 @@ def test_a_channel_that_closes_changes_neither_place_nor_count() -> None:
     here.arrived(arrival(1, "a", again=True, counted=2))
     here.arrived(arrival(2, "b", again=True, counted=2))
     leased = here.take()
-    here.attempt(leased.position, 3)
+    here.set_attempt(leased.position, 3)
     here.channel_closed()
     assert here.next_size is None
     here.arrived(arrival(1, "a", again=True, counted=3))
@@ -306,7 +306,7 @@ def test_a_delivery_is_of_its_destination_and_partition() -> None:
     taken = here.take()
     assert (taken.message.destination, taken.message.message_id, taken.message.body) == ("orders", "a", b"body")
     assert (taken.partition, taken.position, taken.attempts, taken.message.partition) == (3, 2, 0, 3)
-    assert (here.backfilled, here.deduplicating, here.attempts_missing, here.bytes) == (0, False, False, 0)
+    assert (here.backfilled, here.two_queues, here.attempts_missing, here.bytes) == (0, False, False, 0)
     assert here.settle(taken.position, "me") is True
     here.acks(9)
     assert here.confirmed() == ["me"]
