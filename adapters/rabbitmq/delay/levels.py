@@ -115,8 +115,8 @@ def _dead_lettering(exchange: str, wait: int) -> dict[str, Any]:
 APART: Final = 20
 """Milliseconds that the levels add to a delay: 4 to 17 were measured on 3.10.8 on an idle machine."""
 LATE: Final = 1000
-"""Milliseconds that a message may wait longer to keep the order of its key. Only a burst of one key for one moment needs
-more, and arrives as quickly as it was sent."""
+"""Milliseconds that a message may wait longer to keep the order of its key. Only a burst of one key for one moment
+needs more, and arrives as quickly as it was sent."""
 _KEYS: Final = 4096
 
 KeyQueue = tuple[str, str]
