@@ -76,7 +76,7 @@ async def test_prefetch_bounds_what_is_here(one: Pool) -> None:
 
 
 async def test_the_lag_is_what_no_acknowledgement_has_settled(three: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "EVERY", 0.05)
+    monkeypatch.setattr(subscription, "INTERVAL", 0.05)
     for partition in range(3):
         await three.write(numbers(400), partition)  # more than one prefetch
     bridge = await three.bridge()
@@ -86,7 +86,7 @@ async def test_the_lag_is_what_no_acknowledgement_has_settled(three: Pool, monke
     assert bridge.subscription.lag == 1200
     await bridge.subscription.settle(found, Outcome.SETTLED)
     await until(lambda: bridge.subscription.lag == 1100)
-    monkeypatch.setattr(subscription, "_WANTED", 0.0)
+    monkeypatch.setattr(subscription, "_UNREAD", 0.0)
     await until(lambda: bridge.subscription.lag is None)  # nobody has read it for a while
 
 

