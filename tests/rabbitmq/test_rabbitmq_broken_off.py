@@ -39,9 +39,9 @@ class _Channel(Channel):
         self.raw = _Raw(channel, steps)
         self._channel, self._steps = channel, steps
 
-    async def ask(self, what: str, method: str, **arguments: object) -> Any:  # noqa: ANN401 - pika's
+    async def ask(self, subject: str, method: str, **arguments: object) -> Any:  # noqa: ANN401 - pika's
         self._steps.take()
-        answer = await self._channel.ask(what, method, **arguments)
+        answer = await self._channel.ask(subject, method, **arguments)
         self._steps.take()
         return answer
 
