@@ -1,7 +1,7 @@
 """AMQP's tables, in the format that RabbitMQ and its clients use. Pure.
 
-pika's decoder ends the connection at a time in milliseconds (`T` of some clients) and at tables nested in tables, again
-and again, because the message is delivered again; and it truncates floats. Its encoder has no floats. Types are those of
+pika's decoder ends the connection at a time in milliseconds (`T` of some clients) and at nested tables, again and
+again, because the message is delivered again; and it truncates floats. Its encoder has no floats. Types are those of
 RabbitMQ's errata to AMQP 0-9-1.
 """
 

@@ -55,19 +55,19 @@ class ControlQueue:
         self._numbers = count(1)
         self._channel: Channel | None = None
         self._available = asyncio.Event()
-        self._keeper_task: asyncio.Task[None] | None = None
+        self._redeclaring: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Declare the first one. Raises `BackendUnavailable` or `Refused`; may be called again then."""
-        if self._keeper_task is None:
+        if self._redeclaring is None:
             channel = await self._declare()
-            self._keeper_task = asyncio.create_task(self._keep(channel))
+            self._redeclaring = asyncio.create_task(self._keep(channel))
 
     async def close(self) -> None:
         """Delete the queue. Idempotent."""
-        if self._keeper_task is not None:
-            self._keeper_task.cancel()
-            await asyncio.wait((self._keeper_task,))
+        if self._redeclaring is not None:
+            self._redeclaring.cancel()
+            await asyncio.wait((self._redeclaring,))
         self.name = None
         if self._channel is not None:
             await self._channel.close()

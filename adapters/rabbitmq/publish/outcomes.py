@@ -20,7 +20,7 @@ _LIMIT: Final = re.compile(r"message size \d+ is larger than configured max size
 
 
 class _Missing(Exception):
-    """The cause of `exchange_missing`: a class of its own would be one more error code for clients."""
+    """The cause of `exchange_missing`: a separate class would be one more error code for clients."""
 
 
 class _Unroutable(Exception):
