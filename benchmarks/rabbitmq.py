@@ -11,8 +11,8 @@ from typing import Final
 
 import pika
 
-from adapters.rabbitmq.topology import records
 from adapters.rabbitmq.topology.names import Own
+from adapters.rabbitmq.topology.records import encode
 from benchmarks import memory, talk
 from benchmarks.lateness import lateness
 from benchmarks.launch import Process, bridge
@@ -122,8 +122,8 @@ def _started(plan: Plan, url: str) -> Measurement:
     with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
         channel = connection.channel()
         for number in range(GROUPS):
-            for entry in (records.begun("orders", f"g{number}"), records.ready("orders", f"g{number}", [])):
-                channel.basic_publish("", Own(many).book, entry)
+            for entry in (encode("begun", "orders", f"g{number}"), encode("ready", "orders", f"g{number}", [])):
+                channel.basic_publish("", Own(many).catalogue, entry)
     rounds = [Round(_start(url, few), _start(url, many)) for _ in range(plan.rounds)]
     name = f"RabbitMQ, start to first message, {GROUPS:,} groups"
     return Measurement(name, "s", "with no group", rounds, START, "own client")

@@ -1,4 +1,4 @@
-"""One channel of pika's as something to await."""
+"""A channel of pika whose requests can be awaited."""
 
 import asyncio
 from functools import partial
@@ -6,21 +6,22 @@ from typing import Any, Final
 
 from pika.channel import Channel as PikaChannel
 from pika.exceptions import AMQPError
+from pika.spec import Basic
 
 from adapters.amqp.errors import of_channel
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
 
-_PATIENCE: Final = REQUEST_TIMEOUT / 1000
+_TIMEOUT: Final = REQUEST_TIMEOUT / 1000
 
 
 class Channel:
-    """Its requests are answered in order; when either side closes it, those that wait fail with the reason."""
+    """Sends requests, which are answered in order. If the channel is closed, waiting requests fail with the reason."""
 
     def __init__(self, raw: PikaChannel) -> None:
         """Take over an open channel."""
         self.raw = raw
-        """For what has no answer: publish, ack, nack, callbacks."""
+        """pika's channel, for methods without an answer: publish, ack, nack, callbacks."""
         self.ended: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Done, with pika's reason, once the channel is closed; it never raises."""
         self._waiting: set[asyncio.Future[Any]] = set()
@@ -28,14 +29,14 @@ class Channel:
 
     @property
     def open(self) -> bool:
-        """Whether anything can be sent on it."""
+        """Whether it is open."""
         return bool(self.raw.is_open)
 
-    async def ask(self, what: str, method: str, **arguments: object) -> Any:  # noqa: ANN401 - the method's answer
-        """Call a method of pika's channel and return what the broker answers: `ask("orders", "queue_declare", …)`.
+    async def ask(self, subject: str, method: str, **arguments: object) -> Any:  # noqa: ANN401 - the method's answer
+        """Call a method of pika's channel and return the broker's answer: `ask("orders", "queue_declare", …)`.
 
-        Raises `Refused`, `DestinationUnknown` or `BackendUnavailable` if the channel closes in place of an answer (a
-        refusal always closes it), or if none comes within `REQUEST_TIMEOUT`. `what` it is about, for a person.
+        Raises `Refused`, `DestinationUnknown` or `BackendUnavailable` if the channel is closed instead of an answer
+        (a refusal always closes it), or after `REQUEST_TIMEOUT`. `subject` is named in errors.
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if method == "confirm_delivery":
@@ -45,33 +46,49 @@ class Channel:
         self._waiting.add(answer)
         try:
             getattr(self.raw, method)(**arguments)
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 frame = await answer
         except TimeoutError:
-            raise BackendUnavailable(f"{what}: RabbitMQ has not answered for {_PATIENCE:.0f} s.") from None
+            raise BackendUnavailable(f"{subject}: RabbitMQ has not answered for {_TIMEOUT:.0f} s.") from None
         except AMQPError as error:
-            raise self._translated(error, what) from error
+            raise self._translated(error, subject) from error
         finally:
             self._waiting.discard(answer)
         return frame.method
 
     async def has(self, queue: str) -> bool:
-        """Whether there is such a queue; where not, this closes the channel. Raises `Refused`, `BackendUnavailable`."""
+        """Return whether a queue exists; if not, the channel is closed. Raises `Refused`, `BackendUnavailable`."""
         try:
             await self.ask(queue, "queue_declare", queue=queue, passive=True)
         except DestinationUnknown:
             return False
         return True
 
+    async def get(self, queue: str) -> bytes | None:
+        """Return the body of the first message of a queue, unacknowledged; None: it is empty. Raises as `ask`."""
+        got: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(got)
+        try:
+            self.raw.add_callback(lambda _frame: _answered(got, None), [Basic.GetEmpty])
+            self.raw.basic_get(queue, lambda _raw, _method, _properties, body: _answered(got, body))
+            async with asyncio.timeout(_TIMEOUT):
+                return await got
+        except TimeoutError:
+            raise BackendUnavailable(f"{queue}: RabbitMQ has not answered for {_TIMEOUT:.0f} s.") from None
+        except AMQPError as error:
+            raise self._translated(error, queue) from error
+        finally:
+            self._waiting.discard(got)
+
     async def close(self) -> None:
-        """Close it, which returns to their queues what was delivered on it and not acknowledged; wait until it is."""
+        """Close it, and wait for that. Unacknowledged messages return to their queues."""
         if self.raw.is_open:
-            # pika would cancel the consumers first. A quorum queue (3.10.8) then gives the next consumer what lies
-            # behind the unacknowledged messages, and takes those back only then: 198 of 210 moves broke the order
+            # pika would cancel the consumers first. A quorum queue (3.10.8) then delivers the messages behind the
+            # unacknowledged ones to the next consumer, before those return: 198 of 210 moves broke the order
             self.raw._cancelled.update(self.raw._consumers)  # noqa: SLF001 - pika has no other way to leave them
             self.raw.close()
         if not self.ended.done():
-            await asyncio.wait((self.ended,), timeout=_PATIENCE)
+            await asyncio.wait((self.ended,), timeout=_TIMEOUT)
 
     def _closed(self, _channel: PikaChannel, reason: BaseException) -> None:
         if not self.ended.done():
@@ -80,10 +97,10 @@ class Channel:
             if not answer.done():
                 answer.set_exception(reason)
 
-    def _translated(self, error: BaseException, what: str) -> BridgeError:
-        return of_channel(self.ended.result() if self.ended.done() else error, what)
+    def _translated(self, error: BaseException, subject: str) -> BridgeError:
+        return of_channel(self.ended.result() if self.ended.done() else error, subject)
 
 
-def _answered(answer: "asyncio.Future[Any]", frame: object) -> None:
+def _answered(answer: "asyncio.Future[Any]", result: object) -> None:
     if not answer.done():
-        answer.set_result(frame)
+        answer.set_result(result)

@@ -1,8 +1,8 @@
 """pika's connection on asyncio's own transports.
 
-pika brings an adapter for asyncio. This takes its place, because that one writes and reads in small pieces (a system
-call for each frame, 4 KiB of what arrives; here each turn of the event loop writes once), cannot be cancelled while
-it shakes hands (`AMQPConnector.abort` fails an assertion), and gives up on all servers when one's name is unknown.
+It replaces pika's own adapter for asyncio. That one makes a system call for each frame and reads 4 KiB at a time (here
+each iteration of the event loop writes once), cannot be cancelled during the handshake (`AMQPConnector.abort` fails an
+assertion), and tries no other server if one name cannot be resolved.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ _OVERHEAD: Final = 8
 """Bytes of a frame beside its payload."""
 
 Confirmed = Callable[[int, bool, bool], None]
-"""Called with a number, whether all before it are meant as well, and whether it is an ack."""
+"""Called with a delivery tag, whether all earlier ones are confirmed as well, and whether it is an ack."""
 
 
 class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[misc] # pika has no types
-    """One connection, from the first byte to the last. Channels and everything above are pika's."""
+    """One connection. The channels are pika's."""
 
     def __init__(self, parameters: pika.ConnectionParameters) -> None:
         self._loop = asyncio.get_running_loop()
@@ -43,25 +43,25 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         self._unread = b""
         self._secured = False
         self._cause: Exception | None = None
-        self._shaken: asyncio.Future[BaseException | None] = self._loop.create_future()
-        """Done when it is open, or with the reason why it cannot be."""
+        self._handshake: asyncio.Future[BaseException | None] = self._loop.create_future()
+        """Done when it is open, or with the reason why it failed."""
         self.lost: asyncio.Future[None] = self._loop.create_future()
-        """Done when it is closed, with all that belongs to it."""
+        """Done when it and all its channels are closed."""
         self.congested = False
-        """Whether the broker reads more slowly than is written."""
+        """Whether the broker reads more slowly than the bridge writes."""
         self.confirmed: dict[int, Confirmed] = {}
-        """Callbacks for confirms, by channel: pika's own way to callbacks takes longer than the rest of a publish."""
+        """Callbacks for confirms, by channel: pika's dispatch takes longer than the rest of a publish."""
         super().__init__(
             parameters,
-            on_open_callback=lambda _connection: self._shaken.set_result(None),
+            on_open_callback=lambda _connection: self._handshake.set_result(None),
             on_open_error_callback=self._on_not_opened,
             internal_connection_workflow=False,
         )
 
     async def open(self) -> None:
-        """Wait until it is open. Raises why it cannot be."""
-        await asyncio.wait((self._shaken,))
-        if error := self._shaken.result():
+        """Wait until it is open. Raises the reason why it failed."""
+        await asyncio.wait((self._handshake,))
+        if error := self._handshake.result():
             raise error
         if self.lost.done():
             raise exceptions.StreamLostError("just after it was opened")
@@ -73,33 +73,33 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         self._transport.abort()
         return True
 
-    def give_up(self) -> None:
-        """Close the socket as if heartbeats were missing: the broker does not answer on it."""
+    def close_unresponsive(self) -> None:
+        """Close the socket as if heartbeats were missing: the broker does not answer."""
         if not self.lost.done():
             self._terminate_stream(exceptions.AMQPHeartbeatTimeout("no answer"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to speak AMQP."""
+        """Begin the handshake."""
         self._secured = transport.get_extra_info("ssl_object") is not None
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._on_stream_connected()
 
     def data_received(self, data: bytes) -> None:
-        """Take what has arrived apart into frames; what is left of the last one waits for its end."""
+        """Split received data into frames; an incomplete one waits for the rest."""
         self.bytes_received += len(data)
         data = self._unread + data if self._unread else data
-        place, size = 0, len(data)
-        while size - place >= _OVERHEAD:
-            kind, channel, length = _HEAD.unpack_from(data, place)
-            end = place + length + _OVERHEAD
-            if end > size or data.startswith(b"AMQP", place):
+        at, size = 0, len(data)
+        while size - at >= _OVERHEAD:
+            kind, channel, length = _HEAD.unpack_from(data, at)
+            end = at + length + _OVERHEAD
+            if end > size or data.startswith(b"AMQP", at):
                 break
             if kind == _HEADER:
-                self._process_frame(_header(channel, data[place + _HEAD.size : end - 1]))
-            elif kind != _METHOD or channel not in self.confirmed or not self._confirm(channel, data, place):
-                self._process_frame(frame.decode_frame(data[place:end])[1])
-            place = end
-        self._unread = data[place:]
+                self._process_frame(_header(channel, data[at + _HEAD.size : end - 1]))
+            elif kind != _METHOD or channel not in self.confirmed or not self._confirm(channel, data, at):
+                self._process_frame(frame.decode_frame(data[at:end])[1])
+            at = end
+        self._unread = data[at:]
 
     def connection_lost(self, error: Exception | None) -> None:
         """Notify pika, which notifies the channels first and the owner of the connection last."""
@@ -115,15 +115,15 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         self.lost.set_result(None)
 
     def pause_writing(self) -> None:
-        """The socket takes no more for now."""
+        """The socket's buffer is full."""
         self.congested = True
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The socket's buffer has space again."""
         self.congested = False
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Write at the end of this turn of the event loop, with everything else that is written in it."""
+        """Write at the end of this iteration of the event loop, with everything else that is written in it."""
         if not self._outbox:
             self._loop.call_soon(self._flush)
         self._outbox += pieces
@@ -136,11 +136,11 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
             self.bytes_sent += len(data)
             transport.write(data)
 
-    def _confirm(self, channel: int, data: bytes, place: int) -> bool:
-        """Report a confirm, if the frame at that place is one."""
-        if len(data) < place + _CONFIRM.size:
+    def _confirm(self, channel: int, data: bytes, at: int) -> bool:
+        """Report a confirm, if the frame at `at` is one."""
+        if len(data) < at + _CONFIRM.size:
             return False
-        _kind, _channel, _length, method, number, bits = _CONFIRM.unpack_from(data, place)
+        _kind, _channel, _length, method, number, bits = _CONFIRM.unpack_from(data, at)
         if method not in {_ACK, _NACK}:
             return False
         self.confirmed[channel](number, bool(bits & 1), method == _ACK)
@@ -149,10 +149,10 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
     def _on_not_opened(self, _connection: object, error: BaseException) -> None:
         if self._secured and isinstance(error, exceptions.IncompatibleProtocolError):
             error = ClosedInTLS(str(error))
-        error.__cause__ = self._cause  # pika makes a new error of it
-        self._shaken.set_result(error)
+        error.__cause__ = self._cause  # pika raises a new error
+        self._handshake.set_result(error)
 
-    # what pika asks of an adapter
+    # pika calls the following methods of an adapter
 
     def _output_marshaled_frames(self, frames: Sequence[bytes]) -> None:
         self.write(frames)
@@ -178,13 +178,13 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
 
 
 def _header(channel: int, payload: bytes) -> frame.Header:
-    """Return what pika would, but with properties that are read without pika's gaps."""
+    """Return pika's frame, with properties that are decoded by `Properties`."""
     _class, _weight, size = _CONTENT.unpack_from(payload)
     return frame.Header(channel, size, Properties().decode(payload, _CONTENT.size))
 
 
 async def connect(parameters: pika.ConnectionParameters, context: ssl.SSLContext | None) -> Connection:
-    """Return an open connection. Raises what sockets, TLS and pika raise, and `TimeoutError`; nothing is left then."""
+    """Return an open connection. Raises the errors of sockets, TLS and pika, and `TimeoutError`; it is closed then."""
     connection = Connection(parameters)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT / 1000):

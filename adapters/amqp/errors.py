@@ -1,4 +1,4 @@
-"""Why there is no connection to RabbitMQ, or why a channel was closed. The codes are the protocol's."""
+"""Errors of connections and channels, from the reply codes of AMQP."""
 
 import socket
 import ssl
@@ -12,22 +12,22 @@ ACCESS_REFUSED: Final = 403
 NOT_FOUND: Final = 404
 RESOURCE_LOCKED: Final = 405
 PRECONDITION_FAILED: Final = 406
-_ASLEEP: Final = ("is down or inaccessible", "does not have a replica on the local node")
-"""What the broker says of a queue or stream that is there, in the first moments after it was killed and started."""
+_NOT_SERVED: Final = ("is down or inaccessible", "does not have a replica on the local node")
+"""RabbitMQ's texts about a queue or stream that exists, in the first moments after a restart."""
 BLOCKED_RETRY: Final = 5
-"""Seconds after which it is worth trying again when the broker has an alarm: memory or disk come back slowly."""
+"""Seconds until a retry during an alarm of the broker's memory or disk, which ends slowly."""
 
 
 class ClosedInTLS(pika.IncompatibleProtocolError):  # type: ignore[misc] # pika has no types
-    """TLS was agreed upon, and then the connection ended: under TLS 1.3 certificates are looked at only then.
+    """The connection was closed after the TLS handshake: TLS 1.3 checks the client's certificate only then.
 
-    What the broker says about that is often overtaken by the end itself.
+    The broker's alert about it often does not arrive.
     """
 
 
 _NO_ACCESS: Final = {403, 530}
 """Reply codes of a connection that is closed while it is opened: ACCESS_REFUSED, NOT_ALLOWED."""
-_WORDS: Final = (
+_REASONS: Final = (
     (pika.ProbableAuthenticationError, "it does not accept this user and password"),
     (pika.AuthenticationError, "it offers no login mechanism that the bridge supports"),
     (
@@ -40,13 +40,13 @@ _WORDS: Final = (
 
 
 def reason_of(error: BaseException) -> str:
-    """Return it in words that follow "RabbitMQ: "."""
-    if isinstance(error.__cause__, ssl.SSLError):  # what pika makes of it depends on when it came
+    """Return the reason of a lost connection as a text behind "RabbitMQ: "."""
+    if isinstance(error.__cause__, ssl.SSLError):  # pika's own error depends on the moment
         return _of_tls(error.__cause__)
     code = error.reply_code if isinstance(error, pika.ConnectionClosedByBroker) else None
     if isinstance(error, pika.ProbableAccessDeniedError) or code in _NO_ACCESS:
         return "there is no such virtual host, or this user has no access to it"
-    for kind, words in _WORDS:
+    for kind, words in _REASONS:
         if isinstance(error, kind):
             return words
     if isinstance(error, pika.ConnectionClosed):
@@ -80,7 +80,7 @@ def _of_tls(error: ssl.SSLError) -> str:
 
 
 def blocked(reason: str) -> BackendUnavailable:
-    """The broker takes no messages: an alarm of its memory or disk. Nothing was sent."""
+    """The broker accepts no messages: an alarm of its memory or disk. Nothing was sent."""
     return BackendUnavailable(f"RabbitMQ accepts no messages at the moment ({reason}).", retry_after=BLOCKED_RETRY)
 
 
@@ -89,22 +89,22 @@ def closing() -> BackendUnavailable:
     return BackendUnavailable("The bridge is closing its connection to RabbitMQ.")
 
 
-def of_channel(error: BaseException, what: str) -> BridgeError:
-    """Why a channel closed in the middle of something; `what` it was about, for a person."""
+def of_channel(error: BaseException, subject: str) -> BridgeError:
+    """Return the error of a closed channel; `subject` is named in it."""
     if not isinstance(error, pika.ChannelClosedByBroker):
         return of_connection(error)
     code, text = error.reply_code, error.reply_text
     if code == ACCESS_REFUSED:
-        return Refused(f"{what}: the bridge's user has no permission for it (RabbitMQ's permissions).")
-    if any(words in text for words in _ASLEEP):
-        return BackendUnavailable(f"{what}: RabbitMQ does not serve it yet ({text}).")
+        return Refused(f"{subject}: the bridge's user has no permission for it (RabbitMQ's permissions).")
+    if any(words in text for words in _NOT_SERVED):
+        return BackendUnavailable(f"{subject}: RabbitMQ does not serve it yet ({text}).")
     if code == NOT_FOUND:
-        return DestinationUnknown(f"{what}: there is no such exchange or queue.")
+        return DestinationUnknown(f"{subject}: there is no such exchange or queue.")
     if code == PRECONDITION_FAILED:
-        return Refused(f"{what}: it exists and is declared differently ({text}).")
-    return BackendUnavailable(f"{what}: RabbitMQ closed the channel ({code} {text}).")
+        return Refused(f"{subject}: it exists and is declared differently ({text}).")
+    return BackendUnavailable(f"{subject}: RabbitMQ closed the channel ({code} {text}).")
 
 
 def of_connection(error: BaseException, server: str | None = None) -> BackendUnavailable:
-    """Why there is no connection (to `server`, `host:port`), or not any more."""
+    """Return the error of a connection (to `server`, `host:port`) that failed or was lost."""
     return BackendUnavailable(f"RabbitMQ{'' if server is None else f', {server}'}: {reason_of(error)}.")

@@ -1,7 +1,6 @@
 """The frames of one publish. Pure.
 
-pika makes objects of them first. Here the part that is the same for all messages of an exchange and a routing key is
-made once, and the rest is put behind it.
+pika builds an object for each frame. Here the method frame of an exchange and a routing key is built once.
 """
 
 import struct
@@ -35,11 +34,11 @@ class Frames:
         self._methods: dict[tuple[str, str, bool], bytes] = {}
 
     def of(self, outgoing: Outgoing, *, mandatory: bool) -> list[bytes]:
-        """Return them. Raises `HeadersTooLarge`, or what pika raises for values that AMQP does not have."""
+        """Return the frames. Raises `HeadersTooLarge`, or pika's errors for values that AMQP does not have."""
         target = (outgoing.exchange, outgoing.routing_key, mandatory)
         method = self._methods.get(target)
         if method is None:
-            if len(self._methods) >= _KNOWN_MAX:  # routing keys of delays are without number
+            if len(self._methods) >= _KNOWN_MAX:  # the routing keys of delayed messages are not limited
                 self._methods.clear()
             method = self._methods[target] = self._method(*target)
         properties = b"".join(outgoing.properties.encode())
@@ -74,7 +73,7 @@ class Frames:
 
 
 def too_many_headers(exchange: str, most: int) -> BridgeError:
-    """Return the refusal of a message whose header is more than a frame: the broker would close the connection."""
+    """Return the error of a message whose header exceeds a frame: the broker would close the connection."""
     return HeadersTooLarge(f"{exchange}: the properties together are larger than RabbitMQ accepts ({most} bytes).")
 
 

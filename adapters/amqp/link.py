@@ -1,11 +1,12 @@
-"""One connection to the broker that is opened again automatically."""
+"""A connection to the broker that is opened again automatically."""
 
 import asyncio
 import logging
 import random
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -19,9 +20,9 @@ from adapters.amqp.settings import REQUEST_TIMEOUT, ConnectionSettings
 from bridge.errors import BackendUnavailable
 
 _PAUSES: Final = (0.1, 5.0)
-"""Seconds between attempts to come back: the first pause and the longest, each doubled from the one before."""
-_GOODBYE: Final = 3.0
-"""Seconds for an orderly end; a broker that has an alarm, or hangs, does not read that it is asked for."""
+"""Seconds between attempts to reconnect: the first pause and the longest; each is twice the one before."""
+_CLOSE_TIMEOUT: Final = 3.0
+"""Seconds for an orderly close; during an alarm, or if it hangs, the broker does not read the request."""
 _log = logging.getLogger("bridge.rabbitmq")
 
 Version = tuple[int, int, int]
@@ -30,8 +31,8 @@ Version = tuple[int, int, int]
 class Link:
     """A connection for one purpose: an alarm of the broker blocks those that publish, and only those.
 
-    `on_connected` is called each time it is there, `on_lost` each time it is lost, with the reason, `on_unblocked` each
-    time an alarm ends; all on the event loop, and they return at once. After a loss all channels are closed by then.
+    `on_connected` is called each time it is opened, `on_lost` each time it is lost, with the reason, when all channels
+    are closed, and `on_unblocked` each time an alarm ends. They are called on the event loop and must return at once.
     """
 
     def __init__(self, options: ConnectionSettings, purpose: str) -> None:
@@ -39,7 +40,7 @@ class Link:
         self._purpose = purpose
         self._connection: Connection | None = None
         self._failure: BackendUnavailable = BackendUnavailable("RabbitMQ: there is no connection yet.")
-        self._coming_back: asyncio.Task[None] | None = None
+        self._reconnecting: asyncio.Task[None] | None = None
         self._closing = False
         self.on_connected: list[Callable[[], None]] = []
         self.on_lost: list[Callable[[BackendUnavailable], None]] = []
@@ -47,7 +48,7 @@ class Link:
         self.version: Version = (0, 0, 0)
         """Of the broker, from `connection.start`."""
         self.blocked: str | None = None
-        """Why the broker takes no messages on this connection at the moment."""
+        """The alarm because of which the broker accepts no messages now; None: there is none."""
 
     @property
     def up(self) -> bool:
@@ -61,21 +62,20 @@ class Link:
 
     @property
     def failure(self) -> BackendUnavailable:
-        """Why there is none."""
+        """Why there is no connection."""
         return self._failure
 
     async def start(self) -> None:
         """Connect for the first time. Raises `BackendUnavailable`; may be called again then."""
         if self._connection is None:
-            if self._coming_back is not None:
+            if self._reconnecting is not None:
                 raise BackendUnavailable(self._failure.detail)
             await self._connect()
 
     async def channel(self) -> Channel:
-        """Open a channel. Raises `BackendUnavailable`.
+        """Open a channel. Raises `BackendUnavailable`; during an alarm at once, and the connection stays open.
 
-        During an alarm that is at once, and the connection stays: the broker reads nothing from it until the alarm
-        ends, so no answer does not mean that it hangs.
+        The broker reads nothing until the alarm ends, so a missing answer does not mean that it hangs.
         """
         connection = self._connection
         if connection is None or not connection.is_open:
@@ -95,31 +95,40 @@ class Link:
         opened.cancel()
         if self.blocked is not None:  # the alarm began meanwhile; a channel that opens later is closed
             raise blocked(self.blocked)
-        connection.give_up()  # a broker can send heartbeats on a connection that hangs: seen for more than 30 s
+        connection.close_unresponsive()  # a broker that hangs can still send heartbeats: seen for more than 30 s
         raise BackendUnavailable(
             self._failure.detail
             if connection.lost.done()
             else "RabbitMQ does not answer, or is closing the connection."
         )
 
+    @asynccontextmanager
+    async def temporary_channel(self) -> AsyncIterator[Channel]:
+        """Open a channel, and close it at the end. Raises `BackendUnavailable`."""
+        channel = await self.channel()
+        try:
+            yield channel
+        finally:
+            await channel.close()
+
     async def close(self) -> None:
-        """Close it, and let it not come back. Idempotent."""
+        """Close it, and do not reconnect. Idempotent."""
         self._closing = True
-        if self._coming_back is not None:
-            self._coming_back.cancel()
-            await asyncio.wait((self._coming_back,))
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+            await asyncio.wait((self._reconnecting,))
         connection = self._connection
         if connection is None:
             return
         if connection.is_open:
             connection.close()
-        await asyncio.wait((connection.lost,), timeout=_GOODBYE)
+        await asyncio.wait((connection.lost,), timeout=_CLOSE_TIMEOUT)
         if not connection.lost.done():
             connection.abort()
             await asyncio.wait((connection.lost,))
 
     async def _connect(self) -> None:
-        """Try one server after the other. Raises `BackendUnavailable`: why the last one was not available."""
+        """Try the servers in order. Raises `BackendUnavailable` with the reason of the last one."""
         context = self._context() if self._options.security.tls else None
         for host, port in self._options.servers:
             try:
@@ -154,12 +163,12 @@ class Link:
             listener(self._failure)
         if not self._closing:
             _log.warning("%s", self._failure, extra={"connection": self._purpose})
-            self._coming_back = asyncio.get_running_loop().create_task(self._come_back())
+            self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
-    async def _come_back(self) -> None:
+    async def _reconnect(self) -> None:
         pause, longest = _PAUSES
         while not self._closing:
-            # jitter: bridges that lost the same broker at once do not come back at once
+            # jitter: bridges that lost the same broker do not reconnect at the same time
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
             try:
                 await self._connect()
@@ -195,7 +204,7 @@ class Link:
         )
 
     def _context(self) -> ssl.SSLContext:
-        """Read the files anew each time: certificates are renewed while the bridge runs."""
+        """Read the files each time: certificates are renewed while the bridge runs."""
         security = self._options.security
         try:
             context = ssl.create_default_context(cafile=security.ca)
@@ -212,7 +221,7 @@ class Link:
 
 
 def read_version(text: str) -> Version:
-    """Return the three numbers of `3.10.8` or `4.1.0-rc.1`; what is missing counts as 0."""
+    """Return the three numbers of `3.10.8` or `4.1.0-rc.1`; missing ones are 0."""
     found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
     return (0, 0, 0) if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
 

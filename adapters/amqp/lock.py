@@ -1,4 +1,4 @@
-"""A lock among all programs of a broker: an exclusive queue, which ends with its connection."""
+"""A lock among all programs of a broker: an exclusive queue, which is deleted with its connection."""
 
 import asyncio
 
@@ -11,14 +11,14 @@ from bridge.errors import BridgeError
 
 
 async def lock(link: Link, queue: str) -> Channel | None:
-    """Return a channel that nobody else has until it is closed; None: another connection has it.
+    """Return a channel that holds the lock until it is closed; None: another connection holds it.
 
-    The queue goes with its consumer, and that goes with the channel. Raises `Refused` or `BackendUnavailable`.
+    The queue is deleted with its consumer, and that with the channel. Raises `Refused` or `BackendUnavailable`.
     """
     channel = await link.channel()
     try:
         await channel.ask(queue, "queue_declare", queue=queue, exclusive=True, auto_delete=True)
-        await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=_never, auto_ack=True)
+        await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=_ignore_delivery, auto_ack=True)
     except BridgeError:
         reason = channel.ended.result() if channel.ended.done() else None
         if isinstance(reason, ChannelClosedByBroker) and reason.reply_code == RESOURCE_LOCKED:
@@ -31,5 +31,5 @@ async def lock(link: Link, queue: str) -> Channel | None:
     return channel
 
 
-def _never(_channel: object, _method: object, _properties: object, _body: bytes) -> None:
-    """Nobody publishes to a lock."""
+def _ignore_delivery(_channel: object, _method: object, _properties: object, _body: bytes) -> None:
+    """Ignore messages: no program publishes to a lock."""

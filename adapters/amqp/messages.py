@@ -18,7 +18,7 @@ class Arrival(NamedTuple):
     """A message as it was delivered."""
 
     tag: int
-    """Its delivery tag: of its channel, and only while that is open."""
+    """The delivery tag, valid on its channel while that is open."""
     redelivered: bool
     """Whether it was delivered before, to any consumer. The counts in its headers are valid only then."""
     routing_key: str

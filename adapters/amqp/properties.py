@@ -15,7 +15,7 @@ _ORDER: Final = (
     *("content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to"),
     *("expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id"),
 )
-"""As they follow one another, the first under the highest bit."""
+"""In the order of AMQP: the first has the highest bit."""
 _HEADERS: Final = "headers"
 _TIMESTAMP: Final = "timestamp"
 _BYTES: Final = frozenset({"delivery_mode", "priority"})
@@ -23,10 +23,10 @@ _SLOTS: Final = tuple((name, 1 << (15 - at)) for at, name in enumerate(_ORDER))
 
 
 class Properties(BasicProperties):  # type: ignore[misc] # pika has no types
-    """What one message carries beside its body. Short strings that are no text are bytes, as pika has them."""
+    """The properties of a message. Short strings that are not UTF-8 are bytes, as in pika."""
 
     def decode(self, encoded: bytes, offset: int = 0) -> "Properties":
-        """Read them."""
+        """Read the properties."""
         (flags,) = _FLAGS.unpack_from(encoded, offset)
         at = offset + _FLAGS.size
         found = self.__dict__
@@ -50,7 +50,7 @@ class Properties(BasicProperties):  # type: ignore[misc] # pika has no types
         return self
 
     def encode(self) -> list[bytes]:
-        """Write them. Raises `ValueError` for a short string that is too long, or a number that has no room."""
+        """Return the encoded properties. Raises `ValueError` if a short string or a number is too large."""
         flags = 0
         pieces = [b""]
         found = self.__dict__

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, Protocol
 
 
 class Security(NamedTuple):
-    """How the bridge shows who it is, and checks who the broker is."""
+    """How the bridge logs in, and checks the broker's certificate."""
 
     user: str = "guest"
     password: str = "guest"  # noqa: S105 - RabbitMQ's own default, which it accepts from its own machine only
@@ -13,18 +13,18 @@ class Security(NamedTuple):
     ca: Path | None = None
     """PEM file of the authorities; None: those of this machine."""
     certificate: Path | None = None
-    """PEM file of the bridge's own certificate, with `key`, where the broker asks for one."""
+    """PEM file of the bridge's own certificate, with `key`, if the broker requires one."""
     key: Path | None = None
     external: bool = False
-    """Whether the certificate says who the bridge is (EXTERNAL), in place of a password."""
+    """Whether the bridge logs in by its certificate (EXTERNAL) instead of a password."""
 
     def __repr__(self) -> str:
-        """Without the password, wherever options are printed."""
+        """Return a text without the password."""
         return f"Security(tls={self.tls}, user={self.user})"
 
 
 class ConnectionSettings(Protocol):
-    """Which broker, and how."""
+    """The broker, and how to connect."""
 
     @property
     def servers(self) -> tuple[tuple[str, int], ...]:
@@ -40,10 +40,10 @@ class ConnectionSettings(Protocol):
 
     @property
     def heartbeat(self) -> int:
-        """Ms; without a sign of life of the broker for so long and 5 s more, or up to twice that, it is given up."""
+        """Milliseconds: a connection on which nothing is received for this and 5 s, at most twice this, is closed."""
 
 
 CONNECT_TIMEOUT: Final = 10_000
-"""Of a connection with everything that belongs to it: TCP, TLS, login."""
+"""Milliseconds to open a connection: TCP, TLS and login."""
 REQUEST_TIMEOUT: Final = 10_000
-"""How long the broker may take to answer a request, or to confirm what the bridge writes for itself."""
+"""Milliseconds in which the broker must answer a request, or confirm a message that the bridge writes for itself."""

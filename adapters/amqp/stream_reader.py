@@ -13,31 +13,31 @@ from adapters.amqp.messages import Arrival
 from bridge.errors import BackendUnavailable, BridgeError
 
 _OFFSET: Final = "x-stream-offset"
-"""An argument of the consumer, and a header of what it gets."""
+"""An argument of the consumer, and a header of its messages."""
 
 
 class Reader:
     """All messages of a stream, from the oldest or from an offset on, in order.
 
-    RabbitMQ 3.10 closes the whole connection when something of a stream is given back, and so does a cancelled
-    consumer of pika's: a reader acknowledges, or closes its channel.
+    RabbitMQ 3.10 closes the connection if messages of a stream are returned, also by cancelling a consumer with pika.
+    So a reader acknowledges, or closes its channel.
     """
 
     def __init__(self, channel: Channel, stream: str) -> None:
         self._channel = channel
         self._stream = stream
         self.failed: asyncio.Future[BridgeError] = asyncio.get_running_loop().create_future()
-        """Done, with the reason, once nothing more will come; it never raises."""
+        """Done, with the reason, once no more messages will arrive; it never raises."""
 
     @classmethod
     async def open(
         cls, link: Link, stream: str, prefetch: int, on_arrival: "OnArrival", start: int | str = "first"
     ) -> Self:
-        """Begin to read at the offset `start`; at most `prefetch` messages are unacknowledged at a time.
+        """Read from the offset `start`; at most `prefetch` messages are unacknowledged at a time.
 
-        If nothing has that offset, RabbitMQ begins with the oldest message, or waits for new ones.
+        If no message has that offset, RabbitMQ begins with the oldest one, or waits for new ones.
 
-        Raises `DestinationUnknown` if there is no such stream, `Refused` or `BackendUnavailable`.
+        Raises `DestinationUnknown` if the stream does not exist, `Refused` or `BackendUnavailable`.
         """
         channel = await link.channel()
         reader = cls(channel, stream)
@@ -61,12 +61,12 @@ class Reader:
         return reader
 
     def done(self, tag: int, *, multiple: bool = False) -> None:
-        """Make room for one more message, or with `multiple` for all up to this one."""
+        """Acknowledge a message, or with `multiple` all up to this one."""
         if self._channel.open:
             self._channel.raw.basic_ack(tag, multiple)
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         await self._channel.close()
 
     def _ended(self, ended: asyncio.Future[BaseException]) -> None:
@@ -79,4 +79,4 @@ class Reader:
 
 
 OnArrival = Callable[[Reader, int, Arrival], None]
-"""Called with the offset and the message, which it acknowledges when it is `done`."""
+"""Called with the offset and the message, which it acknowledges with `Reader.done`."""

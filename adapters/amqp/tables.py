@@ -1,8 +1,8 @@
-"""AMQP's tables, read and written as all clients of the field write them. Pure.
+"""AMQP's tables, in the format that RabbitMQ and its clients use. Pure.
 
-pika's own reader ends the connection over a time in milliseconds (another client's `T`), over tables within tables
-within tables, and so over and over, as the message comes back; of a float it keeps the whole part. Its writer has no
-floats. Types are those of RabbitMQ's errata to AMQP 0-9-1.
+pika's decoder ends the connection at a time in milliseconds (`T` of some clients) and at nested tables, again and
+again, because the message is delivered again; and it truncates floats. Its encoder has no floats. Types are those of
+RabbitMQ's errata to AMQP 0-9-1.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from typing import Any, Final
 SHORT_MAX: Final = 255
 """Bytes of a short string: a name in a table, and most properties."""
 DEPTH_MAX: Final = 16
-"""Tables and lists within one another; what lies deeper stays as bytes."""
+"""Nested tables and lists; deeper ones stay bytes."""
 
 _TEXT: Final = ord("S")
 _LONG: Final = ord("l")
@@ -39,7 +39,7 @@ _DECIMAL: Final = Struct(">Bi")
 def read_table(raw: bytes, start: int, end: int, depth: int = 0) -> dict[str, Any]:
     """Return the names and values of these bytes: text, bytes, numbers, times, None, lists and tables.
 
-    Text that is not UTF-8 is bytes; so is all from a value on that has no type, or that is cut off.
+    Text that is not UTF-8 stays bytes; so does everything from a value of an unknown type, or an incomplete one.
     """
     table: dict[str, Any] = {}
     at = start
@@ -71,7 +71,7 @@ def _read_value(raw: bytes, at: int, end: int, depth: int) -> tuple[Any, int]:
 
 
 def text_or_bytes(raw: bytes) -> str | bytes:
-    """Return UTF-8 as text."""
+    """Return UTF-8 as text, and anything else as bytes."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -92,7 +92,7 @@ def _as_it_is(value: Any) -> Any:  # noqa: ANN401 - a number
 
 
 def _time(seconds: int) -> datetime | int:
-    """Return a time; what lies beyond the year 9999 was not meant as seconds, and stays a number."""
+    """Return a time; beyond the year 9999 the number is not in seconds, and stays a number."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
@@ -130,7 +130,7 @@ _NESTED: Final[dict[int, Callable[[bytes, int, int, int], Any]]] = {
 def write_table(table: Mapping[str, Any]) -> bytes:
     """Return the bytes of a table, its size in front. Raises `UnicodeEncodeError` for halves of surrogate pairs.
 
-    A name is cut where it is longer than `SHORT_MAX` bytes; a value that AMQP has no type for is written as text.
+    A name longer than `SHORT_MAX` bytes is cut; a value without a type in AMQP is written as text.
     """
     pieces: list[bytes] = [b""]
     for name, value in table.items():
@@ -158,7 +158,7 @@ def _value(value: Any) -> bytes:  # noqa: ANN401, PLR0911 - one line for each ty
         return _TAGGED_INT64.pack(b"l", value) if value in _INT64 else _long(b"S", str(int(value)).encode())
     if isinstance(value, bytes):
         return _long(b"x", value)
-    if isinstance(value, float) and isfinite(value):  # the broker ends a connection over the others
+    if isinstance(value, float) and isfinite(value):  # the broker closes the connection at others
         return _TAGGED_DOUBLE.pack(b"d", value)
     if isinstance(value, Mapping):
         return b"F" + write_table(value)
@@ -180,7 +180,7 @@ def _aware(time: datetime) -> datetime:
 
 
 def _packed(value: Decimal) -> bytes | None:
-    """Return a decimal as AMQP has them, 32 bits and a scale; None for all others."""
+    """Return a decimal of 32 bits and a scale, as in AMQP; None: it does not fit."""
     _, figures, exponent = value.as_tuple()
     if not isinstance(exponent, int) or not -_DECIMALS_MAX <= exponent <= 0 or len(figures) > _FIGURES_MAX:
         return None

@@ -1,4 +1,4 @@
-"""The RabbitMQ backend: the same meaning on a broker that people already run, without plugins."""
+"""The RabbitMQ backend, without plugins."""
 
 from adapters.base import Adapter
 from adapters.rabbitmq.options import parse

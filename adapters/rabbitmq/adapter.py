@@ -1,4 +1,4 @@
-"""The RabbitMQ backend: who publishes, who consumes, and which exchanges and queues they use."""
+"""The RabbitMQ backend: connects publishing, consuming, groups, delays and transactions."""
 
 import asyncio
 from collections import Counter
@@ -11,6 +11,7 @@ from adapters.amqp.messages import Outgoing
 from adapters.base import Complete, Features, Revoked, Stored, Support, Transaction
 from adapters.cloud_events import EventHeaders
 from adapters.plain_properties import prefixed_header
+from adapters.rabbitmq.consume.assigned import GroupDependencies
 from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
 from adapters.rabbitmq.delay.delays import Delays
 from adapters.rabbitmq.group.groups import Groups
@@ -30,15 +31,15 @@ from bridge.errors import BackendUnavailable, Refused
 from bridge.message import AT_MOST_ONCE, FIELDS, Message
 
 _EMULATED: Final = frozenset({"messageKey", "partition", "priority", "delayTime", "expireTime"})
-"""By queues for the partitions, by the window, and by queues in which messages wait until they die."""
-_SORTED: Final = (4, 0, 0)
-"""Since when quorum queues hand messages out by priority."""
+"""By a queue for each partition, by the prefetch buffer, and by queues whose messages expire."""
+_PRIORITIES_SINCE: Final = (4, 0, 0)
+"""The version from which quorum queues deliver by priority."""
 _NORMAL: Final = 4
-"""AMQP's default priority. The message's own stands in a header, too."""
+"""AMQP's default priority. A header has the message's priority, too."""
 
 
 class RabbitMQAdapter:
-    """Destinations are exchanges, groups are queues, and every message is an ordinary one to a native client."""
+    """Destinations are exchanges, groups are queues, and native clients can read every message."""
 
     stored_in = "rabbitmq"
     transactions = Support.EMULATED
@@ -94,14 +95,14 @@ class RabbitMQAdapter:
             await self._catalogue.start()
             await self._bridges.start()
             await self._transactions.start()
-        except Refused as error:  # of the bridge's own names: a permission can be given while it waits
+        except Refused as error:  # of the bridge's own names: the permission can be given while it waits
             raise BackendUnavailable(error.detail) from error
 
     def publish(self, message: Message) -> asyncio.Future[Stored]:
-        """Send one message: to its destination, or to where it waits until it is due. An outage is waited for."""
+        """Publish one message: to its destination, or to a delay level. It waits during an outage."""
         properties, body = to_properties(message, self._header_of)
-        if message.message_key is not None and self._publishing.version >= _SORTED:
-            properties.priority = _NORMAL  # else a later one of its key could overtake it in RabbitMQ's own queue
+        if message.message_key is not None and self._publishing.version >= _PRIORITIES_SINCE:
+            properties.priority = _NORMAL  # otherwise a later message of its key could overtake it in the queue
         deadline = asyncio.get_running_loop().time() + self.unsent_timeout / 1000
         if message.delay_time and message.due > wall():
             return self._delays.publish(message, properties, body, deadline)
@@ -118,24 +119,23 @@ class RabbitMQAdapter:
         return await self._destinations.partitions(destination, create=create)
 
     def known_partitions(self, destination: str) -> int | None:
-        """Number of partitions, if it need not be asked for."""
+        """Return the number of partitions, if it is known."""
         return self._destinations.known_partitions(destination)
 
     async def subscribe(
         self, source: str, group: str, revoked: Revoked, *, latest: bool = False
     ) -> RabbitMQSubscription:
         """Consume the queues of the group."""
-        subscription = RabbitMQSubscription(
-            source,
-            partial(self._groups.sources, source, group, latest=latest),
-            revoked,
+        dependencies = GroupDependencies(
+            make_sources=partial(self._groups.sources, source, group, latest=latest),
+            make_membership=partial(Membership, self._bridges, names.group(source, group)),
+            record_drained=partial(self._catalogue.enter, "drained", source, group),
+            store_deferred=partial(self._delays.defer, group),
             consuming=self._consuming,
             publisher=self._publisher,
-            make_membership=partial(Membership, self._bridges, names.group(source, group)),
-            note_drained=partial(self._catalogue.drained, source, group),
             prefetch=self._options.prefetch,
-            put_off=partial(self._delays.defer, group),
         )
+        subscription = RabbitMQSubscription(source, revoked, dependencies)
         await subscription.join()
         self._subscriptions = [other for other in self._subscriptions if not other.closed]
         self._subscriptions.append(subscription)
@@ -150,11 +150,11 @@ class RabbitMQAdapter:
         await self._deletion.delete(destination, group)
 
     async def put(self, key: str, value: str | None) -> None:
-        """Keep a note in the catalogue."""
+        """Store metadata in the catalogue; see `MetadataStore`."""
         await self._catalogue.put(key, value)
 
     def all(self) -> Mapping[str, str]:
-        """Every note."""
+        """Return all metadata."""
         return self._catalogue.all()
 
     def known_transactions(self) -> Mapping[str, Transaction]:
@@ -174,7 +174,7 @@ class RabbitMQAdapter:
         await self._transactions.rollback(transaction)
 
     def gauges(self) -> Mapping[str, int]:
-        """What is held for the groups of this bridge."""
+        """See `Measured`."""
         total: Counter[str] = Counter()
         for subscription in self._subscriptions:
             total.update(subscription.gauges())
@@ -182,11 +182,11 @@ class RabbitMQAdapter:
         return total
 
     def totals(self) -> Mapping[str, int]:
-        """Nothing: RabbitMQ counts its messages itself."""
+        """Return nothing: RabbitMQ has such metrics."""
         return {}
 
     async def close(self) -> None:
-        """Flush what was accepted, close every connection."""
+        """Flush accepted messages, and close all connections."""
         for part in (
             self._transactions,
             self._bridges,
@@ -202,12 +202,12 @@ class RabbitMQAdapter:
             await link.close()
 
     async def _publish_all(self, messages: Sequence[Message]) -> list[Stored | BaseException]:
-        """Publish messages of a commit, in order, once all their destinations are there."""
+        """Publish the messages of a commit in order, after all their destinations are declared."""
         for destination in {message.destination for message in messages}:
             await self._destinations.partitions(destination)
         return await asyncio.gather(*map(self.publish, messages), return_exceptions=True)
 
     def _forget_exchange(self, exchange: str) -> None:
-        """An exchange has turned out not to be there, or another bridge has deleted it."""
+        """Declare an exchange again: it is missing, or another bridge has deleted it."""
         self._destinations.forget(exchange)
         self._delays.forget(exchange)

@@ -27,16 +27,16 @@ from adapters.url_options import (
 
 
 class Existing(NamedTuple):
-    """What the operator says of one destination: names that exist already are used as they are, never changed."""
+    """The settings of one destination: existing exchanges and queues, which the bridge never changes."""
 
     exchange: str | None = None
-    """Publish there in place of an exchange of the destination's name; groups are bound to it."""
+    """Published to instead of an exchange with the destination's name; groups are bound to it."""
     routing_key: str | None = None
-    """What is published with, and what groups are bound with."""
+    """To publish with, and to bind groups with."""
     queue: str | None = None
-    """Consume this queue as it is: every group of the destination shares it."""
+    """Consumed as it is: all groups of the destination share its messages."""
     log: bool | None = None
-    """Whether the destination keeps a log for groups that come late; None: as `Options.log` says."""
+    """Whether the destination has a log for later groups; None: as `Options.log`."""
 
 
 class Options(NamedTuple):
@@ -47,15 +47,15 @@ class Options(NamedTuple):
     vhost: str = "/"
     security: Security = Security()
     partitions: int = 8
-    """Of a destination created from now on."""
+    """Of destinations that the bridge creates."""
     create: bool = True
     """Whether destinations are created on first use."""
     log: bool = True
-    """Whether a new destination keeps a log, a stream, for groups that come late."""
+    """Whether a new destination has a log, a stream, for groups that are created later."""
     log_bytes: int = 1 << 30
-    """How large that log grows before its oldest messages go."""
+    """Size at which that log drops its oldest messages."""
     prefetch: int = 256
-    """Messages that are on their way to, or wait in, this bridge of one partition of one group."""
+    """Messages of one partition of a group that are delivered to this bridge and not acknowledged."""
     properties: PropertyNames = "prefixed"
     """Whether the headers of properties have the prefix `oms_p_`."""
     instance: str | None = None
@@ -63,22 +63,22 @@ class Options(NamedTuple):
     prefix: str = "oms."
     """Of the names of the bridge's own exchanges, queues and streams: those that share it share those."""
     heartbeat: int = 10_000
-    """Without a sign of life of the broker for so long and 5 s more, or up to twice that, a connection is given up."""
+    """A connection on which nothing is received for this and 5 s, at most twice this, is closed."""
     destinations: Mapping[str, Existing] = {}
-    """What the file of `destinations=` says, by destination."""
+    """The file of `destinations=`, by destination."""
     format: Format = "messages"
     """Whether messages are CloudEvents to native programs, too."""
 
 
 UNSENT_TIMEOUT: Final = 30_000
-"""How long a message waits for the broker, unless the engine sets another time; then it is not stored."""
+"""How long a message waits during an outage, unless the engine sets another time; then it is not stored."""
 
 _NAME_MAX: Final = 255
 _ENTRY: Final = "orders: {queue: legacy.orders}"
 
 
 def read_existing(text: str) -> dict[str, Existing]:
-    """Return what the YAML file of that path says, by destination. Raises `ValueError` with what is allowed."""
+    """Read the YAML file of that path, by destination. Raises `ValueError` with what is allowed."""
     try:
         held = yaml.safe_load(Path(text).read_text("utf-8"))
     except OSError as error:

@@ -11,7 +11,7 @@ from adapters.amqp.settings import Security
 from adapters.amqp.tables import SHORT_MAX
 from adapters.field_headers import BROKER_FIELD_PREFIX, PROPERTY_PREFIX
 from adapters.rabbitmq import connect
-from adapters.rabbitmq.consume.subscription import REFRESH
+from adapters.rabbitmq.consume.assigned import REFRESH
 from adapters.rabbitmq.consume.unacked import GROUP_BYTES, PARTITION_BYTES
 from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.levels import APART
@@ -98,11 +98,11 @@ def test_what_it_honours_is_what_the_adapter_declares() -> None:
 def test_the_names_are_those_of_the_code() -> None:
     shown = {name for row in table("Topology") for name in re.findall(r"`([^`]+)`", row[0])}
     of = "<destination>"
-    of_groups = (names.queue(of, "<group>", 3), names.note(of, "<group>", 3), names.history(of, "<group>", 3))
+    of_groups = (names.queue(of, "<group>", 3), names.attempts(of, "<group>", 3), names.history(of, "<group>", 3))
     groups = {*(name.replace("3", "<i>") for name in of_groups), names.setup(of, "<group>")}
     ends = {OWN.delay(levels.LEVELS - 1), OWN.delay(0)}
     relay = OWN.relay("", "").rpartition(".")[0] + ".<hash>"
-    own = {OWN.book, OWN.bridges, OWN.deliver, OWN.lost, OWN.dropped, relay, f"{OWN.bridges}.<hash>.<n>", *ends}
+    own = {OWN.catalogue, OWN.bridges, OWN.deliver, OWN.lost, OWN.dropped, relay, f"{OWN.bridges}.<hash>.<n>", *ends}
     own |= {OWN.transactions, f"{OWN.transactions}.setup"}
     assert shown == {of, names.log(of), names.parts(of), names.rest(of), f"{of}.dlq", *groups, *own}
     assert f"must not end in {', '.join(f'`{end}`' for end in RESERVED[:-1])} or `{RESERVED[-1]}`" in PAGE
@@ -110,14 +110,14 @@ def test_the_names_are_those_of_the_code() -> None:
 
 def test_the_picture_has_the_bindings_of_the_code() -> None:
     (picture,) = re.findall(r"```mermaid\n(.*?)```", PAGE, re.DOTALL)
-    way_out = levels.from_deliver_to_exchange(OWN, "orders")
-    assert f'{{{{"{way_out.source} (topic)"}}}}' in picture
-    assert way_out.key == f"{'*.' * levels.LEVELS}orders.*"
+    way_out = levels.deliver_to_exchange(OWN, "orders")
+    assert f'{{{{"{way_out.arguments["source"]} (topic)"}}}}' in picture
+    assert way_out.arguments["routing_key"] == f"{'*.' * levels.LEVELS}orders.*"
     assert '-- "*.….*.orders.*" --> orders' in picture
     for name in names.log("orders"), names.parts("orders"), names.rest("orders"), OWN.lost:
         assert name in picture
     for group in "billing", "audit":
-        *partitions, rest = (step.arguments for step in declarations.bindings("orders", group, 2))
+        *partitions, rest = (step.arguments for step in declarations.group_bindings("orders", group, 2))
         for number, bound in enumerate(partitions):
             node = f"{group[0]}{number}"
             assert f'parts -- "{bound["routing_key"]}" --> {node}["{bound["queue"]}"]' in picture

@@ -71,7 +71,7 @@ TABLE: Final = (
         (
             "adapters/rabbitmq/consume/unacked.py",
             "adapters/rabbitmq/delay/levels.py",
-            *(f"adapters/rabbitmq/group/{name}.py" for name in ("assignment", "history")),
+            "adapters/rabbitmq/group/assignment.py",
             *(f"adapters/rabbitmq/message/{name}.py" for name in ("headers", "mapping")),
             *(f"adapters/rabbitmq/topology/{name}.py" for name in ("names", "records")),
             "adapters/rabbitmq/options.py",

@@ -12,8 +12,9 @@ from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.amqp.properties import Properties
 from adapters.base import Delivery, Outcome
-from adapters.rabbitmq.consume.attempts import Notes
-from adapters.rabbitmq.consume.subscription import REFRESH, RabbitMQSubscription
+from adapters.rabbitmq.consume.assigned import GroupDependencies
+from adapters.rabbitmq.consume.attempts import read_attempts
+from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
 from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.publish.publisher import Publisher
@@ -69,13 +70,15 @@ class Bridge:
         link.on_connected.append(lambda: shares.changed(shares.now))  # as the real one does
         self.subscription = RabbitMQSubscription(
             pool.destination,
-            pool.make_sources,
             self._revoked,
-            consuming=link,
-            publisher=self.publisher,
-            make_membership=shares.make,
-            note_drained=_nothing,
-            **{"prefetch": 256, "refresh": REFRESH, "put_off": None, **options},
+            GroupDependencies(
+                make_sources=pool.make_sources,
+                make_membership=shares.make,
+                record_drained=_nothing,
+                consuming=link,
+                publisher=self.publisher,
+                **{"prefetch": 256, "store_deferred": None, **options},
+            ),
         )
 
     async def fetch(self, limit: int = 100, max_bytes: int = 1 << 20) -> list[Delivery]:
@@ -118,7 +121,7 @@ class Bridge:
 
     async def noted(self, identities: Collection[str], partition: int = 0) -> None:
         """Wait until the note of a partition is of these at least."""
-        keeper = self.subscription._holding.held[partition]._attempt_writer
+        keeper = self.subscription._assigned.partitions[partition]._attempts_writer
         assert keeper is not None
         await until(lambda: set(identities) <= set(keeper._written or ()), lambda: str(keeper._written))
 
@@ -183,7 +186,7 @@ class Pool:
         return names.queue(self.destination, GROUP, partition)
 
     def note(self, partition: int = 0) -> str:
-        return names.note(self.destination, GROUP, partition)
+        return names.attempts(self.destination, GROUP, partition)
 
     @property
     def history(self) -> str:
@@ -196,7 +199,7 @@ class Pool:
 
     async def noted(self, partition: int = 0) -> dict[str, int] | None:
         """What the note of a partition says; None: there is none."""
-        note = await Notes(self.link, self.publisher).read(self.note(partition))
+        note = await read_attempts(self.link, self.note(partition))
         return None if note is None else dict(note.attempts)
 
     async def make_sources(self) -> list[Source]:
@@ -300,4 +303,4 @@ def bodies(deliveries: Iterable[Delivery], partition: int | None = None) -> list
 
 
 async def _nothing(_partition: int) -> None:
-    """Note nothing: what these tests consume stands in no catalogue."""
+    """Record nothing: no catalogue has the queues of these tests."""

@@ -9,10 +9,10 @@ from uuid import uuid4
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
-from adapters.amqp.messages import Arrival, Outgoing
+from adapters.amqp.messages import Outgoing
+from adapters.rabbitmq.group.backfill import END
 from adapters.rabbitmq.group.groups import Groups
-from adapters.rabbitmq.group.history import Deduplicator, Verdict
-from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.message.mapping import is_marker, to_properties
 from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.catalogue import Catalogue
@@ -116,7 +116,6 @@ class Holder:
         self.came: list[bytes] = []
         self._rooms = rooms
         self._source = source
-        self._sieve = Deduplicator()
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channels: list[Channel] = []
         self._doing: list[asyncio.Future[None]] = []
@@ -139,17 +138,12 @@ class Holder:
         def arrived(raw: Any, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401 - pika's
             if self._done.done():
                 return
-            verdict = self._sieve.arrived(
-                Arrival(method.delivery_tag, method.redelivered, method.routing_key, properties, body)
-            )
-            if verdict is Verdict.NEXT:
-                self._do(self._consume(self._source.queue))
-            elif verdict is Verdict.END:
-                self._do(self._end(raw, method.delivery_tag))
-            else:
-                raw.basic_ack(method.delivery_tag)
-                if verdict is Verdict.KEEP:
-                    self._keep(body)
+            if queue == self._source.history and is_marker(properties, END):
+                self._do(self._end())
+                return
+            raw.basic_ack(method.delivery_tag)
+            if not is_marker(properties):
+                self._keep(body)
 
         await channel.ask(queue, "basic_qos", prefetch_count=50)
         await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=arrived)
@@ -162,9 +156,9 @@ class Holder:
         if len(self.came) == self._enough:
             self._done.set_result(None)
 
-    async def _end(self, raw: Any, tag: int) -> None:  # noqa: ANN401 - pika's channel
+    async def _end(self) -> None:
         await self._rooms.ask("queue_delete", queue=self._source.history)
-        raw.basic_ack(tag)
+        await self._consume(self._source.queue)
 
     def _do(self, doing: Coroutine[Any, Any, None]) -> None:
         self._doing.append(asyncio.ensure_future(doing))

@@ -9,10 +9,10 @@ from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
 from adapters.amqp.stream_reader import Reader
 from adapters.rabbitmq.options import Options, parse
-from adapters.rabbitmq.topology import records
 from adapters.rabbitmq.topology.catalogue import Catalogue
 from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.names import Own
+from adapters.rabbitmq.topology.records import Group
 from bridge.errors import BackendUnavailable
 from tests.rabbitmq.rooms import GUARD, Rooms, rooms, until
 
@@ -34,7 +34,7 @@ async def caught_up(bridge: Rooms) -> None:
 
 async def append(bridge: Rooms, entry: bytes) -> None:
     """Write into the catalogue as any client may."""
-    await bridge.publisher.send(Outgoing("", Own(bridge.options.prefix).book, Properties(), entry))
+    await bridge.publisher.send(Outgoing("", Own(bridge.options.prefix).catalogue, Properties(), entry))
 
 
 async def test_notes_survive(options: Options) -> None:
@@ -104,8 +104,8 @@ async def test_what_others_write_into_it_harms_nothing(options: Options) -> None
         await bridge.catalogue.catch_up()
     async with rooms(options) as bridge:
         assert bridge.catalogue.all() == {"a": "2"}
-        assert bridge.catalogue.layout("d") is None
-        assert not bridge.catalogue.group("d", "g").ready
+        assert bridge.catalogue.contents.destinations.get("d") is None
+        assert not bridge.catalogue.contents.group("d", "g").ready
 
 
 async def test_a_caller_that_leaves_does_not_withdraw_its_note(options: Options) -> None:
@@ -129,21 +129,21 @@ async def test_bridges_agree_on_partitions(options: Options) -> None:
         assert agreed[0] in {3, 5}
     async with rooms(options._replace(partitions=7, log_bytes=1 << 20)) as late:
         assert await late.destinations.partitions(name) == agreed[0]
-        assert late.catalogue.layout(name) == Layout(agreed[0], 1 << 30)
+        assert late.catalogue.contents.destinations.get(name) == Layout(agreed[0], 1 << 30)
 
 
 async def test_what_one_bridge_writes_reaches_the_others(options: Options) -> None:
     async with rooms(options) as one, rooms(options) as two:
         await one.catalogue.claim("orders", Layout(4, 0))
-        await one.catalogue.begin("orders", "app")
+        await one.catalogue.enter("begun", "orders", "app")
         await one.catalogue.put("k", "v")
         await until(lambda: two.catalogue.all() == {"k": "v"})
-        assert two.catalogue.layout("orders") == Layout(4, 0)
-        assert two.catalogue.group("orders", "app") == records.Group(begun=1)
-        await one.catalogue.set_group("orders", "app", [2])
+        assert two.catalogue.contents.destinations.get("orders") == Layout(4, 0)
+        assert two.catalogue.contents.group("orders", "app") == Group(begun=1)
+        await one.catalogue.enter("ready", "orders", "app", [2])
         async with asyncio.timeout(GUARD):
             await two.catalogue.wait_ready("orders", "app", GUARD)
-        assert two.catalogue.group("orders", "app") == records.Group(ready=True, history=(2,))
+        assert two.catalogue.contents.group("orders", "app") == Group(ready=True, history=(2,))
 
 
 async def test_it_goes_on_after_a_lost_connection(options: Options) -> None:
@@ -166,11 +166,11 @@ async def test_a_book_that_was_deleted_is_written_anew(options: Options, *, conn
     named = options._replace(instance="named")
     async with rooms(options) as one, rooms(named) as two:
         await one.catalogue.claim("orders", Layout(4, 0))
-        await one.catalogue.set_group("orders", "app", [2])
+        await one.catalogue.enter("ready", "orders", "app", [2])
         await one.catalogue.put("k", "one")
         await two.catalogue.put("k", "two")
         await two.catalogue.catch_up()
-        await one.ask("queue_delete", queue=Own(options.prefix).book)
+        await one.ask("queue_delete", queue=Own(options.prefix).catalogue)
         if not connected:
             await one.lose()
             await two.lose()
@@ -178,8 +178,8 @@ async def test_a_book_that_was_deleted_is_written_anew(options: Options, *, conn
         for each in (one, two) * 2:  # first it is read, then what was written back
             await caught_up(each)
         async with rooms(options) as third, rooms(named) as fourth:
-            assert third.catalogue.layout("orders") == Layout(4, 0)
-            assert third.catalogue.group("orders", "app") == records.Group(ready=True, history=(2,))
+            assert third.catalogue.contents.destinations.get("orders") == Layout(4, 0)
+            assert third.catalogue.contents.group("orders", "app") == Group(ready=True, history=(2,))
             assert (third.catalogue.all(), fourth.catalogue.all()) == ({"k": "one"}, {"k": "two"})
         assert await one.catalogue.claim("orders", Layout(9, 0)) == Layout(4, 0)
         await one.catalogue.put("k", "still")
@@ -194,7 +194,7 @@ async def first_offset(bridge: Rooms) -> int:
         if not found.done():
             found.set_result(offset)
 
-    reader = await Reader.open(bridge.consuming, Own(bridge.options.prefix).book, 1, arrived)
+    reader = await Reader.open(bridge.consuming, Own(bridge.options.prefix).catalogue, 1, arrived)
     async with asyncio.timeout(GUARD):
         offset = await found
     await reader.close()
@@ -213,16 +213,16 @@ async def test_ten_thousand_groups_a_thousand_starts_and_a_bounded_stream(option
             await start.close()
         await catalogue.claim("orders", Layout(4, 0))
         await catalogue.claim("gone", Layout(4, 0))
-        await catalogue.begin("gone", "g")
-        await catalogue.delete("gone", None)
+        await catalogue.enter("begun", "gone", "g")
+        await catalogue.enter("deleted", "gone")
         await catalogue.put("first", "1")
         await away.catalogue.catch_up()
         await away.catalogue._log.close()
         names = sorted(groups)
         for some in (names[at : at + 500] for at in range(0, len(names), 500)):
-            await asyncio.gather(*(catalogue.begin("orders", each) for each in some))
-            await asyncio.gather(*(catalogue.set_group("orders", each, [2]) for each in some))
-            await asyncio.gather(*(catalogue.drained("orders", each, 2) for each in some))
+            await asyncio.gather(*(catalogue.enter("begun", "orders", each) for each in some))
+            await asyncio.gather(*(catalogue.enter("ready", "orders", each, [2]) for each in some))
+            await asyncio.gather(*(catalogue.enter("drained", "orders", each, 2) for each in some))
         for number in range(40):
             await asyncio.gather(*(catalogue.put("k", f"{number} {each}") for each in range(500)))
         assert await first_offset(bridge) > 5000, "nothing was dropped"
@@ -230,8 +230,8 @@ async def test_ten_thousand_groups_a_thousand_starts_and_a_bounded_stream(option
         async with rooms(options) as new:
             await caught_up(away)
             for each in (bridge, new, away):
-                assert set(each.catalogue.groups("orders")) == groups
-                assert {each.catalogue.group("orders", group) for group in groups} == {records.Group(ready=True)}
-                assert each.catalogue.layout("orders") == Layout(4, 0)
-                assert each.catalogue.layout("gone") is None
+                assert set(each.catalogue.contents.groups_of("orders")) == groups
+                assert {each.catalogue.contents.group("orders", group) for group in groups} == {Group(ready=True)}
+                assert each.catalogue.contents.destinations.get("orders") == Layout(4, 0)
+                assert each.catalogue.contents.destinations.get("gone") is None
                 assert each.catalogue.all() == {"first": "1", "k": "39 499"}

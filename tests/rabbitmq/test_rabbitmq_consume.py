@@ -10,7 +10,7 @@ from adapters.amqp.messages import Outgoing
 from adapters.base import Outcome
 from adapters.rabbitmq.consume import subscription, unacked
 from adapters.rabbitmq.consume.partition import Partition
-from adapters.rabbitmq.group import history
+from adapters.rabbitmq.group.backfill import END, marker
 from bridge.errors import BackendUnavailable, DestinationUnknown, OutcomeUnknown
 from tests.rabbitmq.consuming import Pool, bodies, eventually, pool, until
 
@@ -76,7 +76,7 @@ async def test_prefetch_bounds_what_is_here(one: Pool) -> None:
 
 
 async def test_the_lag_is_what_no_acknowledgement_has_settled(three: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "EVERY", 0.05)
+    monkeypatch.setattr(subscription, "INTERVAL", 0.05)
     for partition in range(3):
         await three.write(numbers(400), partition)  # more than one prefetch
     bridge = await three.bridge()
@@ -86,7 +86,7 @@ async def test_the_lag_is_what_no_acknowledgement_has_settled(three: Pool, monke
     assert bridge.subscription.lag == 1200
     await bridge.subscription.settle(found, Outcome.SETTLED)
     await until(lambda: bridge.subscription.lag == 1100)
-    monkeypatch.setattr(subscription, "_WANTED", 0.0)
+    monkeypatch.setattr(subscription, "_UNREAD", 0.0)
     await until(lambda: bridge.subscription.lag is None)  # nobody has read it for a while
 
 
@@ -98,7 +98,7 @@ async def test_large_messages_that_wait_are_bounded_in_bytes(one: Pool, monkeypa
     await one.write(numbers(60), padding=size)
     bridge = await one.bridge()
     leased = await bridge.lease(await bridge.take(1))
-    held = bridge.subscription._holding.held[0]
+    held = bridge.subscription._assigned.partitions[0]
     await eventually(lambda: _few(held, size))
     found = leased
     while len(found) < 61:
@@ -111,7 +111,7 @@ async def test_large_messages_that_wait_are_bounded_in_bytes(one: Pool, monkeypa
 
 
 async def _few(held: Partition, size: int) -> bool:
-    return held.window.count == (1 << 20) // (size + 2) and held.held.bytes > 0 and not held._discarding
+    return held.window.count == (1 << 20) // (size + 2) and held.unacked.bytes > 0 and not held._discarding
 
 
 async def test_settled_messages_are_not_delivered_again(one: Pool) -> None:
@@ -128,9 +128,9 @@ async def test_settled_messages_are_not_delivered_again(one: Pool) -> None:
 
 
 async def test_marks_are_for_nobody(one: Pool) -> None:
-    await one.write_native(b"", history.through("setup"))
+    await one.write_native(b"", marker("end of the set-up"))
     await one.write(["a"])
-    await one.write_native(b"", history.through("setup"))
+    await one.write_native(b"", marker("end of the set-up"))
     bridge = await one.bridge()
     found = await bridge.take(1)
     assert bodies(found) == ["a"]
@@ -209,7 +209,7 @@ async def test_a_queue_that_is_deleted_is_made_again(three: Pool) -> None:
     with pytest.raises(BackendUnavailable):
         await asyncio.wait_for(waits, 60)
     assert bridge.revoked == [[1]]
-    await until(lambda: three.made == 2 and bridge.subscription._holding.last_error is None)
+    await until(lambda: three.made == 2 and bridge.subscription._assigned.last_error is None)
     with pytest.raises(BackendUnavailable):
         await bridge.subscription.settle(found, Outcome.SETTLED)
     await three.write(["b"], 1)
@@ -222,10 +222,10 @@ async def test_leases_outlive_a_channel_that_the_broker_closes(one: Pool) -> Non
     bridge = await one.bridge()
     found = await bridge.lease(await bridge.take(3))
     await bridge.settle(found[1:2])
-    consumer = bridge.subscription._holding.held[0]._consumer
+    consumer = bridge.subscription._assigned.partitions[0]._consumer
     assert consumer is not None
     consumer._channel.raw.basic_ack(1_000_000)  # an unknown tag
-    await until(lambda: bridge.subscription._holding.held[0]._consumer not in {None, consumer})
+    await until(lambda: bridge.subscription._assigned.partitions[0]._consumer not in {None, consumer})
     await one.write(["new"])
     more = await bridge.take(4)
     assert [(each.message.body, each.attempts) for each in more] == [(b"3", 0), (b"4", 0), (b"5", 0), (b"new", 0)]
@@ -286,14 +286,12 @@ async def test_a_history_goes_on_where_a_bridge_died(one: Pool) -> None:
 
 
 async def late(here: Pool) -> None:
-    """Make what a group finds that came late: a history, and a queue with something in common with it."""
+    """Make the queues of a group that was created late: a history, and a queue with the mark of the set-up."""
     await here.make_history()
-    record, body = history.end("setup", {"both": 1})
     await here.write(["h0", "h1", "both"], queue=here.history)
-    await here.publisher.send(Outgoing("", here.history, record, body))
-    await here.write(["both", "mine"])
-    await here.write_native(b"", history.through("setup"))
-    await here.write(["after", "last"])
+    await here.publisher.send(Outgoing("", here.history, marker(END), b""))
+    await here.write_native(b"", marker("end of the set-up"))
+    await here.write(["mine", "after", "last"])
 
 
 async def there(here: Pool, queue: str) -> bool:

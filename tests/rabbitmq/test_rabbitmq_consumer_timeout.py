@@ -16,7 +16,7 @@ def rabbit(stoppable_rabbitmq: RabbitMQ) -> RabbitMQ:
 
 
 def consumer_of(bridge: Bridge) -> Consumer | None:
-    partition = bridge.subscription._holding.held.get(0)
+    partition = bridge.subscription._assigned.partitions.get(0)
     return None if partition is None else partition._consumer
 
 

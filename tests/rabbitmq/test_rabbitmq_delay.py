@@ -3,14 +3,13 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
 from adapters.base import Delivery
-from adapters.rabbitmq.delay import declarer
+from adapters.rabbitmq.delay import delays
 from adapters.rabbitmq.delay.levels import APART, UNIT
 from adapters.rabbitmq.options import Existing
 from adapters.rabbitmq.topology.names import Source
@@ -112,7 +111,7 @@ async def test_messages_of_a_deleted_destination_are_lost_visibly_and_block_nobo
     await here.send(here.orders, b"good", born_timestamp=due - 4999, delay_time=5000)
     await until(lambda: len(came) >= 2)
     await counted(here, here.own.lost, before + STUCK)
-    await here.delays._look()
+    await here.delays._count_lost()
     assert here.delays.gauges()["delays_lost"] == before + STUCK
     assert here.own.lost in caplog.text
 
@@ -154,7 +153,7 @@ async def test_a_destination_deleted_and_made_again_gets_its_messages(here: Wait
 async def test_so_does_one_that_nobody_has_missed_once_the_way_to_it_is_looked_at_again(
     here: Waiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adapters.rabbitmq.delay.declarer._EXIT_AGE", 0.5)
+    monkeypatch.setattr("adapters.rabbitmq.delay.delays._TARGET_AGE", 0.5)
     await here.send(here.orders, delay=1)
     await here.ask("exchange_delete", exchange=here.orders)
     await asyncio.sleep(0.5)
@@ -183,17 +182,21 @@ async def test_nothing_is_trusted_to_queues_that_have_just_been_made(
     waited: list[float] = []
     with levels_of_their_own(rabbitmq_url) as new:
         async with waiting(rabbitmq_url, new) as first, waiting(rabbitmq_url, new) as second:
+            at_last = asyncio.sleep
 
             async def sleep(seconds: float) -> None:
+                if seconds != delays._SETTLED:
+                    await at_last(seconds)
+                    return
                 waited.append(seconds)
                 assert await first.count(first.own.delay(28)) == 0, "it is there"
                 with pytest.raises(DestinationUnknown):  # who finds it trusts all the others
                     await first.count(first.own.lost)
 
-            monkeypatch.setattr(declarer, "asyncio", SimpleNamespace(sleep=sleep))
+            monkeypatch.setattr("adapters.rabbitmq.delay.delays.asyncio.sleep", sleep)
             for bridge in (first, second):
                 await bridge.send(bridge.orders, delay=5)
-                assert waited == [declarer._SETTLED], "the second finds it standing"
+                assert waited == [delays._SETTLED], "the second finds it standing"
 
 
 async def test_what_is_published_to_an_exchange_that_existed_arrives_with_its_routing_key(

@@ -10,7 +10,7 @@ import pytest
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
 from adapters.amqp.stream_reader import Reader
-from adapters.rabbitmq.group import history
+from adapters.rabbitmq.group.backfill import END, marker
 from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import Existing, Options, parse
 from adapters.rabbitmq.topology import names
@@ -65,7 +65,7 @@ async def test_what_was_before_comes_first_and_once(options: Options, orders: st
         assert await bridge.read(plain) == spread(numbered(30))
     async with rooms(options) as bridge:
         assert await bridge.sources(orders) == plain
-        assert bridge.catalogue.group(orders, "app").history == ()
+        assert bridge.catalogue.contents.group(orders, "app").history == ()
 
 
 async def test_a_group_of_a_new_destination_has_no_history(options: Options, orders: str) -> None:
@@ -181,7 +181,7 @@ async def test_a_bridge_that_reads_its_book_late_spoils_nothing(
             await bridge.send(orders, numbered(30))
             sources = await bridge.sources(orders)
             await until(lambda: held)
-            assert slow.catalogue.group(orders, "app").begun
+            assert slow.catalogue.contents.group(orders, "app").begun
             assert await slow.sources(orders) == sources
             assert await bridge.read(sources) == spread(numbered(30))
     finally:
@@ -299,7 +299,7 @@ async def test_a_group_that_another_prefix_has_made_goes_on(options: Options, or
 async def test_forged_marks_are_no_marks(options: Options, orders: str) -> None:
     async with rooms(options) as bridge:
         await bridge.send(orders, numbered(30))
-        forged = [*map(history.marker, ("start 1", "a 1", "b 1")), history.through("1"), history.end("1", {"x": 1})[0]]
+        forged = [*map(marker, ("start 1", "a 1", "b 1", "end of 1", END))]
         for properties in forged:
             await bridge.publisher.send(Outgoing(orders, "p1", properties, b"[]"))
         await bridge.send(orders, numbered(30, 30))

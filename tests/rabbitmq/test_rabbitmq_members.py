@@ -43,7 +43,7 @@ async def test_bridges_share_fairly_whether_they_come_one_by_one_or_together(her
 async def test_nobody_waits_for_the_next_beat_but_to_notice_a_death(
     here: Meeting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership, "_BEAT", (1000.0, 1000.0))
+    monkeypatch.setattr(membership, "_HEARTBEAT", (1000.0, 1000.0))
     group, queues = await here.group(8)
     bridges = [await here.bridge() for _ in range(3)]
     seats = [await bridge.join(group, queues) for bridge in bridges]
@@ -117,7 +117,7 @@ async def test_an_exchange_that_is_deleted_is_declared_again(here: Meeting, monk
 
 async def test_a_control_queue_that_hears_nothing_is_replaced(here: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one is bound, so nothing is returned."""
-    monkeypatch.setattr(membership, "_ECHO", 1.0)
+    monkeypatch.setattr(membership, "_RECEIVED", 1.0)
     monkeypatch.setattr(membership, "_ANNOUNCED", 1)
     bridges = [await here.bridge() for _ in range(2)]
     name = bridges[0].name
@@ -141,7 +141,7 @@ async def test_hundreds_of_groups_are_one_message_to_each_bridge(here: Meeting) 
         return send(outgoing)
 
     publisher.send = count  # type: ignore[method-assign, assignment]
-    bridges[0].bridges._beat()
+    bridges[0].bridges._send_heartbeats()
     assert set(sent) == {bridges[1].name, bridges[2].name}
     assert set(sent.values()) == {1}
 

@@ -14,7 +14,8 @@ from adapters.base import Stored, TransactionState
 from adapters.rabbitmq.adapter import RabbitMQAdapter
 from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology.names import Own
-from adapters.rabbitmq.transaction import ledger, records, transactions
+from adapters.rabbitmq.transaction import ledger, transactions
+from adapters.rabbitmq.transaction.ledger import encode
 from adapters.testing import Harness, KitReader, Session
 from bridge.errors import BackendFull, OutcomeUnknown, TransactionEnded
 from bridge.message import Message
@@ -51,7 +52,7 @@ async def test_a_commit_of_a_bridge_that_has_ended_is_finished_once(session: Ses
     for body in (b"a", b"b", b"c"):
         await prepare(adapter, name, session.destination, body)
     store = {"store_timestamp": 5, "partition": 1}
-    await adapter._transactions._log.write(records.commit(name, DEAD, [store, None, store]))
+    await adapter._transactions._log.write(encode("commit", name, DEAD, [store, None, store]))
     other = await opened(session)
     assert transactional(other).known_transactions()[name].state is TransactionState.COMMITTED
     assert [await commit(each, name) for each in (other, adapter)] == [(), ()]
@@ -67,7 +68,7 @@ async def test_a_commit_of_a_bridge_that_has_ended_is_finished_once(session: Ses
 async def test_what_cannot_be_stored_yet_is_stored_later_and_nothing_twice(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "_LOOK", (0.05, 0.05))
+    monkeypatch.setattr(transactions, "_CHECK_INTERVAL", (0.05, 0.05))
     adapter, name = await opened(session), f"{session.destination}/tx"
     reader = await session.reader(adapter)
     for body in (b"a", b"b"):
@@ -106,7 +107,9 @@ async def _delayed(session: Session) -> None:
 
 
 async def test_transactions_outlast_lost_connections(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "_LOOK", (0.05, 0.05))  # also until the second bridge reads the new stream
+    monkeypatch.setattr(
+        transactions, "_CHECK_INTERVAL", (0.05, 0.05)
+    )  # also until the second bridge reads the new stream
     adapter, other, name = await opened(session), await opened(session), f"{session.destination}/tx"
     reader = await session.reader(adapter)
     await prepare(adapter, name, session.destination, b"a")
@@ -133,7 +136,7 @@ async def test_what_a_stream_has_lost_is_written_again(session: Session) -> None
     channel = await adapter._declaring.channel()
     stream = Own(parse(session.harness.url).prefix).transactions
     await channel.ask(stream, "queue_delete", queue=stream)
-    await until(lambda: not adapter._transactions._whole.is_set())
+    await until(lambda: not adapter._transactions._complete.is_set())
     await prepare(adapter, names[0], session.destination, b"more")
     assert len(await commit(other, names[0])) == 2
     assert await commit(adapter, names[1]) == ()
@@ -148,7 +151,7 @@ async def test_an_open_transaction_outlasts_the_oldest_records(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream drops its oldest records; what is unfinished was copied before."""
-    monkeypatch.setattr(transactions, "_LOOK", (0.02, 0.02))
+    monkeypatch.setattr(transactions, "_CHECK_INTERVAL", (0.02, 0.02))
     monkeypatch.setattr(transactions, "LOG_BYTES", 400_000)
     monkeypatch.setattr(ledger, "_COPY", 100_000)
     adapter = await opened(session)

@@ -147,11 +147,11 @@ def levels_of_their_own(url: str) -> Iterator[str]:
     prefix = f"t{uuid4().hex[:8]}."
     yield prefix
     with natives.channel(url) as channel:
-        for declaration in levels.levels(Own(prefix)):
-            if isinstance(declaration, levels.Queue):
-                channel.queue_delete(declaration.name)
-            elif isinstance(declaration, levels.Exchange):
-                channel.exchange_delete(declaration.name)
+        for request in levels.levels(Own(prefix)):
+            if request.method == "queue_declare":
+                channel.queue_delete(request.arguments["queue"])
+            elif request.method == "exchange_declare":
+                channel.exchange_delete(request.arguments["exchange"])
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The partitions of one group that this bridge holds: it opens them, repairs them, and closes them."""
+"""The partitions of one group that are assigned to this bridge: it opens, repairs and closes them."""
 
 import asyncio
 import logging
@@ -8,27 +8,32 @@ from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
 
 from adapters.amqp.link import Link
-from adapters.rabbitmq.consume.attempts import AttemptWriter, Note, Notes, note_of
+from adapters.base import Delivery
+from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
 from adapters.rabbitmq.consume.consumer import Waiter
-from adapters.rabbitmq.consume.partition import Drained, Listener, Partition
+from adapters.rabbitmq.consume.partition import Partition, RecordDrained
 from adapters.rabbitmq.consume.unacked import PrefetchWindow, Unacked
+from adapters.rabbitmq.group.membership import Changed
 from adapters.rabbitmq.message.headers import ACQUIRED_COUNT, DELIVERY_COUNT
+from adapters.rabbitmq.publish.publisher import Publisher
+from adapters.rabbitmq.topology import names
 from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
 
 _RETRY: Final = 1.0
-"""Seconds after which a partition is tried again that could not be had."""
+"""Seconds between attempts to open a partition."""
 _FILL: Final = 0.5
-"""Seconds for which joining waits for messages that lie in a queue: another bridge may not have released it yet."""
+"""Seconds in which joining waits for the messages in the queues: another bridge may not have released them yet."""
 _ACQUIRED: Final = (4, 3, 0)
-"""Since when quorum queues count in another header what they hand out."""
+"""The version from which quorum queues count deliveries to consumers in another header."""
+REFRESH: Final = 300.0
+"""Seconds: messages unacknowledged for so long, or up to twice as long, are delivered again on a new channel. RabbitMQ
+closes channels after half an hour (`consumer_timeout`)."""
 _log = logging.getLogger("bridge.rabbitmq")
-
-Changed = Callable[[frozenset[int]], None]
 
 
 class Sharing(Protocol):
-    """The part of this bridge in a group that several bridges serve."""
+    """The membership of this bridge in a group."""
 
     async def join(self) -> frozenset[int]:
         """Return the first share."""
@@ -37,157 +42,158 @@ class Sharing(Protocol):
         """Leave the group."""
 
 
-class Dependencies(NamedTuple):
-    """How a group comes by what it needs."""
+class GroupDependencies(NamedTuple):
+    """The parts of the adapter that a subscription uses."""
 
     make_sources: Callable[[], Awaitable[Sequence[Source]]]
     """Declares what is missing of the group; returns its queues."""
     make_membership: Callable[[int, Changed], Sharing]
     """Given the number of partitions."""
-    note_drained: Drained
+    record_drained: RecordDrained
+    store_deferred: Callable[[Delivery, Source, int], Awaitable[object]]
+    """Stores a delivery once more, for the same queue, no earlier than a time in ms since 1970."""
     consuming: Link
-    notes: Notes
+    publisher: Publisher
     prefetch: int
-    refresh: float
-    """Seconds: what is delivered and not acknowledged for so long, or up to twice as long, comes on a new channel."""
+    refresh: float = REFRESH
 
 
-class Holder(Listener, Protocol):
+class Owner(Protocol):
     """The subscription that fetches from the partitions."""
 
+    def arrived(self, partition: Partition) -> None:
+        """Fetch: a message is there."""
+
     def revoked(self, partitions: Sequence[Partition]) -> None:
-        """These go: nothing more is fetched from them, and they keep what was handed out."""
+        """Have the engine release partitions; nothing more is fetched from them."""
 
     def failed(self, error: BridgeError) -> None:
-        """Some of the share cannot be consumed at the moment."""
+        """Fail a waiting fetch: some of the share cannot be consumed now."""
 
 
 class AssignedPartitions:
-    """Holds what the membership says."""
+    """Consumes the partitions that the membership assigns."""
 
-    def __init__(self, destination: str, ways: Dependencies, holder: Holder) -> None:
-        self.held: dict[int, Partition] = {}
+    def __init__(self, destination: str, dependencies: GroupDependencies, owner: Owner) -> None:
+        self.partitions: dict[int, Partition] = {}
         self.last_error: BridgeError | None = None
-        """Why some of the share cannot be consumed at the moment."""
+        """Why some of the share cannot be consumed now."""
         self._destination = destination
-        self._ways = ways
-        self._link = ways.consuming
-        self._holder = holder
+        self._dependencies = dependencies
+        self._link = dependencies.consuming
+        self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._token = uuid4().hex
         self._positions = count(1)
         self._sources: dict[int, Source] = {}
         self._membership: Sharing | None = None
-        """None: all partitions are this bridge's; no share is known."""
+        """None: this bridge consumes all partitions; other programs may as well."""
         self._share: frozenset[int] = frozenset()
-        self._remembered: dict[int, Note] = {}
-        """Of partitions that were held when the connection was lost."""
-        self._unmade = False
-        """Whether something of the group was not there, and has not been made again."""
-        self._again = False
-        self._moving: asyncio.Task[None] | None = None
+        self._earlier_attempts: dict[int, AttemptsRecord] = {}
+        """Of partitions that were consumed when the connection was lost."""
+        self._must_declare = False
+        """Whether a queue was missing, and the group has not been declared again."""
+        self._rerun = False
+        """Whether the share, or the connection, has changed since it was last applied."""
+        self._applying: asyncio.Task[None] | None = None
         self._repairs: dict[Partition, asyncio.Task[None]] = {}
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._closed = False
 
     async def join(self) -> None:
-        """Hold the first share. Raises `BackendUnavailable`, `DestinationUnknown` or `Refused`; `close` it then."""
+        """Consume the first share. Raises `BackendUnavailable`, `DestinationUnknown` or `Refused`; `close` it then."""
         self._link.on_lost.append(self._lost)
-        self._link.on_connected.append(self._move)
-        sources = await self._ways.make_sources()
-        self._know(sources)
+        self._link.on_connected.append(self._apply_soon)
+        sources = await self._dependencies.make_sources()
+        self._set_sources(sources)
         if any(source.shared for source in sources):
             self._share = frozenset(self._sources)
         else:
-            self._membership = self._ways.make_membership(len(sources), self._changed)
+            self._membership = self._dependencies.make_membership(len(sources), self._share_changed)
             self._share = await self._membership.join()
-        error = await self._acquire(self._share)
+        error = await self._open_missing(self._share)
         if error is not None:
             raise error
-        await asyncio.gather(*(partition.filled(_FILL) for partition in self.held.values()))
-        self._later(self._ways.refresh, self._grow_old)
+        await asyncio.gather(*(partition.filled(_FILL) for partition in self.partitions.values()))
+        self._later(self._dependencies.refresh, self._refresh)
 
     async def close(self) -> None:
-        """Leave the group, and give back what is held."""
+        """Leave the group, and release all partitions."""
         self._closed = True
         if self._lost in self._link.on_lost:
             self._link.on_lost.remove(self._lost)
-            self._link.on_connected.remove(self._move)
+            self._link.on_connected.remove(self._apply_soon)
         for timer in self._timers.values():
             timer.cancel()
-        if self._moving is not None:
-            self._moving.cancel()
-            await asyncio.wait((self._moving,))
+        if self._applying is not None:
+            self._applying.cancel()
+            await asyncio.wait((self._applying,))
         if self._membership is not None:
-            await self._membership.leave()  # first: the others stand ready then
-        await self._close(list(self.held.values()))
+            await self._membership.leave()  # first, so that the other bridges are ready to consume
+        await self._close(list(self.partitions.values()))
 
-    def broken(self, partition: Partition, error: BridgeError) -> None:
-        """The broker has ended a consumer."""
-        _log.warning("%s", error)
-        self.repair(partition)
+    def repair(self, partition: Partition, error: BridgeError | None) -> None:
+        """Consume a partition on another channel."""
+        if error is not None:
+            _log.warning("%s", error)
+        consumed = self.partitions.get(partition.unacked.partition) is partition
+        if consumed and not partition.revoked and partition not in self._repairs and not self._closed:
+            # messages of two queues cannot be recognized when they are delivered again
+            repair = self._open_anew if partition.has_history else self._reopen
+            self._repairs[partition] = self._loop.create_task(repair(partition))
 
-    def repair(self, partition: Partition) -> None:
-        """Consume on another channel."""
-        held = self.held.get(partition.held.partition) is partition
-        if held and not partition.leaving and partition not in self._repairs and not self._closed:
-            again = self._begin_anew if partition.has_history else self._reopen  # of two queues nothing is matched
-            self._repairs[partition] = self._loop.create_task(again(partition))
+    # Changes of the share and of the connection:
 
-    # What the membership and the link report:
-
-    def _changed(self, share: frozenset[int]) -> None:
+    def _share_changed(self, share: frozenset[int]) -> None:
         self._share = share
-        self._move()
+        self._apply_soon()
 
     def _lost(self, failure: BackendUnavailable) -> None:
-        """The connection is lost, and all that was delivered on it with it."""
+        """Release all partitions: the connection is lost."""
         if self._membership is not None:
-            self._share = frozenset()  # the membership gives it when it is in the group again
-        partitions = list(self.held.values())
+            self._share = frozenset()  # until the membership computes it again
+        partitions = list(self.partitions.values())
         if partitions:
-            self._holder.revoked(partitions)
+            self._owner.revoked(partitions)
         for partition in partitions:
             partition.lost()
-            self._remember(partition)
+            self._keep_attempts(partition)
             self._drop(partition)
         self._fail(failure)
 
-    # Moving:
+    def _apply_soon(self) -> None:
+        self._rerun = True
+        if self._applying is None and not self._closed:
+            self._applying = self._loop.create_task(self._apply_share())
 
-    def _move(self) -> None:
-        """Release what is no longer in the share, and consume what is new in it."""
-        self._again = True
-        if self._moving is None and not self._closed:
-            self._moving = self._loop.create_task(self._follow())
-
-    async def _follow(self) -> None:
+    async def _apply_share(self) -> None:
+        """Release partitions that are no longer in the share, and consume new ones."""
         try:
-            while self._again and self._link.up:
-                self._again = False
-                removed = [partition for number, partition in self.held.items() if number not in self._share]
+            while self._rerun and self._link.up:
+                self._rerun = False
+                removed = [partition for number, partition in self.partitions.items() if number not in self._share]
                 if removed:
-                    self._holder.revoked(removed)
+                    self._owner.revoked(removed)
                     await self._close(removed)
-                error = await self._acquire(self._share - self.held.keys())
+                error = await self._open_missing(self._share - self.partitions.keys())
                 if error is not None:
                     self._fail(error)
-                    self._later(_RETRY, self._move)
+                    self._later(_RETRY, self._apply_soon)
         finally:
-            self._moving = None
+            self._applying = None
 
-    async def _acquire(self, numbers: Collection[int]) -> BridgeError | None:
-        """Consume these; returns why some cannot be had."""
-        errors = [] if self._unmade else await self._open_all(numbers)
-        if self._unmade or any(isinstance(error, DestinationUnknown) for error in errors):
-            # if it fails on the way, queues may be there that nothing is bound to: opening them would not show it
-            self._unmade = True
+    async def _open_missing(self, numbers: Collection[int]) -> BridgeError | None:
+        """Consume partitions; returns why some cannot be consumed."""
+        errors = [] if self._must_declare else await self._open_all(numbers)
+        if self._must_declare or any(isinstance(error, DestinationUnknown) for error in errors):
+            # until this succeeds, queues may exist without their bindings; opening them would not fail
+            self._must_declare = True
             try:
-                self._know(await self._ways.make_sources())
+                self._set_sources(await self._dependencies.make_sources())
             except BridgeError as error:
                 return error
-            self._unmade = False
-            errors = await self._open_all(set(numbers) - self.held.keys())
+            self._must_declare = False
+            errors = await self._open_all(set(numbers) - self.partitions.keys())
         if not errors and not self._repairs:
             self.last_error = None
         return errors[-1] if errors else None
@@ -200,75 +206,75 @@ class AssignedPartitions:
         source = self._sources.get(number)
         if source is None:
             return DestinationUnknown(f"{self._destination}: there is no partition {number} any more.")
-        partition = self.held[number] = self._make(source)
+        partition = self.partitions[number] = self._make(source)
         try:
             await partition.open()
         except BridgeError as error:
-            if self.held.get(number) is partition:
+            if self.partitions.get(number) is partition:
                 self._drop(partition)
             return error
         return None
 
     def _make(self, source: Source) -> Partition:
-        number = source.partition
+        number, use = source.partition, self._dependencies
         counter = None if source.shared else DELIVERY_COUNT if self._link.version < _ACQUIRED else ACQUIRED_COUNT
-        held = Unacked[Waiter](number, self._destination, self._positions, counter)
-        attempt_writer = None
+        unacked = Unacked[Waiter](number, self._destination, self._positions, counter)
+        writer = None
         if not source.shared:
-            attempt_writer = AttemptWriter(self._ways.notes, note_of(source.queue, number), self._token, held)
+            queue = names.attempts_of(source)
+            writer = AttemptsWriter(self._link, use.publisher, queue, self._token, unacked)
         partition = Partition(
             source,
-            held,
+            unacked,
             self._link,
-            PrefetchWindow(self._ways.prefetch, len(self._sources)),
-            attempt_writer=attempt_writer,
-            listener=self._holder,
-            note_drained=self._ways.note_drained,
+            PrefetchWindow(use.prefetch, len(self._sources)),
+            attempts_writer=writer,
+            arrived=self._owner.arrived,
+            repair=self.repair,
+            record_drained=use.record_drained,
         )
-        partition.remembered = self._remembered.pop(number, None)
+        partition.earlier_attempts = self._earlier_attempts.pop(number, None)
         return partition
 
-    def _know(self, sources: Sequence[Source]) -> None:
+    def _set_sources(self, sources: Sequence[Source]) -> None:
         self._sources = {source.partition: source for source in sources}
 
-    # Letting go:
+    # Releasing partitions:
 
     async def _close(self, partitions: Collection[Partition]) -> None:
-        """Give back what these hold; they are held until that is done, for acknowledgements that are under way."""
-        await self._end_repairs(partitions)
+        """Release partitions; they are dropped only then, because acknowledgements may be under way."""
+        repairs = [task for partition in partitions if (task := self._repairs.pop(partition, None)) is not None]
+        for task in repairs:
+            task.cancel()
+        await asyncio.gather(*repairs, return_exceptions=True)
         await asyncio.gather(*(partition.close() for partition in partitions))
         for partition in partitions:
-            if self.held.get(partition.held.partition) is partition:
+            if self.partitions.get(partition.unacked.partition) is partition:
                 self._drop(partition)
 
-    async def _end_repairs(self, partitions: Collection[Partition]) -> None:
-        tasks = [task for partition in partitions if (task := self._repairs.pop(partition, None)) is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _remember(self, partition: Partition) -> None:
-        """Keep what is known of attempts for the next time this bridge holds the partition."""
-        held = partition.held
-        note = Note(self._token, held.note()) if held.noted else partition.remembered
-        if note is not None and not partition.source.shared:
-            self._remembered[held.partition] = note
+    def _keep_attempts(self, partition: Partition) -> None:
+        """Keep the attempts until this bridge consumes the partition again."""
+        unacked, record = partition.unacked, partition.earlier_attempts
+        if unacked.attempts_known:
+            record = AttemptsRecord(self._token, unacked.attempts_record())
+        if record is not None and not partition.source.shared:
+            self._earlier_attempts[unacked.partition] = record
 
     def _drop(self, partition: Partition) -> None:
-        number = partition.held.partition
-        del self.held[number]
-        if partition.source.history is None and number in self._sources:
+        number = partition.unacked.partition
+        del self.partitions[number]
+        if not partition.has_history and number in self._sources:
             self._sources[number] = self._sources[number]._replace(history=None)
         repair = self._repairs.pop(partition, None)
         if repair is not None and repair is not asyncio.current_task():
             repair.cancel()
-        sent, unsent = partition.held.waiters()
+        sent, unsent = partition.unacked.waiters()
         for waiter in sent:
             waiter.fail(OutcomeUnknown("The bridge lost the partition during the acknowledgement."))
         for waiter in unsent:
             waiter.fail(partition_lost())
 
-    # Repairing:
+    # Repairs:
 
     async def _reopen(self, partition: Partition) -> None:
         while True:
@@ -276,38 +282,38 @@ class AssignedPartitions:
                 await partition.reopen()
             except DestinationUnknown as error:
                 self._fail(error)
-                await self._begin_anew(partition)
+                await self._open_anew(partition)
                 return
             except BridgeError as error:
                 self._fail(error)
                 await asyncio.sleep(_RETRY)
             else:
                 self._repairs.pop(partition, None)
-                self._move()  # which notes that the trouble is over, if it is
+                self._apply_soon()  # it clears `last_error` if nothing else is wrong
                 return
 
-    async def _begin_anew(self, partition: Partition) -> None:
-        """Hold a partition anew, with nothing known of it but how often what was not settled was handed out."""
-        self._holder.revoked([partition])
+    async def _open_anew(self, partition: Partition) -> None:
+        """Release a partition and consume it again; only the attempts of unsettled messages are kept."""
+        self._owner.revoked([partition])
         await partition.abandon()
-        self._remember(partition)
+        self._keep_attempts(partition)
         self._drop(partition)
-        self._move()
+        self._apply_soon()
 
-    def _grow_old(self) -> None:
-        """Repair partitions with a message that was here already the last time, or whose messages are small again."""
-        for partition in list(self.held.values()):
-            oldest = partition.held.oldest
-            if partition.window.review() or (oldest and oldest <= partition.seen):
-                self.repair(partition)
-            partition.seen = partition.held.newest
-        self._later(self._ways.refresh, self._grow_old)
+    def _refresh(self) -> None:
+        """Repair partitions with messages that were unacknowledged the last time, or whose messages are small again."""
+        for partition in list(self.partitions.values()):
+            oldest = partition.unacked.oldest_tag
+            if partition.window.review() or (oldest and oldest <= partition.newest_at_refresh):
+                self.repair(partition, None)
+            partition.newest_at_refresh = partition.unacked.newest_tag
+        self._later(self._dependencies.refresh, self._refresh)
 
     def _fail(self, error: BridgeError) -> None:
         if not self._closed:
             self.last_error = error
             _log.warning("%s: %s", self._destination, error)
-            self._holder.failed(error)
+            self._owner.failed(error)
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         if call in self._timers:
@@ -317,5 +323,5 @@ class AssignedPartitions:
 
 
 def partition_lost() -> BackendUnavailable:
-    """Return what becomes of acknowledgements for a partition that is not held any more."""
+    """Return the error of acknowledgements for a partition that is not consumed any more."""
     return BackendUnavailable("The bridge no longer has the partition; the message is delivered again.")

@@ -1,10 +1,10 @@
-"""The notes of partitions, each in a queue that holds one message.
+"""Delivery attempts of a partition, recorded in a queue that holds one message.
 
-A note says how often what is handed out, and not settled, has been handed out:
+The record has the number of deliveries of each message that is delivered to consumers and not settled:
 
     {"by": "5f0c…", "counts": {"1": ["id", "id"], "3": ["id"]}}
 
-The next holder of the partition reads it. An id that is not in it was not handed out.
+The next bridge that consumes the partition reads it. An id that is missing was not delivered to a consumer.
 """
 
 import asyncio
@@ -15,48 +15,58 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from pika import BasicProperties
-from pika.spec import Basic
 
-from adapters.amqp.channel import Channel
-from adapters.amqp.errors import of_channel
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.rabbitmq.consume.unacked import Unacked
 from adapters.rabbitmq.publish.outcomes import is_unroutable
 from adapters.rabbitmq.publish.publisher import Publisher
-from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
+from bridge.errors import BridgeError, DestinationUnknown
 
 _COUNT_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = 10
+_EXPIRES: Final = 7 * 24 * 3600 * 1000
+"""Milliseconds after which a queue that is not read is deleted."""
+_ARGUMENTS: Final = {"x-max-length": 1, "x-overflow": "drop-head", "x-expires": _EXPIRES}
+"""Of a classic queue: a quorum queue that was declared 2 s before its broker was killed had no leader afterwards, and
+its reader waits forever (3.10.8). If the node of a classic queue is down, RabbitMQ's own count is used."""
+_DELAY: Final = 0.02
+"""Seconds from a delivery to the record, if it is not settled by then."""
+_INTERVAL: Final = 0.25
+"""Seconds between two records of a partition, at least."""
+_TIMEOUT: Final = REQUEST_TIMEOUT / 1000 / 2
+"""Seconds that one record may take."""
+_log = logging.getLogger("bridge.rabbitmq")
+_PROPERTIES: Final = BasicProperties(content_type="application/json", delivery_mode=2)
 
 
-class Note(NamedTuple):
-    """What is known of the deliveries of one partition."""
+class AttemptsRecord(NamedTuple):
+    """The attempts of one partition."""
 
     by: str
-    """Who wrote it: a subscription's own token."""
+    """The random token of the subscription that wrote it."""
     attempts: Mapping[str, int]
     """By message id."""
 
 
-def encode(note: Note) -> bytes:
-    """Write a note."""
+def encode(record: AttemptsRecord) -> bytes:
+    """Return the body of a record."""
     counts: dict[int, list[str]] = {}
-    for identity, count in note.attempts.items():
+    for identity, count in record.attempts.items():
         counts.setdefault(count, []).append(identity)
-    return json.dumps({"by": note.by, "counts": counts}, separators=(",", ":")).encode()
+    return json.dumps({"by": record.by, "counts": counts}, separators=(",", ":")).encode()
 
 
-def decode(body: bytes) -> Note | None:
-    """Read a note; None: another program wrote it."""
+def decode(body: bytes) -> AttemptsRecord | None:
+    """Read a record; None: another program wrote it."""
     try:
-        held = json.loads(body)
+        found = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(held, dict):
+    if not isinstance(found, dict):
         return None
-    by, counts = held.get("by"), held.get("counts")
+    by, counts = found.get("by"), found.get("counts")
     if not isinstance(by, str) or not isinstance(counts, dict):
         return None
     attempts: dict[str, int] = {}
@@ -66,124 +76,74 @@ def decode(body: bytes) -> Note | None:
         if not all(isinstance(identity, str) for identity in identities):
             return None
         attempts.update(dict.fromkeys(identities, min(int(digits), _COUNT_MAX)))
-    return Note(by, attempts)
+    return AttemptsRecord(by, attempts)
 
 
-_KEPT: Final = 7 * 24 * 3600 * 1000
-"""Milliseconds without a reader of a note, after which its queue goes."""
-_ARGUMENTS: Final = {
-    "x-max-length": 1,
-    "x-overflow": "drop-head",
-    "x-expires": _KEPT,
-}
-"""A classic queue: a quorum queue that was declared 2 s before its broker was killed had no leader afterwards (3.10.8),
-and its reader waits forever. Where the node of a classic queue is away, the broker's own count has to do."""
-_SOON: Final = 0.02
-"""Seconds after which something that was handed out, and is not settled, is written down."""
-_GAP: Final = 0.25
-"""Seconds between two writings of one note, at least."""
-_PATIENCE: Final = REQUEST_TIMEOUT / 1000 / 2
-"""Seconds that one writing may take."""
-_log = logging.getLogger("bridge.rabbitmq")
-_PROPERTIES: Final = BasicProperties(content_type="application/json", delivery_mode=2)
+async def read_attempts(link: Link, queue: str) -> AttemptsRecord | None:
+    """Return the last record in a queue; None: there is none. Raises `BackendUnavailable` or `Refused`."""
+    try:
+        async with link.temporary_channel() as channel:  # closing it returns the record to the queue
+            body = await channel.get(queue)
+    except DestinationUnknown:
+        return None
+    return None if body is None else decode(body)
 
 
-def note_of(queue: str, partition: int) -> str:
-    """Return the name that `names.note` gives to the note of a partition with this queue."""
-    return f"{queue.removesuffix(f'.p{partition}')}.n{partition}"
+class AttemptsWriter:
+    """Records the attempts of one partition: soon after deliveries, and surely before the partition is released."""
 
-
-class Notes:
-    """Of all partitions of one subscription."""
-
-    def __init__(self, link: Link, publisher: Publisher) -> None:
+    def __init__(self, link: Link, publisher: Publisher, queue: str, by: str, unacked: Unacked[Any]) -> None:
         """`link` declares and reads."""
         self._link = link
         self._publisher = publisher
-        self._declared: set[str] = set()
-
-    async def write(self, queue: str, note: Note) -> None:
-        """Put a note in the place of the last one. Raises the error tree."""
-        if queue not in self._declared:
-            await self._declare(queue)
-        outgoing = Outgoing("", queue, _PROPERTIES, encode(note))
-        try:
-            await self._publisher.send(outgoing)
-        except BridgeError as error:
-            if not is_unroutable(error):
-                raise
-            await self._declare(queue)  # not read for so long that it has expired
-            await self._publisher.send(outgoing)
-
-    async def read(self, queue: str) -> Note | None:
-        """Return the last note; None: there is none. Raises `BackendUnavailable` or `Refused`."""
-        channel = await self._link.channel()
-        try:
-            body = await _get(channel, queue)
-        except DestinationUnknown:
-            return None
-        finally:
-            await channel.close()  # which leaves it where it was
-        return None if body is None else decode(body)
-
-    async def _declare(self, queue: str) -> None:
-        channel = await self._link.channel()
-        try:
-            await channel.ask(queue, "queue_declare", queue=queue, durable=True, arguments=_ARGUMENTS)
-        finally:
-            await channel.close()
-        self._declared.add(queue)
-
-
-class AttemptWriter:
-    """Keeps the note of one partition: lazily while messages are handed out, surely before it is released."""
-
-    def __init__(self, notes: Notes, queue: str, by: str, held: Unacked[Any]) -> None:
-        self._notes = notes
         self._queue = queue
         self._by = by
-        self._held = held
+        self._unacked = unacked
         self._loop = asyncio.get_running_loop()
+        self._declared = False
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._not_before = 0.0
-        self._dirty = False
-        """Whether something was handed out while the note was being written."""
+        self._changed = False
+        """Whether attempts have changed while a record was being written."""
         self._written: dict[str, int] | None = None
-        """What the note surely says; None: unknown."""
+        """The last record; None: not known."""
 
     def changed(self) -> None:
-        """Write it soon; no caller waits."""
+        """Write a record soon; the caller does not wait."""
         if self._writing is not None:
-            self._dirty = True
+            self._changed = True
         elif self._timer is None:
-            self._timer = self._loop.call_at(max(self._loop.time() + _SOON, self._not_before), self._begin)
+            self._timer = self._loop.call_at(max(self._loop.time() + _DELAY, self._not_before), self._begin)
 
-    async def read(self) -> Note | None:
-        """Return what the note says. Raises `BackendUnavailable` or `Refused`."""
-        return await self._notes.read(self._queue)
+    async def read(self) -> AttemptsRecord | None:
+        """Return the last record; None: there is none. Raises `BackendUnavailable` or `Refused`."""
+        return await read_attempts(self._link, self._queue)
 
     async def finish(self) -> None:
-        """Write it for the next holder, if there is anything to say. Waits a while at most, and does not raise."""
+        """Write a last record for the next bridge, if messages are unacknowledged. Limited in time; does not raise."""
         writing = self.stop()
         if writing is not None:
             await asyncio.wait((writing,))
-        if self._held.unacknowledged and not self._held.noted:
-            await self._learn()
-        # also where nothing was handed out: without a note the broker's count would be taken for it
-        if self._held.noted and self._held.unacknowledged and self._written != self._held.note():
+        if self._unacked.unacknowledged and not self._unacked.attempts_known:
+            await self._read_earlier()
+        # also if nothing was delivered to consumers: without a record the broker's count would be taken for attempts
+        record = self._unacked.attempts_record()
+        if self._unacked.attempts_known and self._unacked.unacknowledged and self._written != record:
             await self._write()
 
-    async def _learn(self) -> None:
-        """Look at the note that is about to be replaced: nothing that has come made it necessary before."""
+    async def _read_earlier(self) -> None:
+        """Read the record that is about to be replaced: no message has needed it before."""
         with suppress(BridgeError, TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
-                note = await self.read()
-            mine = note is None or note.by == self._by
-            self._held.known(note.attempts if note is not None and not mine else None if self._held.unread else {})
+            async with asyncio.timeout(_TIMEOUT):
+                record = await self.read()
+            if record is not None and record.by != self._by:
+                self._unacked.set_attempts(record.attempts)
+            else:
+                self._unacked.set_attempts(None if self._unacked.attempts_missing else {})
 
     def stop(self) -> asyncio.Task[None] | None:
-        """Write nothing more; returns what is being cancelled."""
+        """Write no more; returns the task that is being cancelled."""
         if self._timer is not None:
             self._timer.cancel()
         if self._writing is not None:
@@ -192,43 +152,36 @@ class AttemptWriter:
 
     def _begin(self) -> None:
         self._timer = None
-        if self._held.attempts:  # else all has been settled meanwhile
+        if self._unacked.attempts:  # otherwise everything was settled meanwhile
             self._writing = self._loop.create_task(self._write())
 
     async def _write(self) -> None:
-        attempts = self._held.note()
-        self._written, self._dirty = None, False
+        attempts = self._unacked.attempts_record()
+        self._written, self._changed = None, False
         try:
-            async with asyncio.timeout(_PATIENCE):
-                await self._notes.write(self._queue, Note(self._by, attempts))
+            async with asyncio.timeout(_TIMEOUT):
+                await self._publish(Outgoing("", self._queue, _PROPERTIES, encode(AttemptsRecord(self._by, attempts))))
         except (BridgeError, TimeoutError) as error:
             _log.info("%s: delivery counts were not recorded: %s", self._queue, error)
         else:
             self._written = attempts
         self._writing = None
-        self._not_before = self._loop.time() + _GAP
-        if self._dirty:
+        self._not_before = self._loop.time() + _INTERVAL
+        if self._changed:
             self.changed()
 
+    async def _publish(self, outgoing: Outgoing) -> None:
+        if not self._declared:
+            await self._declare()
+        try:
+            await self._publisher.send(outgoing)
+        except BridgeError as error:
+            if not is_unroutable(error):
+                raise
+            await self._declare()  # it has expired
+            await self._publisher.send(outgoing)
 
-async def _get(channel: Channel, queue: str) -> bytes | None:
-    """Return the body of the first message of a queue, None if it is empty."""
-    got: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-
-    def done(body: bytes | None) -> None:
-        if not got.done():
-            got.set_result(body)
-
-    def message(_raw: object, _method: object, _properties: object, body: bytes) -> None:
-        done(body)
-
-    channel.raw.add_callback(lambda _frame: done(None), [Basic.GetEmpty])
-    channel.raw.basic_get(queue, message)
-    waits: set[asyncio.Future[Any]] = {got, channel.ended}
-    await asyncio.wait(waits, timeout=REQUEST_TIMEOUT / 1000, return_when=asyncio.FIRST_COMPLETED)
-    if got.done():
-        return got.result()
-    got.cancel()
-    if channel.ended.done():
-        raise of_channel(channel.ended.result(), queue)
-    raise BackendUnavailable(f"{queue}: RabbitMQ does not answer.")
+    async def _declare(self) -> None:
+        async with self._link.temporary_channel() as channel:
+            await channel.ask(self._queue, "queue_declare", queue=self._queue, durable=True, arguments=_ARGUMENTS)
+        self._declared = True

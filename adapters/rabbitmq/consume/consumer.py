@@ -1,15 +1,15 @@
-"""The channel of a held partition: what is delivered on it, what is acknowledged, and proof that the broker has it.
+"""The channel of a partition: deliveries, acknowledgements, and the confirmation that the broker has applied those.
 
-An acknowledgement has no answer. What came after it on the same channel has. On 3.10.8, with a quorum queue, and with
-the writer of the broker's log suspended in the third column:
+AMQP has no answer to an acknowledgement, but requests behind it on the same channel are answered. Measured on 3.10.8
+with a quorum queue; in the third column, the process that writes the broker's log was suspended:
 
-| answer of | after 1 ack, after 24 | comes while nothing is written |
+| answer to | after 1 ack, after 24 | while nothing is written |
 |---|---|---|
-| `basic.qos` | 0.15 ms, 0.5 ms | yes: the bridge may die then, the broker may not (one kill undid 7 of 24) |
-| passive `queue.declare` | 0.17 ms, 0.5 ms | yes (one kill undid 1 of 24) |
-| `basic.consume`, `basic.cancel` | 0.6 ms, 1.4 ms | no: both go through the queue's log, behind the acknowledgements |
+| `basic.qos` | 0.15 ms, 0.5 ms | is sent: a bridge may be killed then, a broker may not (one kill undid 7 of 24) |
+| passive `queue.declare` | 0.17 ms, 0.5 ms | is sent (one kill undid 1 of 24) |
+| `basic.consume`, `basic.cancel` | 0.6 ms, 1.4 ms | is not sent: both are written to the queue's log, behind the acks |
 
-So a second consumer comes and goes in turn. With single active consumer it is never given anything.
+So a second consumer is added and cancelled in turn. With single active consumer no message is delivered to it.
 """
 
 import asyncio
@@ -25,43 +25,43 @@ from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.consume.unacked import Ack, Unacked
 from bridge.errors import BackendUnavailable, BridgeError
 
-FRAMES: Final = 24
-"""Acknowledgements between two proofs: a channel that has 32 of them unanswered by a quorum queue keeps the next ones
-back, and the proof would overtake those (`quorum_commands_soft_limit`)."""
+ACKS_MAX: Final = 24
+"""Acknowledgements between two confirmations: a channel with 32 acknowledgements that a quorum queue has not applied
+holds the next ones back, and the confirmation would overtake those (`quorum_commands_soft_limit`)."""
 
 Arrived = Callable[[Arrival], None]
-Over = Callable[[BridgeError], None]
+OnEnded = Callable[[BridgeError], None]
 
 
 class Consumer:
-    """Consumes one queue, or a second one as well, on its own channel."""
+    """Consumes one queue, or two, on its own channel."""
 
-    def __init__(self, channel: Channel, prefetch: int, over: Over, *, shared: bool) -> None:
-        """`over` is called when the broker ends it, but not when the connection is lost."""
+    def __init__(self, channel: Channel, prefetch: int, on_ended: OnEnded, *, shared: bool) -> None:
+        """`on_ended` is called when the broker ends the consumer; not when the connection is lost."""
         self._channel = channel
         self._prefetch = prefetch
-        self._over = over
+        self._on_ended = on_ended
         self._shared = shared
         self._queues: dict[str, str] = {}
-        """What is consumed, by consumer tag."""
+        """The consumed queues, by consumer tag."""
         self._queue = ""
-        """The last of them."""
-        self._proofs = count()
-        self._proof: str | None = None
-        """Tag of the second consumer while it is there; each has its own, as pika keeps the last a moment longer."""
+        """The last consumed queue."""
+        self._confirmations = count()
+        self._confirmation: str | None = None
+        """Tag of the second consumer while it exists. Each has a new tag: pika keeps the last one a moment longer."""
         self._closing = False
         channel.ended.add_done_callback(lambda ended: self._ended(ended.result()))
         channel.raw.add_on_cancel_callback(lambda frame: self._cancelled(str(frame.method.consumer_tag)))
 
     @property
     def open(self) -> bool:
-        """Whether anything comes on it, or can be acknowledged."""
+        """Whether messages are delivered on it, and can be acknowledged."""
         return self._channel.open and not self._closing
 
     async def consume(self, queue: str, arrived: Arrived) -> int:
-        """Begin; returns how many messages were ready in the queue.
+        """Consume a queue; returns the number of messages that were ready in it.
 
-        Raises `DestinationUnknown` if there is no such queue, `Refused` or `BackendUnavailable`.
+        Raises `DestinationUnknown` if the queue does not exist, `Refused` or `BackendUnavailable`.
         """
         declared = await self._channel.ask(queue, "queue_declare", queue=queue, passive=True)
         await self._channel.ask(queue, "basic_qos", prefetch_count=self._prefetch)
@@ -75,54 +75,56 @@ class Consumer:
         return int(declared.message_count)
 
     async def delete(self, queue: str) -> None:
-        """Delete a queue that was consumed. Raises `Refused` or `BackendUnavailable`."""
+        """Delete a consumed queue. Raises `Refused` or `BackendUnavailable`."""
         for tag in [tag for tag, consumed in self._queues.items() if consumed == queue]:
-            del self._queues[tag]  # the broker reports its end
+            del self._queues[tag]  # the broker reports the end of a consumer that has a tag here
         await self._channel.ask(queue, "queue_delete", queue=queue)
 
-    def ack(self, acks: Sequence[Ack], proven: Callable[[], None]) -> None:
-        """Acknowledge, and call back once the broker has surely received it; never, if the channel closes before."""
+    def ack(self, acks: Sequence[Ack], confirmed: Callable[[], None]) -> None:
+        """Acknowledge; `confirmed` is called once the broker has applied it, and not if the channel closes before."""
         raw = self._channel.raw
         for ack in acks:
             raw.basic_ack(ack.tag, ack.multiple)
         if self._shared:
-            raw.basic_qos(prefetch_count=self._prefetch, callback=lambda _frame: proven())
-        elif self._proof is not None:
-            proof, self._proof = self._proof, None
-            raw.basic_cancel(proof, callback=lambda _frame: proven())
+            raw.basic_qos(prefetch_count=self._prefetch, callback=lambda _frame: confirmed())
+        elif self._confirmation is not None:
+            confirmation, self._confirmation = self._confirmation, None
+            raw.basic_cancel(confirmation, callback=lambda _frame: confirmed())
         else:
-            proof = self._proof = f"proof {next(self._proofs)}"
-            raw.basic_consume(self._queue, _never, consumer_tag=proof, callback=lambda _frame: proven())
+            confirmation = self._confirmation = f"confirmation {next(self._confirmations)}"
+            raw.basic_consume(
+                self._queue, _ignore_delivery, consumer_tag=confirmation, callback=lambda _frame: confirmed()
+            )
 
     async def close(self) -> None:
-        """Close the channel: what was not acknowledged goes back to its place in the queue."""
+        """Close the channel: unacknowledged messages return to their places in the queue."""
         self._closing = True
         await self._channel.close()
 
     def _ended(self, reason: BaseException) -> None:
-        # `consume` raises it as well: reported twice, the partition would be held twice
+        # without a queue yet, `consume` raises it
         if not self._closing and self._queues and isinstance(reason, ChannelClosed):
             self._closing = True
-            self._over(BackendUnavailable(f"{self._queue}: RabbitMQ closed the channel ({reason})."))
+            self._on_ended(BackendUnavailable(f"{self._queue}: RabbitMQ closed the channel ({reason})."))
 
     def _cancelled(self, tag: str) -> None:
-        if tag == self._proof:
-            self._proof = None
+        if tag == self._confirmation:
+            self._confirmation = None
         elif tag in self._queues and not self._closing:
             self._closing = True
-            self._over(BackendUnavailable(f"{self._queues[tag]}: RabbitMQ has cancelled the consumer."))
+            self._on_ended(BackendUnavailable(f"{self._queues[tag]}: RabbitMQ has cancelled the consumer."))
 
 
-def _never(_raw: object, _method: object, _properties: object, _body: bytes) -> None:
-    """Take what comes all the same, in the moment between the end of the other consumer and that of the channel."""
+def _ignore_delivery(_raw: object, _method: object, _properties: object, _body: bytes) -> None:
+    """Ignore a delivery to the second consumer, after the first has ended and before the channel is closed."""
 
 
-_FAREWELL: Final = 2.0
-"""Seconds that letting go waits for acknowledgements under way."""
+_QUIET_TIMEOUT: Final = 2.0
+"""Seconds that closing waits for acknowledgements under way."""
 
 
 class Waiter:
-    """One call that waits until the broker has forgotten some messages."""
+    """A call that waits until the broker has removed some messages."""
 
     __slots__ = ("future", "left")
 
@@ -131,7 +133,7 @@ class Waiter:
         self.left = 0
 
     def done(self) -> None:
-        """Note that one more is forgotten."""
+        """One more message is removed."""
         self.left -= 1
         if not self.left and not self.future.done():
             self.future.set_result(None)
@@ -140,58 +142,58 @@ class Waiter:
         """Fail the future: the outcome is unknown, or nothing was acknowledged."""
         if not self.future.done():
             self.future.set_exception(error)
-            self.future.exception()  # whether a caller waits for it or not
+            self.future.exception()  # no caller may be waiting for it
 
 
 class Acks:
-    """One proof under way at a time: what is settled meanwhile goes with the next one."""
+    """Sends acknowledgements, with one confirmation under way at a time."""
 
-    def __init__(self, held: Unacked[Waiter], forgotten: Callable[[], None]) -> None:
-        """`forgotten` is called each time the broker is known to have forgotten something."""
-        self._held = held
-        self._forgotten = forgotten
+    def __init__(self, unacked: Unacked[Waiter], removed: Callable[[], None]) -> None:
+        """`removed` is called each time the broker has removed messages."""
+        self._unacked = unacked
+        self._on_removed = removed
         self._loop = asyncio.get_running_loop()
         self._consumer: Consumer | None = None
         self._due = False
-        """Whether acknowledgements are to be sent at the next turn of the loop."""
-        self._proving = False
+        """Whether acknowledgements are to be sent in the next iteration of the loop."""
+        self._confirming = False
         self._quiet: asyncio.Future[None] | None = None
 
     def begin(self, consumer: Consumer | None) -> None:
-        """Send them on another channel; None: on none for now. What was under way is not proven any more."""
+        """Send them on another channel; None: on none. What was under way will not be confirmed."""
         self._consumer = consumer
-        self._proving = False
+        self._confirming = False
         self.settled()
 
     def settled(self) -> None:
-        """Acknowledge what is settled, all of it once in a turn of the loop."""
-        if not self._due and not self._proving:
+        """Acknowledge all settled messages, once in an iteration of the loop."""
+        if not self._due and not self._confirming:
             self._due = True
             self._loop.call_soon(self._send)
 
     async def quiet(self) -> None:
-        """Wait, not for long, until no acknowledgement is under way."""
-        if self._due or self._proving:
+        """Wait until no acknowledgement is under way, at most `_QUIET_TIMEOUT`."""
+        if self._due or self._confirming:
             self._quiet = self._loop.create_future()
-            await asyncio.wait((self._quiet,), timeout=_FAREWELL)
+            await asyncio.wait((self._quiet,), timeout=_QUIET_TIMEOUT)
             self._quiet = None
 
     def _send(self) -> None:
         self._due = False
         consumer = self._consumer
-        if self._proving:
+        if self._confirming:
             return
-        acks = self._held.acks(FRAMES) if consumer is not None and consumer.open else []
+        acks = self._unacked.acks(ACKS_MAX) if consumer is not None and consumer.open else []
         if acks and consumer is not None:
-            self._proving = True
-            consumer.ack(acks, partial(self._proven, consumer))
+            self._confirming = True
+            consumer.ack(acks, partial(self._on_confirmed, consumer))
         elif self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
 
-    def _proven(self, consumer: Consumer) -> None:
+    def _on_confirmed(self, consumer: Consumer) -> None:
         if consumer is self._consumer:
-            self._proving = False
-            for waiter in self._held.proven():
+            self._confirming = False
+            for waiter in self._unacked.confirmed():
                 waiter.done()
-            self._forgotten()
+            self._on_removed()
             self._send()

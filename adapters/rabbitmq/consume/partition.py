@@ -1,154 +1,146 @@
-"""One partition while this bridge holds it: its consumer, its acknowledgements, its note, and any history it has.
+"""One partition that this bridge consumes: its consumer, acknowledgements, attempts, and its history if it has one.
 
-A history is a queue that is read before the partition's own one, on the same channel: see `history`.
+A history is a queue that is consumed before the partition's own queue, on the same channel: see `group.backfill`. It is
+deleted once all its messages are settled. If this bridge ends before, the next one begins with the rest of the history.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final
 
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival
-from adapters.rabbitmq.consume.attempts import AttemptWriter, Note
+from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
 from adapters.rabbitmq.consume.consumer import Acks, Consumer, Waiter
 from adapters.rabbitmq.consume.unacked import PrefetchWindow, Unacked
-from adapters.rabbitmq.group.history import Deduplicator, Verdict
+from adapters.rabbitmq.group.backfill import END
 from adapters.rabbitmq.message.mapping import is_marker
 from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BridgeError, DestinationUnknown, OutcomeUnknown
 
 _READS: Final = 3
-"""Attempts to read a note. Then the broker's count is taken: too high is better than a partition that stands still."""
+"""Attempts to read the attempts record. Then the broker's count is used, which may be too high."""
 _RETRY: Final = 1.0
-"""Seconds after which a note that could not be read is asked for again."""
+"""Seconds between two of them."""
 _log = logging.getLogger("bridge.rabbitmq")
 
-
-Drained = Callable[[int], Awaitable[None]]
-"""Notes that the history of a partition is read. Raises the error tree."""
-
-
-class Listener(Protocol):
-    """The owner of partitions."""
-
-    def arrived(self, partition: "Partition") -> None:
-        """Something can be fetched."""
-
-    def broken(self, partition: "Partition", error: BridgeError) -> None:
-        """The broker has ended the consumer."""
-
-    def oversized(self, partition: "Partition") -> None:
-        """Too many bytes wait to be fetched: the partition needs another channel."""
+RecordDrained = Callable[[int], Awaitable[None]]
+"""Enters in the catalogue that the history of a partition has been consumed. Raises a `BridgeError`."""
+Arrived = Callable[["Partition"], None]
+"""Called when a message can be fetched."""
+Repair = Callable[["Partition", BridgeError | None], None]
+"""Called when the partition needs another channel: with an error if the broker has ended the consumer, without if too
+many bytes wait to be fetched."""
 
 
 class Partition:
-    """Moves messages between a queue and an `Unacked`."""
+    """Moves messages from a queue to an `Unacked`, and acknowledgements back."""
 
-    def __init__(  # noqa: PLR0913 - what a partition is made of, in one place (assigned.py)
+    def __init__(  # noqa: PLR0913 - the parts of a partition, put together in one place (assigned.py)
         self,
         source: Source,
-        held: Unacked[Waiter],
+        unacked: Unacked[Waiter],
         link: Link,
         window: PrefetchWindow,
         *,
-        attempt_writer: AttemptWriter | None,
-        listener: Listener,
-        note_drained: Drained,
+        attempts_writer: AttemptsWriter | None,
+        arrived: Arrived,
+        repair: Repair,
+        record_drained: RecordDrained,
     ) -> None:
-        """Without a `attempt_writer` there is no note: the queue is not the bridge's own."""
-        self._note_drained = note_drained
+        """Without an `attempts_writer` no attempts are recorded: the bridge does not own the queue."""
         self.source = source
-        self.held = held
-        self.acks = Acks(held, self._forgotten)
-        self.seen = 0
-        """The newest tag at the last check of how old the oldest one is."""
+        self.unacked = unacked
+        self.acks = Acks(unacked, self._on_removed)
         self.window = window
-        self.leaving = False
-        """Whether nothing more may be fetched: the engine has released it."""
-        self.remembered: Note | None = None
-        """What this bridge itself noted when it last held the partition and lost the connection."""
+        self.newest_at_refresh = 0
+        """The newest delivery tag when old messages were last looked for."""
+        self.revoked = False
+        """Whether the engine has released it: nothing more is fetched."""
+        self.earlier_attempts: AttemptsRecord | None = None
+        """What this bridge knew when it lost the connection."""
         self._link = link
-        self._attempt_writer = attempt_writer
-        self._listener = listener
+        self._attempts_writer = attempts_writer
+        self._on_arrived = arrived
+        self._repair = repair
+        self._record_drained = record_drained
         self._loop = asyncio.get_running_loop()
         self._consumer: Consumer | None = None
         self._discarding = False
-        """Whether too much has come: the rest comes again, on another channel."""
+        """Whether too many bytes have arrived: the following messages are delivered again on another channel."""
         self._missing = 0
-        """Messages that lay in the queue and have not come yet."""
+        """Messages that were in the queue and have not arrived yet."""
         self._filled: asyncio.Future[None] | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._deduplicator: Deduplicator | None = None
-        self._passing: asyncio.Task[None] | None = None
-        """From the history to the own queue, or from both to the own queue alone."""
-        self._settled = asyncio.Event()
-        """Whether the broker has forgotten something."""
-        self._record = self._marker = 0
-        """Tags of what ends the history, and what ends the time in which both are read."""
-        if attempt_writer is None:
-            held.known(None)
-
-    @property
-    def has_history(self) -> bool:
-        """Whether the history is still there."""
-        return self._deduplicator is not None
+        self._end_tag = 0
+        """Delivery tag of the mark that ends the history."""
+        self._finishing: asyncio.Task[None] | None = None
+        """Consumes the partition's own queue, and deletes the history when it is settled."""
+        self._removed = asyncio.Event()
+        """Whether the broker has removed acknowledged messages."""
+        if attempts_writer is None:
+            unacked.set_attempts(None)
 
     async def open(self) -> None:
-        """Consume. Raises `DestinationUnknown` if the queue is gone, `Refused` or `BackendUnavailable`."""
+        """Consume. Raises `DestinationUnknown` if the queue does not exist, `Refused` or `BackendUnavailable`."""
         if self.source.history is not None:
-            await self._open_history(self.source.history)
-        if self._deduplicator is None:
+            self.unacked.two_queues = True
+            try:
+                await self._consume(self.source.history)
+            except DestinationUnknown:  # another bridge has consumed it
+                self._history_is_consumed()
+        if self.source.history is None:
             await self._consume(self.source.queue)
 
-    async def filled(self, patience: float) -> None:
-        """Wait until what lay in the queue has come, or another consumer seems to have it."""
+    async def filled(self, seconds: float) -> None:
+        """Wait until the messages in the queue have arrived; at most so long, as another consumer may have them."""
         if self._missing > 0:
             self._filled = self._loop.create_future()
-            await asyncio.wait((self._filled,), timeout=patience)
+            await asyncio.wait((self._filled,), timeout=seconds)
             self._filled = None
         if self._reading is not None:
-            await asyncio.wait((self._reading,), timeout=patience)
+            await asyncio.wait((self._reading,), timeout=seconds)
 
     def changed(self) -> None:
-        """Write down soon how often messages were handed out."""
-        if self._attempt_writer is not None:
-            self._attempt_writer.changed()
+        """Record the attempts soon."""
+        if self._attempts_writer is not None:
+            self._attempts_writer.changed()
 
     async def reopen(self) -> None:
-        """Consume on another channel: what was handed out stays so. Raises as `open` does."""
+        """Consume on another channel: fetched messages stay fetched. Raises as `open` does."""
         if self._consumer is not None and self._consumer.open:
             await self.acks.quiet()
-        await self._let_go()
-        for waiter in self.held.reopened():
+        await self._close_channel()
+        for waiter in self.unacked.channel_closed():
             waiter.fail(OutcomeUnknown("RabbitMQ closed the channel during the acknowledgement."))
         await self._consume(self.source.queue)
 
     async def close(self) -> None:
-        """Release it: write down what is known, and give back what is not settled."""
+        """Release it: record the attempts, and return unsettled messages to the queue."""
         await self.acks.quiet()
-        if self._attempt_writer is not None:
-            await self._attempt_writer.finish()
-        await self._let_go()
+        if self._attempts_writer is not None:
+            await self._attempts_writer.finish()
+        await self._close_channel()
 
     def lost(self) -> None:
-        """Release it: the connection is lost, or the queue is gone."""
+        """Release it after the connection is lost."""
         self._stop()
-        if self._attempt_writer is not None:
-            self._attempt_writer.stop()
+        if self._attempts_writer is not None:
+            self._attempts_writer.stop()
 
     async def abandon(self) -> None:
-        """Release it, and write nothing down: this bridge goes on with it in a moment."""
-        if self._attempt_writer is not None:
-            self._attempt_writer.stop()
-        await self._let_go()
+        """Release it without a record: this bridge opens it again in a moment."""
+        if self._attempts_writer is not None:
+            self._attempts_writer.stop()
+        await self._close_channel()
 
     async def _consume(self, queue: str) -> None:
-        prefetch = self.window.beside(self.held.fetched)
-        consumer = Consumer(await self._link.channel(), prefetch, self._over, shared=self.source.shared)
+        prefetch = self.window.for_consumer(self.unacked.fetched)
+        consumer = Consumer(await self._link.channel(), prefetch, self._on_ended, shared=self.source.shared)
         self._consumer = consumer
         self._discarding = False
-        self.seen = 0
+        self.newest_at_refresh = 0
         self._missing = prefetch  # until the count is known
         try:
             ready = await consumer.consume(queue, self._arrived)
@@ -159,7 +151,7 @@ class Partition:
         self._missing += min(ready, prefetch) - prefetch
         self.acks.begin(consumer)
 
-    async def _let_go(self) -> None:
+    async def _close_channel(self) -> None:
         consumer = self._consumer
         self._stop()
         if consumer is not None:
@@ -168,10 +160,10 @@ class Partition:
     def _stop(self) -> None:
         self._consumer = None
         self.acks.begin(None)
-        for task in (self._reading, self._passing):
+        for task in (self._reading, self._finishing):
             if task is not None:
                 task.cancel()
-        self._reading = self._passing = None
+        self._reading = self._finishing = None
 
     def _arrived(self, arrival: Arrival) -> None:
         if self._discarding:
@@ -179,116 +171,94 @@ class Partition:
         self._missing -= 1
         if not self._missing and self._filled is not None and not self._filled.done():
             self._filled.set_result(None)
-        held = self.held
-        if self._deduplicator is not None:
-            self._judge(self._deduplicator, arrival)
-        elif is_marker(arrival.properties):
-            held.dropped(arrival.tag)
+        unacked = self.unacked
+        if not is_marker(arrival.properties):
+            self._accept(arrival)
+        elif self.source.history is not None and not self._end_tag and is_marker(arrival.properties, END):
+            self._end_tag = arrival.tag
+            unacked.hold(arrival.tag)
+            self._finishing = self._loop.create_task(self._finish_history(self.source.history))
         else:
-            self._take_in(arrival)
-        if held.to_ack:
+            unacked.discard(arrival.tag)
+        if unacked.to_ack:
             self.acks.settled()
-        if held.unread:
-            if self._reading is None and self._attempt_writer is not None:
-                self._reading = self._loop.create_task(self._read(self._attempt_writer))
-        elif held.waiting:
-            self._listener.arrived(self)
+        if unacked.attempts_missing:
+            if self._reading is None and self._attempts_writer is not None:
+                self._reading = self._loop.create_task(self._read_attempts(self._attempts_writer))
+        elif unacked.waiting:
+            self._on_arrived(self)
 
-    def _take_in(self, arrival: Arrival) -> None:
-        self.held.arrived(arrival)
-        forgotten, self.held.forgotten = self.held.forgotten, []
-        for waiter in forgotten:
+    def _accept(self, arrival: Arrival) -> None:
+        backfilled = self.source.history is not None and not self._end_tag
+        self.unacked.arrived(arrival, backfilled=backfilled)
+        removed, self.unacked.removed = self.unacked.removed, []
+        for waiter in removed:
             waiter.done()
-        if self.window.arrived(len(arrival.body), self.held.bytes):
+        if not self.has_history and self.window.arrived(len(arrival.body), self.unacked.bytes):
             self._discarding = True
-            self._listener.oversized(self)
+            self._repair(self, None)
 
-    async def _read(self, attempt_writer: AttemptWriter) -> None:
-        """Read what the previous holder of the partition has written down; nothing is handed out before that."""
-        note = None
+    async def _read_attempts(self, attempts_writer: AttemptsWriter) -> None:
+        """Read the record of the bridge that consumed the partition before; nothing is fetched until then."""
+        record = None
         for _ in range(_READS):
             try:
-                note = await attempt_writer.read()
+                record = await attempts_writer.read()
             except BridgeError as error:
                 _log.warning("%s: delivery counts cannot be read: %s", self.source.queue, error)
                 await asyncio.sleep(_RETRY)
             else:
                 break
-        mine = self.remembered
-        if mine is not None and (note is None or note.by == mine.by):
-            note = mine  # it was this bridge, and it knew more when it had to leave than it had written down
-        self.held.known(None if note is None else note.attempts)
+        mine = self.earlier_attempts
+        if mine is not None and (record is None or record.by == mine.by):
+            record = mine  # this bridge wrote it, and knew more than that when it lost the connection
+        self.unacked.set_attempts(None if record is None else record.attempts)
         self._reading = None
-        self._listener.arrived(self)
+        self._on_arrived(self)
 
-    def _over(self, error: BridgeError) -> None:
-        self._listener.broken(self, error)
+    def _on_ended(self, error: BridgeError) -> None:
+        self._repair(self, error)
 
-    def _forgotten(self) -> None:
-        self._settled.set()
+    def _on_removed(self) -> None:
+        self._removed.set()
 
-    # The history:
+    @property
+    def has_history(self) -> bool:
+        """Whether the history still exists."""
+        return self.source.history is not None
 
-    async def _open_history(self, queue: str) -> None:
-        self._deduplicator, self.held.deduplicating = Deduplicator(), True
-        try:
-            await self._consume(queue)
-        except DestinationUnknown:
-            self._history_is_read()  # by the previous holder of the partition
-
-    def _history_is_read(self) -> None:
-        self._deduplicator, self.held.deduplicating = None, False
+    def _history_is_consumed(self) -> None:
+        self.unacked.two_queues = False
         self.source = self.source._replace(history=None)
 
-    def _judge(self, deduplicator: Deduplicator, arrival: Arrival) -> None:
-        verdict = deduplicator.arrived(arrival)
-        if verdict is Verdict.KEEP:
-            self.held.arrived(arrival, early=not self._record)
-        elif verdict is Verdict.DROP:
-            self.held.dropped(arrival.tag)
-        elif verdict is Verdict.NEXT:
-            self.held.kept(arrival.tag)
-            self._record = arrival.tag
-            self._passing = self._loop.create_task(self._pass(self._both))
-        else:
-            self.held.kept(arrival.tag)
-            self._marker = arrival.tag
-            self._passing = self._loop.create_task(self._pass(self._own))
+    async def _finish_history(self, history: str) -> None:
+        """Consume the partition's own queue as well, and delete the history once all its messages are settled."""
+        consumer = self._consumer
+        if consumer is None:
+            return
+        try:
+            await consumer.consume(self.source.queue, self._arrived)
+            while self.unacked.backfilled:
+                self._removed.clear()
+                await self._removed.wait()
+            await self._enter_drained()
+            await consumer.delete(history)
+        except BridgeError as error:
+            self._repair(self, error)
+            return
+        self._history_is_consumed()
+        self.unacked.discard(self._end_tag)
+        self.acks.settled()
 
-    async def _pass(self, step: Callable[[Consumer, str], Awaitable[None]]) -> None:
-        consumer, history = self._consumer, self.source.history
-        if consumer is not None and history is not None:
-            try:
-                await step(consumer, history)
-            except BridgeError as error:
-                self._listener.broken(self, error)
+    async def _enter_drained(self) -> None:
+        """Enter it in the catalogue before the queue is deleted.
 
-    async def _both(self, consumer: Consumer, _history: str) -> None:
-        """Read the own queue, too: what it has in common with the history is dropped."""
-        await consumer.consume(self.source.queue, self._arrived)
-
-    async def _drained(self) -> None:
-        """Have it noted first: a queue that was deleted just before its broker was killed may come back as a name.
-
-        Then to look for it succeeds, and to consume it ends the connection (3.10.8).
+        A queue that was deleted just before its broker was killed may come back as a mere name. Then declaring it
+        passively succeeds, and consuming it ends the connection (3.10.8).
         """
         while True:
             try:
-                await self._note_drained(self.source.partition)
+                return await self._record_drained(self.source.partition)
             except BridgeError as error:
-                _log.info("%s: that its log was read is not recorded: %s", self.source.queue, error)
+                _log.info("%s: the end of its history is not in the catalogue: %s", self.source.queue, error)
                 await asyncio.sleep(_RETRY)
-            else:
-                return
-
-    async def _own(self, consumer: Consumer, history: str) -> None:
-        """Read the own queue alone, once everything of the history is settled."""
-        while self.held.early:
-            self._settled.clear()
-            await self._settled.wait()
-        await self._drained()
-        await consumer.delete(history)
-        self._history_is_read()
-        self.held.dropped(self._record)
-        self.held.dropped(self._marker)
-        self.acks.settled()

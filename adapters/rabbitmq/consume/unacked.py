@@ -1,7 +1,7 @@
-"""One partition while this bridge holds it: what has come, what is handed out, what is to be acknowledged. Pure.
+"""The unacknowledged messages of one partition that this bridge consumes. Pure.
 
-Delivery tags are of one channel, and only while it is open. After another one is opened everything that was not
-acknowledged comes again; it is known by its message id, and keeps its lease and its count.
+Delivery tags are valid on one channel, while it is open. On the next channel the broker delivers all unacknowledged
+messages again. They are recognized by their message ids, and keep their leases and attempts.
 """
 
 from collections import deque
@@ -14,32 +14,32 @@ from adapters.base import Delivery
 from adapters.rabbitmq.message.mapping import broker_attempts, from_arrival, message_id
 
 W = TypeVar("W")
-"""Whatever waits for acknowledgements."""
+"""A call that waits for acknowledgements."""
 
 
 class Item(Generic[W]):
-    """One message of a partition, from its arrival until the broker is known to have forgotten it."""
+    """One message of a partition, from its delivery until the broker has confirmed its removal."""
 
-    __slots__ = ("attempts", "early", "identity", "position", "settled", "tag", "waiters")
+    __slots__ = ("attempts", "backfilled", "identity", "position", "settled", "tag", "waiters")
 
-    def __init__(self, tag: int, *, early: bool = False) -> None:
+    def __init__(self, tag: int, *, backfilled: bool = False) -> None:
         self.tag = tag
-        """0: its channel was closed, and it has not come again."""
-        self.early = early
-        """Whether it comes from the partition's history."""
+        """0: its channel was closed, and it has not been delivered again."""
+        self.backfilled = backfilled
+        """Whether it is from the partition's history."""
         self.attempts: int | None = None
-        """As it came again; None: to be worked out when it is fetched."""
+        """Before it was delivered again; None: they are computed when it is fetched."""
         self.identity = ""
-        """Its message id, once it was looked up; empty: it is no message."""
+        """Its message id, once it was computed; empty: it is a mark."""
         self.position = -1
         """-1: it was not fetched."""
         self.settled = False
         self.waiters: list[W] = []
-        """Who waits until the broker has forgotten it."""
+        """Calls that wait until the broker has removed it."""
 
 
 class Expected(Generic[W]):
-    """Messages by their ids; several may share one."""
+    """Messages that the broker will deliver again, by their ids; several may have the same id."""
 
     def __init__(self, items: Iterable[Item[W]]) -> None:
         self._items: dict[str, deque[Item[W]]] = {}
@@ -51,7 +51,7 @@ class Expected(Generic[W]):
         return bool(self._items)
 
     def take(self, identity: str) -> Item[W] | None:
-        """Return what has come again: of those that share an id rather an unsettled one, for none may be lost."""
+        """Return the message that was delivered again. Of several with this id, an unsettled one: none may be lost."""
         items = self._items.get(identity)
         if items is None:
             return None
@@ -62,13 +62,13 @@ class Expected(Generic[W]):
         return item
 
     def clear(self) -> list[Item[W]]:
-        """Expect nothing more; returns what has not come."""
+        """Expect no more; returns the messages that were not delivered again."""
         left = [item for items in self._items.values() for item in items]
         self._items = {}
         return left
 
 
-_NOTHING: Final[Mapping[str, int]] = {}
+_NO_ATTEMPTS: Final[Mapping[str, int]] = {}
 
 
 class Ack(NamedTuple):
@@ -76,98 +76,98 @@ class Ack(NamedTuple):
 
     tag: int
     multiple: bool
-    """Also of everything before it."""
+    """Also of all earlier ones."""
 
 
 class Unacked(Generic[W]):
     """The state of one partition."""
 
     def __init__(self, partition: int, destination: str, positions: Iterator[int], counter: str | None) -> None:
-        """`positions` are used once in the life of a subscription; `counter` is what the queue counts deliveries in."""
+        """`positions` are unique in a subscription. `counter`: the header in which the queue counts deliveries."""
         self.partition = partition
         self.attempts: dict[str, int] = {}
-        """By message id, of what was handed out and is not settled, here or by the previous holder of the partition."""
+        """By message id: of unsettled messages that consumers got, also from an earlier bridge."""
         self.bytes = 0
-        """Bodies that wait to be fetched."""
-        self.forgotten: list[W] = []
-        """Who waited for an acknowledgement of what has not come again, so that the broker must have forgotten it."""
-        self.unread = False
-        """Whether something waits that was delivered before, and its note was not looked up."""
-        self.early = 0
-        """Messages of the partition's history that the broker has not forgotten."""
-        self.deduplicating = False
-        """Whether two queues are read at a time: then the order of arrival says nothing."""
+        """Size of the bodies that wait to be fetched."""
+        self.removed: list[W] = []
+        """Calls that waited for messages that were not delivered again: so the broker has removed those."""
+        self.attempts_missing = False
+        """Whether a redelivered message waits for the attempts record to be read."""
+        self.backfilled = 0
+        """Messages of the partition's history that the broker has not removed."""
+        self.two_queues = False
+        """Whether the history and the queue are consumed: then redelivered messages do not come before all others."""
         self._destination = destination
         self._positions = positions
         self._counter = counter
         self._since = next(positions)
         self._waiting: deque[tuple[Item[W], Arrival]] = deque()
         self._out: dict[int, Item[W]] = {}
-        """By position: fetched, and the broker is not known to have forgotten it."""
+        """By position: fetched, and the broker has not confirmed the removal."""
         self._tags: dict[int, Item[W]] = {}
-        """Delivered on the open channel and not acknowledged on it, in order."""
+        """By tag, in order: delivered on the open channel, and not acknowledged on it."""
         self._to_ack: dict[int, None] = {}
-        """Tags that are settled, in the order of that."""
+        """Tags of settled messages, in the order in which they were settled."""
         self._sent: list[Item[W]] = []
-        """Acknowledged on the open channel; whether the broker has received that is not known."""
+        """Acknowledged on the open channel, and not confirmed."""
         self._expected: Expected[W] = Expected(())
-        self._noted: bool | None = None
-        """Whether it is known what was handed out before; None: not looked up yet."""
-        self._fresh = False
-        """Whether a message has come that was never delivered before: all that had been came before it."""
+        self._attempts_known: bool | None = None
+        """Whether there was a record of earlier attempts; None: it was not read yet."""
+        self._first_delivery_seen = False
+        """Whether a message has arrived that is not redelivered. All redelivered ones arrive before it."""
 
     @property
     def waiting(self) -> int:
-        """Messages that wait to be fetched."""
+        """Number of messages that wait to be fetched."""
         return len(self._waiting)
 
     @property
     def fetched(self) -> int:
-        """Messages that were fetched, and that the broker is not known to have forgotten."""
+        """Number of fetched messages that the broker has not confirmed to have removed."""
         return len(self._out)
 
     @property
-    def noted(self) -> bool:
-        """Whether it is known what the previous holder of the partition has written down."""
-        return self._noted is not None
+    def attempts_known(self) -> bool:
+        """Whether the attempts record of the earlier bridge was read, or is not needed."""
+        return self._attempts_known is not None
 
     @property
     def unacknowledged(self) -> int:
-        """Messages that would come again if the partition were released now."""
+        """Number of messages that the broker delivers again if the partition is released now."""
         return len(self._tags)
 
     @property
     def to_ack(self) -> bool:
-        """Whether something is settled and not acknowledged."""
+        """Whether a settled message is not acknowledged."""
         return bool(self._to_ack)
 
     @property
-    def oldest(self) -> int:
-        """The oldest tag that is not acknowledged; 0: there is none."""
+    def oldest_tag(self) -> int:
+        """The oldest unacknowledged delivery tag; 0: there is none."""
         return next(iter(self._tags), 0)
 
     @property
-    def newest(self) -> int:
-        """The newest one."""
+    def newest_tag(self) -> int:
+        """The newest unacknowledged delivery tag; 0: there is none."""
         return next(reversed(self._tags), 0)
 
     @property
-    def peeked(self) -> int | None:
-        """Bytes of what is fetched next; None: nothing can be."""
-        if not self._waiting or self.unread:
+    def next_size(self) -> int | None:
+        """Bytes of the message that is fetched next; None: none can be fetched."""
+        if not self._waiting or self.attempts_missing:
             return None
         return len(self._waiting[0][1].body)
 
-    def arrived(self, arrival: Arrival, *, early: bool = False) -> None:
-        """Take in a message; `early` one of the partition's history."""
+    def arrived(self, arrival: Arrival, *, backfilled: bool = False) -> None:
+        """Add a delivered message; `backfilled`: of the partition's history."""
         item = self._expected.take(message_id(arrival)) if arrival.redelivered and self._expected else None
         if item is None:
-            item = Item[W](arrival.tag, early=early)
-            self.early += early
+            item = Item[W](arrival.tag, backfilled=backfilled)
+            self.backfilled += backfilled
             if not arrival.redelivered:
-                self._first()
-            elif self._noted is None:
-                self.unread = True
+                self._on_first_delivery()
+            elif self._attempts_known is None:
+                self.attempts_missing = True
         item.tag = arrival.tag
         self._tags[arrival.tag] = item
         if item.settled:
@@ -176,27 +176,27 @@ class Unacked(Generic[W]):
             self.bytes += len(arrival.body)
             self._waiting.append((item, arrival))
 
-    def kept(self, tag: int) -> None:
-        """Take in what is no message; `dropped` ends it."""
+    def hold(self, tag: int) -> None:
+        """Leave a mark unacknowledged until `discard`."""
         self._tags[tag] = Item[W](tag)
 
-    def dropped(self, tag: int) -> None:
-        """Be done with what is no message for consumers."""
+    def discard(self, tag: int) -> None:
+        """Acknowledge a mark."""
         item = self._tags.setdefault(tag, Item[W](tag))
         item.settled = True
         self._to_ack[tag] = None
 
-    def known(self, attempts: Mapping[str, int] | None) -> None:
-        """Learn what the note says of who held the partition before; None: there is none."""
-        self.unread = False
-        if self._noted is None:
-            self._noted = attempts is not None
-            for identity, count in (attempts or _NOTHING).items():
+    def set_attempts(self, attempts: Mapping[str, int] | None) -> None:
+        """Set the attempts that an earlier bridge has recorded; None: there is no record."""
+        self.attempts_missing = False
+        if self._attempts_known is None:
+            self._attempts_known = attempts is not None
+            for identity, count in (attempts or _NO_ATTEMPTS).items():
                 self.attempts.setdefault(identity, count)
             self._prune()
 
     def take(self) -> Delivery:
-        """Hand the next one to the engine; `peeked` says whether there is one."""
+        """Return the next message for the engine, if `next_size` is not None."""
         item, arrival = self._waiting.popleft()
         self.bytes -= len(arrival.body)
         message = from_arrival(arrival, self._destination, self.partition)
@@ -208,8 +208,8 @@ class Unacked(Generic[W]):
             self.attempts[item.identity] = attempts
         return Delivery(message, self.partition, item.position, attempts)
 
-    def attempt(self, position: int, attempts: int) -> bool:
-        """Remember how often something was handed out; returns whether it is held here and not settled."""
+    def set_attempt(self, position: int, attempts: int) -> bool:
+        """Set the attempts of a fetched message; returns whether it is here and not settled."""
         item = self._out.get(position)
         if item is None or item.settled:
             return False
@@ -220,9 +220,9 @@ class Unacked(Generic[W]):
         return True
 
     def settle(self, position: int, waiter: W) -> bool | None:
-        """Be done with something; `waiter` is completed once the broker has removed it.
+        """Settle a fetched message; `waiter` is completed once the broker has removed it.
 
-        Returns False if the broker has already, and None if it was fetched when the partition was held before.
+        Returns False if the broker has removed it already, and None if it was fetched before the partition was lost.
         """
         item = self._out.get(position)
         if item is None:
@@ -236,7 +236,7 @@ class Unacked(Generic[W]):
         return True
 
     def acks(self, limit: int) -> list[Ack]:
-        """Take at most so many acknowledgements to be sent now."""
+        """Return acknowledgements to be sent now, at most `limit`."""
         acks: list[Ack] = []
         count = 0
         for item in self._tags.values():
@@ -254,19 +254,19 @@ class Unacked(Generic[W]):
             self._send(tag)
         return acks
 
-    def proven(self) -> list[W]:
-        """Forget what was acknowledged, as the broker has; returns who waited for it."""
+    def confirmed(self) -> list[W]:
+        """Remove the acknowledged messages: the broker has. Returns the calls that waited for it."""
         sent, self._sent = self._sent, []
-        return self._forget(sent)
+        return self._remove(sent)
 
-    def reopened(self) -> list[W]:
-        """Expect everything again: the channel is closed. Returns who waits for an acknowledgement that was sent."""
+    def channel_closed(self) -> list[W]:
+        """Expect all messages again: the channel is closed. Returns the calls whose acknowledgement was sent."""
         unsure = [waiter for item in self._sent for waiter in item.waiters]
         for item in self._sent:
             item.waiters = []
         for item, arrival in self._waiting:
             item.identity = message_id(arrival)
-            if item.attempts is None and self._noted is not None:
+            if item.attempts is None and self._attempts_known is not None:
                 item.attempts = self._attempts_of(arrival, item.identity)
         before = [*self._expected.clear(), *self._sent, *self._tags.values()]
         for item in before:
@@ -277,35 +277,37 @@ class Unacked(Generic[W]):
         self.bytes = 0
         return unsure
 
-    def note(self) -> dict[str, int]:
-        """Return what the next holder of the partition needs."""
-        if self._noted is False:  # the broker's counts go on, and its next ones would count what was never handed out
+    def attempts_record(self) -> dict[str, int]:
+        """Return the attempts that the next bridge of the partition needs."""
+        if (
+            self._attempts_known is False
+        ):  # the next bridge must not use the broker's count, which has messages that no consumer got
             known = {message_id(arrival): arrival for _, arrival in self._waiting if arrival.redelivered}
             return {identity: self._attempts_of(known[identity], identity) for identity in known} | self.attempts
         return dict(self.attempts)
 
     def waiters(self) -> tuple[list[W], list[W]]:
-        """Return who waits for an acknowledgement that was sent, and for one that was not."""
+        """Return the calls that wait for an acknowledgement that was sent, and for one that was not."""
         sent = [waiter for item in self._sent for waiter in item.waiters]
         for item in self._sent:
             item.waiters = []
         return sent, [waiter for item in self._out.values() for waiter in item.waiters]
 
-    def _first(self) -> None:
-        """Note that everything which had been delivered before has come again by now."""
-        if self.deduplicating:
+    def _on_first_delivery(self) -> None:
+        """The first message that is not redelivered: all redelivered ones have arrived."""
+        if self.two_queues:
             return
-        if not self._fresh:
-            self._fresh = True
-            if self._noted is None and not self.unread:
-                self._noted = True  # nothing had been: from here on the bridge itself has noted everything
+        if not self._first_delivery_seen:
+            self._first_delivery_seen = True
+            if self._attempts_known is None and not self.attempts_missing:
+                self._attempts_known = True  # none was redelivered: this bridge knows all attempts
             self._prune()
         if self._expected:
-            self.forgotten += self._forget(self._expected.clear())
+            self.removed += self._remove(self._expected.clear())
 
     def _prune(self) -> None:
-        """Drop what the note says of messages that are not there any more."""
-        if self._fresh and self._noted and self.attempts:
+        """Drop the attempts of messages that are not in the queue any more."""
+        if self._first_delivery_seen and self._attempts_known and self.attempts:
             there = {item.identity for item in self._out.values()}
             there.update(message_id(arrival) for _, arrival in self._waiting)
             self.attempts = {identity: count for identity, count in self.attempts.items() if identity in there}
@@ -316,7 +318,7 @@ class Unacked(Generic[W]):
         known = self.attempts.get(identity)
         if known is not None:
             return known
-        if self._noted:
+        if self._attempts_known:
             return broker_attempts(arrival._replace(redelivered=False), None)
         return broker_attempts(arrival, self._counter)
 
@@ -324,39 +326,39 @@ class Unacked(Generic[W]):
         self._to_ack.pop(tag, None)
         self._sent.append(self._tags.pop(tag))
 
-    def _forget(self, items: Collection[Item[W]]) -> list[W]:
+    def _remove(self, items: Collection[Item[W]]) -> list[W]:
         waiters: list[W] = []
         for item in items:
             self._out.pop(item.position, None)
-            self.early -= item.early
+            self.backfilled -= item.backfilled
             waiters += item.waiters
             item.waiters = []
         return waiters
 
 
 GROUP_BYTES: Final = 64 << 20
-"""Bodies of one group that wait to be fetched, shared by its partitions."""
+"""Bodies of one group that wait to be fetched, divided among its partitions."""
 PARTITION_BYTES: Final = 1 << 20
-"""What a partition has at least, also of a group with very many."""
+"""The least share of a partition, in a group with very many."""
 
 
 class PrefetchWindow:
-    """How many messages of a partition RabbitMQ delivers before they are acknowledged, by their size.
+    """The number of unacknowledged messages that RabbitMQ delivers of a partition, by their size.
 
-    RabbitMQ bounds their number, not their bytes, and takes another number for a new consumer only. So large messages
-    are noticed when too many bytes of them wait, and the partition gets another channel with a smaller number.
+    RabbitMQ limits messages and not bytes, and a consumer's limit cannot be changed. So when too many bytes wait, the
+    partition gets another channel with a smaller number.
     """
 
     def __init__(self, most: int, partitions: int) -> None:
-        """`most` messages are delivered at a time; `partitions` of the group share its bytes."""
+        """`most`: the largest number; `partitions` of the group share its bytes."""
         self.count = most
         self._most = most
         self._share = max(GROUP_BYTES // partitions, PARTITION_BYTES)
         self._largest = 0
-        """Bytes of the largest body since the count was reviewed."""
+        """Bytes of the largest body since the last `review`."""
 
     def arrived(self, size: int, waiting: int) -> bool:
-        """Note a body of `size` bytes; returns whether it makes `count` smaller, as too many bytes are `waiting`."""
+        """Add a body of `size` bytes; returns whether `count` becomes smaller because too many bytes are `waiting`."""
         self._largest = max(self._largest, size)
         if waiting <= self._share or self._fitting >= self.count:
             return False
@@ -364,15 +366,15 @@ class PrefetchWindow:
         return True
 
     def review(self) -> bool:
-        """Forget the size of older messages, now and then; returns whether `count` grows."""
+        """Forget the size of earlier messages; returns whether `count` grows."""
         grows, count = self._largest > 0 and self._fitting > self.count, self._fitting
         self._largest = 0
         if grows:
             self.count = count
         return grows
 
-    def beside(self, fetched: int) -> int:
-        """Return the number for a new consumer: what was fetched comes again first, and must not keep the rest away."""
+    def for_consumer(self, fetched: int) -> int:
+        """Return the number for a new consumer: more than the `fetched`, which are delivered again first."""
         return min(self._most, max(self.count, fetched + 1))
 
     @property

@@ -1,11 +1,11 @@
-"""What waits: messages that are not due yet, and messages that a group gave back for long."""
+"""Publishes delayed messages, and deliveries that a group has deferred, to the delay levels."""
 
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter
 from collections.abc import Mapping
-from functools import partial
+from time import monotonic
 from typing import Final, NamedTuple
 
 from pika import BasicProperties
@@ -17,14 +17,14 @@ from adapters.cloud_events import PropertyHeaders
 from adapters.field_headers import INTERNAL_PREFIX
 from adapters.plain_properties import prefixed_header
 from adapters.rabbitmq.delay import levels
-from adapters.rabbitmq.delay.declarer import Declarer, Exit
-from adapters.rabbitmq.delay.levels import KeyQueue, Pace, not_before
+from adapters.rabbitmq.delay.levels import KeyOrder, KeyQueue, not_before
 from adapters.rabbitmq.message.headers import ATTEMPTS
 from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import Options
-from adapters.rabbitmq.publish.outcomes import again, is_missing, is_unroutable, not_taken
+from adapters.rabbitmq.publish.outcomes import is_missing, is_unroutable, not_taken
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import names
+from adapters.rabbitmq.topology.declarations import Request, perform_on
 from adapters.rabbitmq.topology.destinations import Destinations
 from adapters.rabbitmq.topology.names import Own, Source
 from adapters.wall_clock import wall
@@ -32,49 +32,111 @@ from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
 from bridge.message import AT_MOST_ONCE, Message
 
 _GROUP: Final = f"{INTERNAL_PREFIX}group"
-"""Header of a message that a group put off, for people: which one."""
-_LOOK: Final = 60.0
-"""Seconds between two looks at the lost."""
+"""Header of a deferred message, for people: the name of its group."""
+_COUNT_LOST: Final = 60.0
+"""Seconds between two counts of the messages in `lost`."""
 _RETRY: Final = 0.2
-"""Seconds between attempts to declare what the first message in the line needs, during an outage."""
+"""Seconds between attempts to declare, during an outage."""
+_SETTLED: Final = 1.5
+"""Seconds before messages are published to new queues. RabbitMQ (3.10.8) records after a moment which quorum queues
+it has: one that was declared up to 0.7 s before `kill -9` exists afterwards, but has failed, with all its messages."""
+_TARGET_AGE: Final = 60.0
+"""Seconds after which the bindings of a target are declared again: deleting an exchange deletes its bindings."""
 _log = logging.getLogger("bridge.rabbitmq")
 
 
-class _Way(NamedTuple):
-    """What leads from the lowest level to somewhere, and the words of a routing key that lead there."""
+class Target(NamedTuple):
+    """The exchange or queue to which messages are routed when they are due."""
 
-    exit_: Exit
-    target: str
+    key: str
+    """The last words of the routing key, without the partition."""
+    requests: tuple[Request, ...]
+    """Declare the binding from `deliver`, and the queue of a relay."""
 
 
-class _Waiting(NamedTuple):
-    """A message on its way to its level."""
-
-    destination: str | None
-    """Where it goes when it is due; None: to one queue of a group."""
-    exit_: Exit
-    target: str
+class _Delayed(NamedTuple):
+    target: Target
+    key: str
+    """The last words of the routing key."""
     key_queue: KeyQueue | None
     due: int
     properties: BasicProperties
     body: bytes
+    destination: str | None = None
+    """None: it is deferred, for one queue of a group."""
     confirmed: bool = True
     deadline: float | None = None
-    """Until when it waits for the broker, in seconds of the loop's clock; None: it fails at once."""
+    """Until when it waits during an outage, seconds of the loop's clock; None: it fails at once."""
 
 
-class _InLine(NamedTuple):
-    """A message that waits until everything is declared that it needs."""
+class DelayLevels:
+    """Declares the levels and targets, and remembers them until the connection is lost: the broker may lose them."""
 
-    waiting: _Waiting
-    answer: asyncio.Future[Stored]
-    timer: asyncio.TimerHandle | None
+    def __init__(self, own: Own, link: Link) -> None:
+        self._own = own
+        self._link = link
+        self._levels = False
+        """Whether all levels are declared."""
+        self._targets: dict[str, float] = {}
+        """By key: when the target is declared again, seconds of the monotonic clock."""
+        self._declaring = asyncio.Lock()
+        link.on_lost.append(lambda _reason: self.forget())
+
+    def declared(self, target: Target) -> bool:
+        """Whether the levels and a target are declared."""
+        return self._levels and self._targets.get(target.key, 0.0) > monotonic()
+
+    async def declare(self, target: Target) -> None:
+        """Declare the levels and a target unless they are.
+
+        Raises `BackendUnavailable`, `Refused`, or `DestinationUnknown` if the target's exchange or queue is missing.
+        """
+        async with self._declaring:
+            if not self._levels:
+                await self._declare_levels()
+                self._levels = True
+            if not self.declared(target):
+                await perform_on(self._link, self._own.deliver, target.requests)
+                self._targets[target.key] = monotonic() + _TARGET_AGE
+
+    async def count_lost(self) -> int | None:
+        """Return the number of messages in `lost`; None: nothing was delayed on this connection yet.
+
+        Raises `BackendUnavailable`, or `DestinationUnknown` if the levels were deleted: they are declared again then.
+        """
+        if not self._levels:
+            return None
+        try:
+            async with self._link.temporary_channel() as channel:
+                answer = await channel.ask(self._own.lost, "queue_declare", queue=self._own.lost, passive=True)
+        except BridgeError:
+            self.forget()
+            raise
+        return int(answer.message_count)
+
+    def forget(self, target: Target | None = None) -> None:
+        """Declare a target again on its next use; None: everything."""
+        if target is not None:
+            self._targets.pop(target.key, None)
+            return
+        self._levels = False
+        self._targets.clear()
+
+    async def _declare_levels(self) -> None:
+        """Declare all levels, also if they exist: some of them may have been deleted."""
+        *others, last, binding = levels.levels(self._own)
+        async with self._link.temporary_channel() as channel:
+            exist = await channel.has(self._own.lost)
+        await perform_on(self._link, self._own.deliver, others)
+        if not exist:
+            await asyncio.sleep(_SETTLED)
+        await perform_on(self._link, self._own.deliver, (last, binding))
 
 
 class Delays:
-    """Sends messages to the level of the highest digit of what is left until they are due.
+    """Publishes to the level of the highest binary digit of the remaining delay.
 
-    What needs levels or an exit that are not known to be there waits in a line until they are.
+    A message whose levels or target are not declared waits until they are.
     """
 
     def __init__(
@@ -88,207 +150,166 @@ class Delays:
         """`header_of` names the headers of properties."""
         self._header_of = header_of
         self._own = Own(options.prefix)
-        self._link = declaring
         self._publisher = publisher
         self._destinations = destinations
-        self._declarer = Declarer(self._own, declaring)
-        self._pace = Pace()
-        self._ways: dict[tuple[str, int], _Way] = {}
-        """To destinations; another one after each purge."""
-        self._line: deque[_InLine] = deque()
+        self._levels = DelayLevels(self._own, declaring)
+        self._key_order = KeyOrder()
+        self._targets: dict[tuple[str, int], Target] = {}
+        """Of destinations, by their number of purges."""
+        self._in_order = asyncio.Lock()
+        """Held by the message that declares; the others wait in the order of the calls."""
+        self._queued: Counter[str] = Counter()
+        """Messages that wait for declarations, by the key of their target."""
         self._closing = False
-        self._working: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._counting: asyncio.Task[None] | None = None
         self._lost = 0
 
     def publish(
         self, message: Message, properties: BasicProperties, body: bytes, deadline: float | None = None
     ) -> asyncio.Future[Stored]:
-        """Store a message that goes to its destination when it is due. The future raises as `Adapter.publish` says.
+        """Store a message that is routed to its destination when it is due; the future raises as `Adapter.publish`.
 
         During an outage it waits until `deadline` (seconds of the loop's clock); None: it fails at once.
         """
-        exit_, target = self._way(message)
-        target = f"{target}.{names.routing_key(message.partition or 0)}"
-        confirmed = message.qos != AT_MOST_ONCE
-        key_queue = None if message.message_key is None else (target, message.message_key)
-        return self._send(
-            _Waiting(message.destination, exit_, target, key_queue, message.due, properties, body, confirmed, deadline)
-        )
+        target = self._target(message)
+        key = f"{target.key}.{names.routing_key(message.partition or 0)}"
+        key_queue = None if message.message_key is None else (key, message.message_key)
+        to = message.destination, message.qos != AT_MOST_ONCE, deadline
+        return self._send(_Delayed(target, key, key_queue, message.due, properties, body, *to))
 
     def defer(self, group: str, delivery: Delivery, source: Source, until: int) -> asyncio.Future[Stored]:
-        """Store a delivery once more, for this queue of this group alone, where it comes no earlier than `until`.
+        """Store a copy of a delivery that is routed to this queue of this group alone, no earlier than `until`.
 
-        Times in ms since 1970. When the future is done, the original can be acknowledged. It raises as
-        `Adapter.publish` says; the original is to be kept then.
+        Times in ms since 1970. When the future is done, the delivery can be acknowledged. It raises as
+        `Adapter.publish`; then the delivery must be kept.
         """
         message = delivery.message
-        if message.store_timestamp is None:  # of a native producer who did not say when
+        if message.store_timestamp is None:  # of a native producer that has not set the timestamp
             message = message._replace(store_timestamp=wall())
         properties, body = to_properties(message, self._header_of)
-        properties.expiration = None  # it would end the wait in its level
+        properties.expiration = None  # it would end the wait in a level
         properties.headers.update({ATTEMPTS: delivery.attempts, _GROUP: group})
-        if source.shared:  # not ours to bind anything to
-            exit_, target = self._relay(levels.relay(self._own, "", source.queue))
-            target = f"{target}.{names.routing_key(source.partition)}"
+        if source.shared:  # the bridge must not bind a queue of others
+            target = self._relay("", source.queue)
+            key = f"{target.key}.{names.routing_key(source.partition)}"
         else:
             purges = self._destinations.purges(message.destination, group)
-            target = levels.to_queue(source.queue, purges)
-            exit_ = Exit(target, (levels.from_deliver_to_queue(self._own, source.queue, purges),))
-        return self._send(_Waiting(None, exit_, target, None, until, properties, body))
+            key = levels.to_queue(source.queue, purges)
+            target = Target(key, (levels.deliver_to_queue(self._own, source.queue, purges),))
+        return self._send(_Delayed(target, key, None, until, properties, body))
 
     def forget(self, exchange: str) -> None:
-        """Declare what leads to it once more on the next use: an exchange has turned out not to be there."""
-        way = self._ways.get((exchange, self._destinations.purges(exchange)))
-        if way is not None or exchange.startswith(self._own.prefix):
-            self._declarer.forget(None if way is None else way.exit_)
+        """Declare the bindings of an exchange again on the next use: it turned out to be missing."""
+        target = self._targets.get((exchange, self._destinations.purges(exchange)))
+        if target is not None or exchange.startswith(self._own.prefix):
+            self._levels.forget(target)
 
     def gauges(self) -> Mapping[str, int]:
-        """What waits until it can be sent to its level, and what was due without a destination, at the last look."""
-        return {"delays_queued": len(self._line), "delays_lost": self._lost}
+        """Return the messages that wait for declarations, and those in `lost` at the last count."""
+        return {"delays_queued": self._queued.total(), "delays_lost": self._lost}
 
     async def close(self) -> None:
-        """Send what was accepted, stop looking. Idempotent."""
+        """Publish what was accepted, if the broker is there. Idempotent."""
         self._closing = True
-        looking, self._looking = self._looking, None
-        if looking is not None:
-            looking.cancel()
-            await asyncio.wait((looking,))
-        if self._working is not None:
-            await asyncio.wait((self._working,))
-        await self._declarer.close()
+        counting, self._counting = self._counting, None
+        if counting is not None:
+            counting.cancel()
+            await asyncio.wait((counting,))
+        async with self._in_order:
+            pass
 
-    def _way(self, message: Message) -> _Way:
-        """Return how a message gets to its destination; the last word of its routing key is still to come."""
+    def _target(self, message: Message) -> Target:
         destination = message.destination
         purges = self._destinations.purges(destination)
-        way = self._ways.get((destination, purges))
-        if way is None:
+        target = self._targets.get((destination, purges))
+        if target is None:
             if (existing := self._destinations.existing(destination)) is not None:
-                exchange, routing_key = self._destinations.route(message)
                 apart = "" if existing.exchange is None else destination
-                way = self._relay(levels.relay(self._own, exchange, routing_key, apart), purges)
-            elif not self._destinations.log_bytes(destination):  # perhaps it has no queue at all
-                way = self._relay(levels.relay(self._own, destination), purges)
+                target = self._relay(*self._destinations.route(message), apart, purges=purges)
+            elif not self._destinations.log_bytes(destination):  # it may have no queue at all
+                target = self._relay(destination, purges=purges)
             else:
-                target = levels.to_destination(destination, purges)
-                way = _Way(Exit(target, (levels.from_deliver_to_exchange(self._own, destination, purges),)), target)
-            self._ways[destination, purges] = way
-        return way
+                key = levels.to_destination(destination, purges)
+                target = Target(key, (levels.deliver_to_exchange(self._own, destination, purges),))
+            self._targets[destination, purges] = target
+        return target
 
-    def _relay(self, relay: levels.Queue, purges: int = 0) -> _Way:
-        target = levels.to_queue(relay.name, purges)
-        binding = levels.from_deliver_to_queue(self._own, relay.name, purges, partitioned=True)
-        return _Way(Exit(target, (relay, binding)), target)
+    def _relay(self, exchange: str, routing_key: str | None = None, destination: str = "", purges: int = 0) -> Target:
+        relay = levels.relay(self._own, exchange, routing_key, destination)
+        queue = str(relay.arguments["queue"])
+        binding = levels.deliver_to_queue(self._own, queue, purges, partitioned=True)
+        return Target(levels.to_queue(queue, purges), (relay, binding))
 
-    def _send(self, waiting: _Waiting) -> asyncio.Future[Stored]:
-        if self._declarer.declared(waiting.exit_):
-            return self._go(waiting)
-        answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-        timer = None
-        if waiting.deadline is not None:
-            expire = partial(_fail, answer, not_taken(self._own.deliver))
-            timer = asyncio.get_running_loop().call_at(waiting.deadline, expire)
-        self._line.append(_InLine(waiting, answer, timer))
-        if self._working is None:
-            self._working = asyncio.create_task(self._work())
-        return answer
+    def _send(self, delayed: _Delayed) -> asyncio.Future[Stored]:
+        if not self._queued[delayed.target.key] and self._levels.declared(delayed.target):
+            return self._publish(delayed)
+        self._queued[delayed.target.key] += 1
+        return asyncio.get_running_loop().create_task(self._declare_and_publish(delayed))
 
-    def _go(self, waiting: _Waiting) -> asyncio.Future[Stored]:
-        if waiting.destination is None:  # the engine does not hold it
-            wait = not_before(waiting.due, wall())
-        else:
-            wait = self._pace.wait(waiting.key_queue, waiting.due, wall())
-        key = levels.routing_key(wait, waiting.target)
-        outgoing = Outgoing(levels.entry(self._own, wait), key, waiting.properties, waiting.body)
-        sent = self._publisher.send(outgoing, confirmed=waiting.confirmed, deadline=waiting.deadline)
-        sent.add_done_callback(self._sent)
-        return sent
-
-    def _sent(self, sent: asyncio.Future[Stored]) -> None:
-        """Look whether the level is gone: the message was not stored then, and everything is declared anew."""
-        if not sent.cancelled() and (is_unroutable(error := sent.exception()) or is_missing(error)):
-            self._declarer.forget()
-
-    async def _work(self) -> None:
-        """Serve the line until it is empty."""
+    async def _declare_and_publish(self, delayed: _Delayed) -> Stored:
         try:
-            while self._line:
-                waiting, answer, timer = self._line[0]
-                try:
-                    await self._prepare(waiting, answer)
-                except BackendUnavailable as error:
-                    if waiting.deadline is not None and not answer.done() and not self._closing:
-                        self._fail_impatient(error)
-                        await self._pause(answer)
-                        continue
-                    _fail(answer, error)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is this one's, and the others go on
-                    _fail(answer, error)
-                if timer is not None:
-                    timer.cancel()
-                if not answer.done():
-                    self._go(waiting).add_done_callback(partial(_hand_on, answer))
-                self._line.popleft()
+            if delayed.deadline is None:
+                await self._declare(delayed)
+                publishing = self._publish(delayed)
+            else:
+                async with asyncio.timeout_at(delayed.deadline), self._in_order:
+                    await self._declare_patiently(delayed)
+                    publishing = self._publish(delayed)
+        except TimeoutError:
+            raise not_taken(self._own.deliver) from None
         finally:
-            self._working = None
+            self._queued[delayed.target.key] -= 1
+        return await asyncio.shield(publishing)
 
-    async def _pause(self, answer: asyncio.Future[Stored]) -> None:
-        """Wait for the connection, or a moment if it is there."""
+    async def _declare_patiently(self, delayed: _Delayed) -> None:
+        """Declare what a message needs. An outage is waited for."""
         while True:
+            try:
+                return await self._declare(delayed)
+            except BackendUnavailable:
+                if self._closing:
+                    raise
             await asyncio.sleep(_RETRY)
-            if self._link.up or answer.done() or self._closing:
-                return
 
-    def _fail_impatient(self, error: BridgeError) -> None:
-        """Fail what does not wait for the broker: what a group defers is delivered again after an outage."""
-        for waiting, answer, _ in self._line:
-            if waiting.deadline is None:
-                _fail(answer, again(error))
+    async def _declare(self, delayed: _Delayed) -> None:
+        while not self._levels.declared(delayed.target):
+            try:
+                await self._levels.declare(delayed.target)
+            except DestinationUnknown:  # something was deleted that had been declared
+                self._levels.forget()
+                if delayed.destination is not None:
+                    self._destinations.forget(delayed.destination)
+                    await self._destinations.partitions(delayed.destination)
+                await self._levels.declare(delayed.target)
+        if self._counting is None and not self._closing:
+            self._counting = asyncio.create_task(self._count_repeatedly())
 
-    async def _prepare(self, waiting: _Waiting, answer: asyncio.Future[Stored]) -> None:
-        """Declare what is missing, unless the answer is done."""
-        while not answer.done() and not self._declarer.declared(waiting.exit_):
-            await self._declare(waiting)
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._count_lost())
+    def _publish(self, delayed: _Delayed) -> asyncio.Future[Stored]:
+        if delayed.destination is None:  # the engine does not hold it until it is due
+            wait = not_before(delayed.due, wall())
+        else:
+            wait = self._key_order.wait(delayed.key_queue, delayed.due, wall())
+        key = levels.routing_key(wait, delayed.key)
+        outgoing = Outgoing(levels.entry(self._own, wait), key, delayed.properties, delayed.body)
+        publishing = self._publisher.send(outgoing, confirmed=delayed.confirmed, deadline=delayed.deadline)
+        publishing.add_done_callback(self._published)
+        return publishing
 
-    async def _declare(self, waiting: _Waiting) -> None:
-        try:
-            await self._declarer.declare(waiting.exit_)
-        except DestinationUnknown:  # what is known is not true any more
-            self._declarer.forget()
-            if waiting.destination is not None:
-                self._destinations.forget(waiting.destination)
-                await self._destinations.partitions(waiting.destination)
-            await self._declarer.declare(waiting.exit_)
+    def _published(self, publishing: asyncio.Future[Stored]) -> None:
+        """Declare everything again if the message was not stored because its level is missing."""
+        if not publishing.cancelled() and (is_unroutable(error := publishing.exception()) or is_missing(error)):
+            self._levels.forget()
+
+    async def _count_repeatedly(self) -> None:
+        while True:
+            await asyncio.sleep(_COUNT_LOST)
+            await self._count_lost()
 
     async def _count_lost(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK)
-            await self._look()
-
-    async def _look(self) -> None:
-        """Count the lost, and log when they have become more."""
+        """Count the messages in `lost`, and log when there are more."""
         with contextlib.suppress(BridgeError):
-            lost = await self._declarer.lost()
+            lost = await self._levels.count_lost()
             if lost is not None:
                 if lost > self._lost:
                     _log.warning("%d delayed messages had no destination when they were due: %s", lost, self._own.lost)
                 self._lost = lost
-
-
-def _fail(answer: asyncio.Future[Stored], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)
-
-
-def _hand_on(answer: asyncio.Future[Stored], sent: asyncio.Future[Stored]) -> None:
-    if answer.done():
-        return
-    if sent.cancelled():
-        answer.cancel()
-    elif (error := sent.exception()) is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(sent.result())

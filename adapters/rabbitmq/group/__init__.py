@@ -1,1 +1,1 @@
-"""Groups: their queues, what the log held when they came, and which bridge consumes which partition."""
+"""Groups: their queues, copies of the log for late groups, and which bridge consumes which partition."""

@@ -1,7 +1,7 @@
 """Which bridges serve a group, and which of its partitions each consumes. Pure.
 
-All bridges with the same list of members compute the same assignment, so nothing is negotiated. If two have different
-members for a moment, both may consume a partition: RabbitMQ delivers to one of them (single active consumer).
+All bridges with the same list of members compute the same assignment without negotiation. While two have different
+lists, both may consume a partition: RabbitMQ delivers to one of them (single active consumer).
 """
 
 import json
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 
 class Peer(NamedTuple):
-    """Another bridge, as it described itself last."""
+    """Another bridge, by its last announcement."""
 
     queue: str
     """The name of its control queue: a new one after each time that the queue was lost."""
-    said: bytes
+    announcement: bytes
     groups: frozenset[str]
 
 
@@ -25,22 +25,22 @@ class Peers:
     def __init__(self) -> None:
         self._peers: dict[str, Peer] = {}
 
-    def heard(self, queue: str, said: bytes) -> tuple[bool, frozenset[str]]:
-        """Note what a bridge says.
+    def announced(self, queue: str, announcement: bytes) -> tuple[bool, frozenset[str]]:
+        """Store the announcement of a bridge.
 
-        Returns whether its control queue is new, so that it lacks what was said before, and the groups that it
+        Returns whether its control queue is new, so that it has missed earlier announcements, and the groups that it
         has joined or left.
         """
         known = self._peers.get(identity_of(queue))
         new = known is None or known.queue != queue
-        if known is not None and not new and known.said == said:
+        if known is not None and not new and known.announcement == announcement:
             return False, frozenset()
-        groups = decode(said)
-        self._peers[identity_of(queue)] = Peer(queue, said, groups)
+        groups = decode(announcement)
+        self._peers[identity_of(queue)] = Peer(queue, announcement, groups)
         return new, groups if known is None else groups ^ known.groups
 
     def remove(self, queue: str) -> frozenset[str]:
-        """Forget the bridge with this control queue, and return its groups."""
+        """Remove the bridge with this control queue, and return its groups."""
         known = self._peers.get(identity_of(queue))
         if known is None or known.queue != queue:
             return frozenset()
@@ -48,11 +48,11 @@ class Peers:
         return known.groups
 
     def queues(self) -> list[str]:
-        """Return the control queues of all."""
+        """Return the control queues of all bridges."""
         return [peer.queue for peer in self._peers.values()]
 
     def serving(self, group: str) -> list[str]:
-        """Return the identities of those that serve a group."""
+        """Return the identities of the bridges that serve a group."""
         return [identity for identity, peer in self._peers.items() if group in peer.groups]
 
 
@@ -66,19 +66,19 @@ def share(group: str, me: str, others: Iterable[str], partitions: int) -> frozen
 
 
 def identity_of(queue: str) -> str:
-    """Return what stays the same of a bridge when its control queue, `<identity>.<number>`, is replaced."""
+    """Return the identity of a bridge from its control queue, `<identity>.<number>`, which may be replaced."""
     return queue.rpartition(".")[0]
 
 
 def encode(groups: Iterable[str]) -> bytes:
-    """Return what a bridge says of itself: the groups that it serves, as JSON."""
+    """Return the announcement of a bridge: the groups that it serves, as JSON."""
     return json.dumps(sorted(groups), separators=(",", ":")).encode()
 
 
-def decode(said: bytes) -> frozenset[str]:
-    """Read what `encode` wrote; anything else is no group."""
+def decode(announcement: bytes) -> frozenset[str]:
+    """Return the groups of an announcement; an invalid one has none."""
     try:
-        groups = json.loads(said)
+        groups = json.loads(announcement)
     except (ValueError, RecursionError):
         return frozenset()
     return frozenset(group for group in groups if isinstance(group, str)) if isinstance(groups, list) else frozenset()

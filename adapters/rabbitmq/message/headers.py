@@ -1,4 +1,4 @@
-"""The one table of headers and properties: what each field is called in RabbitMQ, and where it stands in `Message`.
+"""The table of headers and properties: the name of each field in RabbitMQ, and its place in `Message`.
 
 | in RabbitMQ | in the message |
 |---|---|
@@ -6,19 +6,19 @@
 | header `oms_p_<name>`, with `properties=plain` `<name>` | a property, as text |
 | headers `traceparent`, `tracestate` | the same |
 | property `message_id`, `correlation_id`, `content_type` | the same; beyond 255 bytes header `oms_h_…` |
-| property `priority` | priority - 1 (4 if there is none), for the broker; the header says what it was |
+| property `priority` | priority - 1 (4 if there is none), for the broker; the header has the field |
 | property `timestamp` | bornTimestamp in seconds; the header has the milliseconds |
-| property `expiration` | how much time is left, unless it is delayed; the header says when it ends |
+| property `expiration` | the time left, unless it is delayed; the header has the end |
 | property `delivery_mode` | 1 for durability 0 or qos 1, else 2 |
 | property `content_encoding` | compression, if it is gzip |
 | the routing key | partition |
-| the exchange | destination; the caller says which |
+| the exchange | destination, passed by the caller |
 | with `format=cloudevents` header `ce-<attribute>` | a CloudEvent: its attributes, among them properties |
-| header `oms_d_<name>` | nothing: the bridge's own, never seen by a client |
+| header `oms_d_<name>` | nothing: internal, not delivered to clients |
 
 deliveryCount is counted, never written. Any other header is a native producer's, and becomes a property; so do its
 `reply_to`, `type`, `app_id`, `user_id`, `cluster_id`, a `priority` above 9, another `content_encoding` and the routing
-key, as `amqp_reply_to` and so on. What the broker notes in a message (`x-death`, `x-delivery-count`, …) is left out.
+key, as `amqp_reply_to` and so on. Headers that the broker adds (`x-death`, `x-delivery-count`, …) are left out.
 """
 
 from collections.abc import Mapping
@@ -37,21 +37,21 @@ from adapters.plain_properties import PlainNames
 MESSAGE_ID: Final = f"{BROKER_FIELD_PREFIX}messageId"
 CORRELATION_ID: Final = f"{BROKER_FIELD_PREFIX}correlationId"
 CONTENT_TYPE: Final = f"{BROKER_FIELD_PREFIX}contentType"
-"""No field of the specification: only where the property of that name has no room for it."""
+"""Not a field of the specification: used if the text is too long for the property of that name."""
 STORED: Final = f"{BROKER_FIELD_PREFIX}storeTimestamp"
-"""What every message of the bridge has."""
+"""Every message of the bridge has it."""
 COMPRESSION: Final = f"{BROKER_FIELD_PREFIX}compression"
 
 MARKER: Final = f"{INTERNAL_PREFIX}marker"
-"""No message: the bridge found a place again by it."""
+"""A mark of the bridge, not a message of a client."""
 ATTEMPTS: Final = f"{INTERNAL_PREFIX}attempts"
-"""How often a message had been delivered when its group put it off."""
+"""How often a message had been delivered when its group deferred it."""
 ROUTING_KEY: Final = f"{INTERNAL_PREFIX}routing_key"
-"""What a native producer published with, in a copy that lies in a queue under its name."""
+"""The routing key of a native producer, in a copy that was published with the name of a queue."""
 
 NATIVE_PREFIX: Final = "amqp_"
 NATIVE: Final = ("reply_to", "type", "app_id", "user_id", "cluster_id")
-"""Properties that no field of the specification stands for."""
+"""Properties without a field of the specification."""
 
 DELIVERY_COUNT: Final = "x-delivery-count"
 ACQUIRED_COUNT: Final = "x-acquired-count"
@@ -61,33 +61,33 @@ BROKERS: Final = frozenset(
         *(f"x-{which}-death-{what}" for which in ("first", "last") for what in ("exchange", "queue", "reason")),
     }
 )
-"""What brokers themselves write into a message."""
+"""Headers that brokers add to a message."""
 
 _TRACE: Final = ("traceparent", "tracestate")
 _ROUTING: Final = ("CC", "BCC")
-"""What brokers route by; with text in it they close the channel."""
+"""Headers by which brokers route; if one is text, they close the channel."""
 EVENT_PREFIX: Final = "ce-"
-"""Of the headers of a CloudEvent."""
+"""Prefix of the headers of a CloudEvent."""
 NATIVE_EVENT_PREFIXES: Final = (EVENT_PREFIX, "cloudEvents:", "cloudEvents_")
-"""Those that native producers use: of the SDKs on AMQP 0-9-1, and of the AMQP binding, from which Spring takes them."""
+"""Prefixes that native producers use: the SDKs on AMQP 0-9-1, and the AMQP binding, as in Spring."""
 EVENT_IDS: Final = tuple(f"{prefix}id" for prefix in NATIVE_EVENT_PREFIXES)
 PLAIN_NAMES: Final = PlainNames({*_TRACE, *_ROUTING, *BROKERS, f"{EVENT_PREFIX}specversion"})
 """Headers of properties with `properties=plain`."""
 _ELSEWHERE: Final = frozenset(
     {"destination", "partition", "compression", "deliveryCount", "messageId", "correlationId"}
 )
-"""Fields that no header is written for, or not always."""
+"""Fields without a header, or with one only in some cases."""
 
 TEXTS: Final = (
     *text_headers(_ELSEWHERE),
     *((name, FIELD_INDEX[name]) for name in _TRACE),
 )
-"""What is written as text: the header's name, the field's place."""
+"""Headers written as text: name, and place of the field."""
 NUMBERS: Final = number_headers(_ELSEWHERE)
-"""What is written as a number."""
+"""Headers written as numbers."""
 READ: Final[Mapping[str, tuple[int, int | None]]] = {
     **header_fields(),
     **{name: (FIELD_INDEX[name], None) for name in _TRACE},
     CONTENT_TYPE: (FIELD_INDEX["content_type"], None),
 }
-"""What is read: place and largest number of each header; None: it is text."""
+"""Headers that are read: place of the field, and the largest number; None: it is text."""

@@ -1,8 +1,8 @@
-"""One channel in confirm mode: what was sent on it, and what became of it.
+"""One channel in confirm mode: the messages sent on it, and their outcomes.
 
-When the broker closes a channel over a message it does not say over which one, and it confirms nothing any more. But
-it handles the messages of a channel one after the other: what came after that one was thrown away, for certain, and
-what came before went to its queues, and only the confirm is missing. So the last one that it can have been is certain.
+A broker that closes a channel because of a message does not say which message that was, and sends no more confirms. But
+it handles the messages of a channel in order: it has dropped those behind that message, and has routed those before it,
+whose confirms are missing. So the last message that can be the cause separates the two.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from bridge.errors import BridgeError
 
 
 class PendingPublish:
-    """It drops the body once that is written: the socket's buffer is then the only one that holds it."""
+    """A message that is being published. Its body is freed once it is written to the socket's buffer."""
 
     __slots__ = ("done", "mandatory", "outgoing", "size", "stored", "waits", "written")
 
@@ -38,7 +38,7 @@ class PendingPublish:
         self.outgoing = outgoing
         self.mandatory = mandatory
         self.stored = stored
-        """The result of `done` when it is stored."""
+        """The result of `done`, if it is stored."""
         self.size = len(outgoing.body)
         self.waits = waits
         """Whether it waits for the broker during an outage; otherwise it fails at once."""
@@ -46,18 +46,18 @@ class PendingPublish:
         self.done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
 
     @property
-    def what(self) -> str:
-        """What it was sent to, for a person: the default exchange has no name."""
+    def target(self) -> str:
+        """The exchange or queue, for error texts: the default exchange has no name."""
         return self.outgoing.exchange or self.outgoing.routing_key
 
     @property
-    def looks(self) -> tuple[str, str, str | None, int]:
-        """What it can be known by when it is returned."""
+    def return_key(self) -> tuple[str, str, str | None, int]:
+        """The values by which a returned message is recognized."""
         outgoing = self.outgoing
         return outgoing.exchange, outgoing.routing_key, outgoing.properties.message_id, self.size
 
-    def write(self) -> None:
-        """It is handed to the socket."""
+    def written_out(self) -> None:
+        """It was written to the socket."""
         self.drop_body()
         self.written = True
 
@@ -72,19 +72,19 @@ class PendingPublish:
             self.done.set_result(self.stored)
 
     def fail(self, error: BridgeError) -> None:
-        """It is not, or that is unknown."""
+        """It is not stored, or the outcome is unknown."""
         if not self.done.done():
             self.done.set_exception(error)
 
 
-class Watch(Protocol):
-    """What the messages of a channel are published through."""
+class ChannelUser(Protocol):
+    """The route whose messages are sent on a channel."""
 
     def closed(self, over: PendingPublish | None, reason: BaseException) -> None:
-        """The channel ended: over that message, as far as that is known; pika's reason."""
+        """The channel was closed; `over`: the message that was the cause, if known; `reason`: pika's."""
 
     def nacked(self, sent: PendingPublish) -> None:
-        """A queue did not take the message."""
+        """A queue has refused the message."""
 
 
 class Confirms:
@@ -94,14 +94,14 @@ class Confirms:
         self._channel = channel
         self._connection: Connection = channel.raw.connection
         self._frames = Frames(channel.raw.channel_number, self._connection.params.frame_max)
-        self.watch: Watch | None = None
+        self.user: ChannelUser | None = None
         self._prefix = prefix
         self._last = 0
-        """The number of the last message, as the broker counts them."""
+        """The delivery tag of the last message."""
         self.unconfirmed: dict[int, PendingPublish] = {}
-        """By number, in order."""
+        """By delivery tag, in order."""
         self.ended: BaseException | None = None
-        """Why it takes no more messages, in pika's words."""
+        """Why it was closed, as pika reports it."""
         self.nacks = 0
         self._settled: asyncio.Future[None] | None = None
 
@@ -110,11 +110,11 @@ class Confirms:
         self._channel.raw.add_on_return_callback(self._on_return)
         self._channel.raw.add_on_close_callback(self._on_close)
         self._connection.confirmed[self._channel.raw.channel_number] = self._on_confirm
-        await self._channel.ask("RabbitMQ", "confirm_delivery", ack_nack_callback=_never)
+        await self._channel.ask("RabbitMQ", "confirm_delivery", ack_nack_callback=_ignore_confirm)
 
     @property
     def congested(self) -> bool:
-        """Whether the broker reads more slowly than is written."""
+        """Whether the broker reads more slowly than the bridge writes."""
         return self._connection.congested
 
     def send(self, sent: PendingPublish) -> None:
@@ -124,22 +124,22 @@ class Confirms:
         except BridgeError as error:
             sent.fail(error)
             return
-        except Exception as error:  # noqa: BLE001 - whatever pika's encoder meets: nothing was written
-            sent.fail(unencodable(sent.what, error))
+        except Exception as error:  # noqa: BLE001 - any error of pika's encoder: nothing was written
+            sent.fail(unencodable(sent.target, error))
             return
-        sent.write()
+        sent.written_out()
         self._last += 1
         self.unconfirmed[self._last] = sent
         self._connection.write(pieces)
 
     async def settled(self) -> None:
-        """Wait until what was sent has its outcome."""
+        """Wait until all messages have their outcome."""
         if self.unconfirmed:
             self._settled = asyncio.get_running_loop().create_future()
             await self._settled
 
     def close(self) -> None:
-        """Ask for the end of the channel: it has no use, and no message waits for it."""
+        """Close the channel; no message may wait for a confirm."""
         if self._channel.open:
             self._channel.raw.close()
 
@@ -152,57 +152,57 @@ class Confirms:
                 sent.succeed()
             else:
                 self.nacks += 1
-                sent.fail(nacked(sent.outgoing.exchange, self._prefix, sent.what))
-                if self.watch is not None:
-                    self.watch.nacked(sent)
+                sent.fail(nacked(sent.outgoing.exchange, self._prefix, sent.target))
+                if self.user is not None:
+                    self.user.nacked(sent)
         if self._settled is not None:
-            self._look_settled()
+            self._check_settled()
 
     def _up_to(self, last: int) -> list[int]:
         return list(takewhile(last.__ge__, self.unconfirmed))
 
     def _on_return(self, _channel: object, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401 - pika's
-        """Find the message by what it looks like: what comes back has no number.
+        """Find the message by its values: a returned message has no delivery tag.
 
-        Two that look the same are the same message, sent twice, and either answer suits both.
+        Two with the same values are the same message, sent twice; either outcome is right for both.
         """
-        looks = (method.exchange, method.routing_key, properties.message_id, len(body))
+        key = (method.exchange, method.routing_key, properties.message_id, len(body))
         for number, sent in self.unconfirmed.items():
-            if sent.looks == looks:
+            if sent.return_key == key:
                 del self.unconfirmed[number]
                 sent.fail(unroutable(sent.outgoing.exchange, sent.outgoing.routing_key))
                 break
-        self._look_settled()
+        self._check_settled()
 
-    def _look_settled(self) -> None:
+    def _check_settled(self) -> None:
         if self._settled is not None and not self.unconfirmed and not self._settled.done():
             self._settled.set_result(None)
 
     def _on_close(self, _channel: object, reason: BaseException) -> None:
         unconfirmed, self.unconfirmed = self.unconfirmed, {}
         self._connection.confirmed.pop(self._channel.raw.channel_number, None)
-        culprit = _culprit(unconfirmed, reason)
+        cause = _cause_of(unconfirmed, reason)
         self.ended = reason
-        self._look_settled()
-        if self.watch is not None:
-            self.watch.closed(None if culprit is None else unconfirmed[culprit], reason)
+        self._check_settled()
+        if self.user is not None:
+            self.user.closed(None if cause is None else unconfirmed[cause], reason)
         for number, sent in unconfirmed.items():
-            if culprit is None or number < culprit:
-                sent.fail(unconfirmed_at_close(reason, sent.what))
-            elif number == culprit:
-                sent.fail(of_publish(reason, sent.what))
+            if cause is None or number < cause:
+                sent.fail(unconfirmed_at_close(reason, sent.target))
+            elif number == cause:
+                sent.fail(of_publish(reason, sent.target))
             else:
                 sent.fail(closed_over_another(reason))
 
 
-def _never(_frame: object) -> None:
-    """Fill the place of pika's own callback for confirms: the connection calls `Confirms` before it."""
+def _ignore_confirm(_frame: object) -> None:
+    """Replace pika's callback for confirms: the connection calls `Confirms` directly."""
 
 
-def _culprit(unconfirmed: dict[int, PendingPublish], reason: BaseException) -> int | None:
-    """Return the number of the last message that the channel can have been closed over; None: of none is it certain.
+def _cause_of(unconfirmed: dict[int, PendingPublish], reason: BaseException) -> int | None:
+    """Return the delivery tag of the last message that can be why the channel was closed; None: it is not certain.
 
-    All went to the same exchange or queue.
+    All were sent to the same exchange or queue.
     """
     if not isinstance(reason, ChannelClosedByBroker):
         return None

@@ -1,4 +1,4 @@
-"""What RabbitMQ's reply codes mean: not stored, unknown, rejected. The codes are the protocol's."""
+"""The errors of publishing, from RabbitMQ's reply codes: not stored, outcome unknown, rejected."""
 
 import re
 from typing import Final
@@ -20,27 +20,27 @@ _LIMIT: Final = re.compile(r"message size \d+ is larger than configured max size
 
 
 class _Missing(Exception):
-    """The cause of what `exchange_missing` returns: a separate class would be one more outcome for clients."""
+    """The cause of `exchange_missing`: a separate class would be one more error code for clients."""
 
 
 class _Unroutable(Exception):
-    """The cause of what `unroutable` returns."""
+    """The cause of `unroutable`."""
 
 
 def exchange_missing(exchange: str) -> BackendUnavailable:
-    """The exchange is not there. Nothing was stored; on its next use it is looked for, or made, again."""
+    """The exchange is missing. Nothing was stored; on its next use it is declared again."""
     error = BackendUnavailable(f"{exchange}: there is no such exchange, it may have just been deleted.")
     error.__cause__ = _Missing(exchange)
     return error
 
 
 def is_missing(error: BaseException | None) -> bool:
-    """Whether it is what `exchange_missing` returned."""
+    """Whether it is an error of `exchange_missing`."""
     return error is not None and isinstance(error.__cause__, _Missing)
 
 
 def unroutable(exchange: str, routing_key: str) -> BackendUnavailable:
-    """No queue was there to take the message. Nothing was stored."""
+    """No queue is bound for the message. Nothing was stored."""
     said = (
         f"{exchange}: no queue is bound with the routing key {routing_key}."
         if exchange
@@ -52,19 +52,19 @@ def unroutable(exchange: str, routing_key: str) -> BackendUnavailable:
 
 
 def is_unroutable(error: BaseException | None) -> bool:
-    """Whether it is what `unroutable` returned."""
+    """Whether it is an error of `unroutable`."""
     return error is not None and isinstance(error.__cause__, _Unroutable)
 
 
 def not_taken(what: str) -> BackendUnavailable:
-    """The message has waited for the broker until its time was over. Nothing was sent."""
+    """The message has waited until its deadline. Nothing was sent."""
     return BackendUnavailable(f"{what}: RabbitMQ did not take the message in time. It was not stored.")
 
 
 def nacked(exchange: str, prefix: str, what: str) -> BridgeError:
-    """A queue did not take the message. A destination has more queues, and those may have taken it.
+    """A queue has refused the message. Other queues of the destination may have stored it.
 
-    The default exchange and the bridge's own ones lead to one queue each: then it is certain that nothing was stored.
+    The default exchange and the bridge's own exchanges route to one queue: then nothing was stored.
     """
     if not exchange or exchange.startswith(prefix):
         return BackendFull(f"{what}: the queue is full or has failed.")
@@ -72,7 +72,7 @@ def nacked(exchange: str, prefix: str, what: str) -> BridgeError:
 
 
 def untried(what: str) -> BackendUnavailable:
-    """A queue has not taken the message before this one, which was not sent."""
+    """A queue has refused the message before this one. This one was not sent."""
     return BackendUnavailable(f"{what}: a queue is full or has failed.")
 
 
@@ -82,17 +82,17 @@ def unencodable(exchange: str, error: Exception) -> HeaderInvalid:
 
 
 def closed_over_another(error: BaseException) -> BackendUnavailable:
-    """The channel closed before this message was looked at. Nothing was stored."""
+    """The channel was closed before the broker handled this message. Nothing was stored."""
     return BackendUnavailable(f"{_reason(error)} The message was not stored.")
 
 
 def unconfirmed_at_close(error: BaseException, exchange: str) -> OutcomeUnknown:
-    """The message was sent, and its confirm can come no more."""
+    """The message was sent, and the broker sends no more confirms."""
     return OutcomeUnknown(f"{exchange}: {_reason(error)} Before that it did not say whether it stored the message.")
 
 
-def again(error: BridgeError) -> BridgeError:
-    """Return the same error for one more message: an exception belongs to one."""
+def copy_of(error: BridgeError) -> BridgeError:
+    """Return a copy of an error for another message: each needs its own exception."""
     another = type(error)(error.detail)
     another.retry_after = error.retry_after
     another.__cause__ = error.__cause__
@@ -100,23 +100,23 @@ def again(error: BridgeError) -> BridgeError:
 
 
 def too_large(what: str) -> BodyTooLarge:
-    """The broker's limit; nothing was stored."""
+    """The message exceeds the broker's limit. Nothing was stored."""
     return BodyTooLarge(f"{what}: RabbitMQ does not accept messages this large (max_message_size).")
 
 
 def limit_of(error: BaseException) -> int | None:
-    """Return how many bytes a message may have, if a channel closed over one that had more."""
+    """Return the broker's limit in bytes, if a channel was closed because of a larger message."""
     found = _LIMIT.search(error.reply_text) if isinstance(error, pika.ChannelClosedByBroker) else None
     return None if found is None else int(found[1])
 
 
 def is_of_exchange(error: BaseException) -> bool:
-    """Whether a channel closed because of the exchange, so that any other message to it has the same fate."""
+    """Whether a channel was closed because of the exchange: every message to it has the same outcome."""
     return isinstance(error, pika.ChannelClosedByBroker) and error.reply_code in {NOT_FOUND, ACCESS_REFUSED}
 
 
 def of_publish(error: BaseException, exchange: str) -> BridgeError:
-    """Why a channel closed over a message to that exchange. Nothing was stored."""
+    """Return the error of the message that was why a channel was closed. Nothing was stored."""
     if isinstance(error, pika.ChannelClosedByBroker) and error.reply_code == NOT_FOUND:
         return exchange_missing(exchange)
     if isinstance(error, pika.ChannelClosedByBroker) and error.reply_code == PRECONDITION_FAILED:

@@ -1,11 +1,11 @@
-"""Everything that the bridge publishes, on one connection.
+"""Publishes messages on one connection, and reports the outcome of each.
 
-Each exchange has its own channel, and each queue behind the default exchange. Whether an exchange is there, and
-whether the bridge may write to it, is answered by closing the channel; and a quorum queue that has no leader stops the
-channel that writes to it, for 65 s until a nack (3.10.8). So neither touches the messages to another destination.
+Each exchange has its own channel, and so has each queue behind the default exchange. RabbitMQ closes the channel if an
+exchange is missing or not permitted, and a quorum queue without a leader blocks the channel that writes to it, for 65 s
+until a nack (3.10.8). So neither concerns messages to another destination.
 
-The first message on a channel is alone there until it has its outcome: a mistake about the exchange then fails those
-behind it for certain. During an outage or an alarm, clients' messages wait, and are sent in order when it is over.
+The first message on a channel is sent alone: if the exchange is missing, those behind it were certainly not stored.
+During an outage or an alarm, clients' messages wait, and are sent in order after it.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from adapters.base import Stored
 from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.publish.confirms import Confirms, PendingPublish
 from adapters.rabbitmq.publish.outcomes import (
-    again,
+    copy_of,
     is_missing,
     is_of_exchange,
     limit_of,
@@ -35,21 +35,21 @@ from bridge.errors import BackendUnavailable, BridgeError
 _CHANNELS: Final = 256
 """Channels that are kept open, or half of what the broker allows: 2,047 unless configured otherwise."""
 _AT_ONCE: Final = 100
-"""First messages under way at a time."""
-_CROWD: Final = 1_000
+"""First messages under way at a time, on all channels."""
+_UNAWAITED_MAX: Final = 1_000
 """Messages under way for which no caller waits: memory is bounded."""
 _FLUSH: Final = REQUEST_TIMEOUT / 1000
-"""Seconds in which what was accepted gets its outcome when the bridge stops; the engine has waited for most before."""
+"""Seconds that closing waits for the outcomes of accepted messages; the engine has waited for most before."""
 _RETRY: Final = 0.5
-"""Seconds until another attempt to open a channel on a connection that stays."""
+"""Seconds between attempts to open a channel on an open connection."""
 _NOWHERE: Final = Stored(None, None)
 
 Route = tuple[str, str]
-"""An exchange, and the queue for the default exchange, which leads to many."""
+"""An exchange; and the queue, for the default exchange."""
 
 
 class RouteChannel:
-    """The messages to one exchange or queue: those under way on its channel, and those that wait."""
+    """The messages to one exchange or queue: those under way on its channel, and those not sent yet."""
 
     def __init__(self, publisher: "Publisher") -> None:
         self._publisher = publisher
@@ -57,7 +57,7 @@ class RouteChannel:
         """Not sent yet, in order."""
         self.channel: Confirms | None = None
         self._verified = False
-        """Whether the channel has taken a message."""
+        """Whether the broker has confirmed a message on the channel."""
         self._verifying: asyncio.Task[None] | None = None
 
     @property
@@ -68,11 +68,11 @@ class RouteChannel:
 
     @property
     def congested(self) -> bool:
-        """Whether the broker reads more slowly than is written."""
+        """Whether the broker reads more slowly than the bridge writes."""
         return self.channel is not None and self.channel.congested
 
     def send(self, sent: PendingPublish) -> bool:
-        """Send a message, or have it wait its turn; return whether it was sent."""
+        """Send a message, or append it to those that wait; return whether it was sent."""
         if self._verified and not self.waiting and self._publisher.refusal() is None:
             self._write(sent)
             return True
@@ -81,7 +81,7 @@ class RouteChannel:
         return False
 
     def resume(self) -> None:
-        """Send what waits, unless that is under way or the broker takes nothing."""
+        """Send the waiting messages, unless the first one is under way or the broker accepts none."""
         if not self.waiting or self._verifying is not None or self._publisher.refusal() is not None:
             return
         waiting, self.waiting = self.waiting, {}
@@ -94,21 +94,21 @@ class RouteChannel:
             self._verifying = asyncio.get_running_loop().create_task(self._verify())
 
     def fail(self, error: BridgeError, *, patient: bool = True) -> None:
-        """Fail what waits; without `patient` only what does not wait for the broker."""
+        """Fail the waiting messages; without `patient` only those that do not wait during an outage."""
         for sent in list(self.waiting):
             if patient or not sent.waits:
                 del self.waiting[sent]
-                sent.fail(again(error))
+                sent.fail(copy_of(error))
 
     async def settled(self) -> None:
-        """Wait until what was accepted has its outcome."""
+        """Wait until all accepted messages have their outcome."""
         while self._verifying is not None:
             await asyncio.wait((self._verifying,))
         if self.channel is not None:
             await self.channel.settled()
 
     async def close(self) -> None:
-        """Close the channel, and fail what waits."""
+        """Close the channel, and fail the waiting messages."""
         if self._verifying is not None:
             self._verifying.cancel()
             await asyncio.wait((self._verifying,))
@@ -117,15 +117,15 @@ class RouteChannel:
             self.channel.close()
 
     def nacked(self, sent: PendingPublish) -> None:
-        """Fail what waits behind a message that a queue did not take."""
+        """Fail the messages that wait behind a refused one."""
         self._verified = False
-        self.fail(untried(sent.what))
+        self.fail(untried(sent.target))
 
     def closed(self, over: PendingPublish | None, reason: BaseException) -> None:
-        """Fail what waits if the channel ended because of the exchange."""
+        """Fail the waiting messages if the channel was closed because of the exchange."""
         self.channel, self._verified = None, False
         if over is not None and is_of_exchange(reason):
-            self.fail(of_publish(reason, over.what))
+            self.fail(of_publish(reason, over.target))
         self._publisher.learn(over, reason)
 
     async def _verify(self) -> None:
@@ -143,31 +143,31 @@ class RouteChannel:
         self.resume()
 
     async def _try_first(self) -> None:
-        """Send the first message alone: `_verified` says whether it was taken. Raises `BackendUnavailable`."""
+        """Send the first message alone: `_verified` says whether it was confirmed. Raises `BackendUnavailable`."""
         channel = self.channel
         if channel is None:
             channel = await self._publisher.channel()
-            self.channel, channel.watch = channel, self
-        await channel.settled()  # of what was sent before a nack
+            self.channel, channel.user = channel, self
+        await channel.settled()  # messages that were sent before a nack
         if channel.ended is not None or not self.waiting or self._publisher.refusal() is not None:
             return
         nacks, first = channel.nacks, next(iter(self.waiting))
         del self.waiting[first]
         self._write(first)
-        written = bool(channel.unconfirmed)  # else it could not be, or it had waited too long
+        written = bool(channel.unconfirmed)  # otherwise it could not be encoded, or its deadline is over
         await channel.settled()
         self._verified = written and channel.ended is None and channel.nacks == nacks
 
     def _write(self, sent: PendingPublish) -> None:
         limit = self._publisher.limit
         if limit is not None and sent.size > limit:
-            sent.fail(too_large(sent.what))
+            sent.fail(too_large(sent.target))
         elif self.channel is not None and not sent.done.done():
             self.channel.send(sent)
 
 
 class Publisher:
-    """Sends, and says what became of each message."""
+    """Publishes messages, each on the channel of its exchange or queue."""
 
     def __init__(self, options: Options, link: Link) -> None:
         self._prefix = options.prefix
@@ -177,12 +177,12 @@ class Publisher:
         self.slots = asyncio.Semaphore(_AT_ONCE)
         """For first messages."""
         self.limit: int | None = None
-        """Bytes of a message, once the broker has closed a channel over one that was larger."""
+        """The broker's limit in bytes, once it has closed a channel because of a larger message."""
         self._unawaited = 0
         """Messages under way for which no caller waits."""
         self._closing = False
         self.on_exchange_missing: Callable[[str], None] = lambda _exchange: None
-        """Called with the name of an exchange that has turned out not to be there."""
+        """Called with the name of an exchange that is missing."""
         link.on_connected.append(self._resume)
         link.on_lost.append(self._lost)
         link.on_unblocked.append(self._resume)
@@ -196,13 +196,13 @@ class Publisher:
         stored: Stored = _NOWHERE,
         deadline: float | None = None,
     ) -> asyncio.Future[Stored]:
-        """Store a message; `stored` is what the future's result will be.
+        """Store a message; `stored` is the result of the future.
 
         During an outage it waits until `deadline` (seconds of the loop's clock), then it is not stored; None: it fails
         at once.
 
-        The future raises as `Adapter.publish` says. With `confirmed` off it is done at once, if not too many are under
-        way. What was returned because no queue took it: `is_unroutable`; because there is no exchange: `is_missing`.
+        The future raises as `Adapter.publish` says. Without `confirmed` it is done at once, if not too many are under
+        way. `is_unroutable` and `is_missing` recognize the errors of a missing queue and a missing exchange.
         """
         sent = PendingPublish(outgoing, mandatory=mandatory, stored=stored, waits=deadline is not None)
         refusal = closing() if self._closing else None if sent.waits else self.refusal()
@@ -213,7 +213,7 @@ class Publisher:
         channel = self._routes.pop(route) if route in self._routes else RouteChannel(self)
         self._routes[route] = channel
         if channel.send(sent):
-            if not (confirmed or sent.done.done() or channel.congested) and self._unawaited < _CROWD:
+            if not (confirmed or sent.done.done() or channel.congested) and self._unawaited < _UNAWAITED_MAX:
                 self._unawaited += 1
                 sent.done.add_done_callback(self._awaited)
                 done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
@@ -225,7 +225,7 @@ class Publisher:
         return sent.done
 
     async def close(self) -> None:
-        """Wait for the outcome of what was accepted, for a while, then close the channels. Idempotent."""
+        """Wait for the outcomes of accepted messages, at most `_FLUSH`, then close the channels. Idempotent."""
         self._closing = True
         with suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH):
@@ -234,12 +234,12 @@ class Publisher:
         for channel in list(self._routes.values()):
             await channel.close()
 
-    # For the routes:
+    # Called by `RouteChannel`:
 
     def refusal(self) -> BridgeError | None:
-        """Why nothing can be sent now."""
+        """Return why no message can be sent now; None: it can."""
         if not self._link.up:
-            return again(self._link.failure)
+            return copy_of(self._link.failure)
         return None if self._link.blocked is None else blocked(self._link.blocked)
 
     async def channel(self) -> Confirms:
@@ -257,9 +257,9 @@ class Publisher:
         return opened
 
     def learn(self, over: PendingPublish | None, reason: BaseException) -> None:
-        """Look at the message that a channel was closed over, as far as that is known."""
+        """Remember the limit or the missing exchange because of which a channel was closed."""
         self.limit = limit_of(reason) or self.limit
-        if over is not None and is_missing(of_publish(reason, over.what)):
+        if over is not None and is_missing(of_publish(reason, over.target)):
             self.on_exchange_missing(over.outgoing.exchange)
 
     def _awaited(self, done: "asyncio.Future[Stored]") -> None:
@@ -268,14 +268,14 @@ class Publisher:
             done.exception()
 
     def _expire(self, channel: RouteChannel, sent: PendingPublish) -> None:
-        """Fail a message that has waited until its deadline: it was not sent."""
+        """Fail a message at its deadline, if it was not sent."""
         if not sent.written:
             channel.waiting.pop(sent, None)
-            sent.fail(self.refusal() or not_taken(sent.what))
+            sent.fail(self.refusal() or not_taken(sent.target))
             sent.drop_body()
 
     def _resume(self) -> None:
-        """Send what has waited for the connection, or for the end of an alarm."""
+        """Send the messages that waited for the connection, or for the end of an alarm."""
         for channel in self._routes.values():
             channel.resume()
 

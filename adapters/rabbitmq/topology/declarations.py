@@ -1,159 +1,171 @@
-"""What is declared for a destination and for a group. Lists of declarations, which are pure, and who plays them.
+"""The exchanges, queues, streams and bindings of a destination and of a group, as lists of requests; pure but for two.
 
-To declare what is there already, in the same way, changes nothing.
+Declaring something that exists with the same arguments changes nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pika.exceptions import AMQPError
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.errors import of_channel
+from adapters.amqp.link import Link
 from adapters.rabbitmq.options import Existing
 from adapters.rabbitmq.topology import names
 
-_AT_ONCE: Final = 16
-"""Declarations between two answers that are waited for: a quorum queue takes 4 to 9 ms on 3.10.8."""
+_IN_FLIGHT: Final = 16
+"""Requests sent for each answer that is waited for: declaring a quorum queue takes 4 to 9 ms on 3.10.8."""
 _SEGMENTS: Final = 8
-"""Files of a full log: RabbitMQ drops the oldest as a whole, so it keeps between 7/8 and 9/8 of what it may."""
+"""Segment files of a full log. RabbitMQ drops the oldest file as a whole, so a log has 7/8 to 9/8 of its limit."""
 _SEGMENT_MAX: Final = 500_000_000
-"""RabbitMQ's own."""
+"""RabbitMQ's default, bytes."""
 UNLIMITED: Final = 1_000_000_000
-"""Deliveries: with a limit, what is given back keeps its place in a quorum queue. -1 destroys it below 4.0."""
+"""Deliveries. With a limit, a returned message keeps its place in a quorum queue. Below 4.0, -1 drops messages."""
 
 
 class Layout(NamedTuple):
-    """What every bridge must say alike of a destination; the catalogue has it from who was first."""
+    """Properties of a destination that all bridges must agree on: the first entry in the catalogue decides."""
 
     partitions: int
     log_bytes: int
-    """0: it keeps no log."""
+    """0: it has no log."""
 
 
-class Step(NamedTuple):
-    """One declaration: a method of pika's channel."""
+class Request(NamedTuple):
+    """A method of pika's channel, and its arguments."""
 
     method: str
-    arguments: Mapping[str, object]
+    arguments: Mapping[str, Any]
 
 
-class Tap(NamedTuple):
-    """Where a queue gets what is published from: an exchange and what it is bound with."""
+class Binding(NamedTuple):
+    """An exchange, and the routing keys with which a queue is bound to it."""
 
     exchange: str
     keys: tuple[str, ...]
 
 
-def destination(name: str, log_bytes: int) -> list[Step]:
-    """Return everything that messages are published through."""
+def destination(name: str, log_bytes: int) -> list[Request]:
+    """Return the exchanges of a destination, and its log."""
     parts, rest = names.parts(name), names.rest(name)
     return [
-        _exchange(rest, "fanout"),
-        _exchange(parts, "topic", {"alternate-exchange": rest}),
-        _exchange(name, "topic"),
-        Step("exchange_bind", {"destination": parts, "source": name, "routing_key": "#"}),
-        *log(name, Tap(name, ("#",)), log_bytes),
+        exchange(rest, "fanout"),
+        exchange(parts, "topic", {"alternate-exchange": rest}),
+        exchange(name, "topic"),
+        bind_exchange(parts, name, "#"),
+        *log(name, Binding(name, ("#",)), log_bytes),
     ]
 
 
-def log(name: str, tap: Tap, log_bytes: int) -> list[Step]:
-    """Return the stream of a destination; nothing if it keeps none."""
+def log(name: str, binding: Binding, log_bytes: int) -> list[Request]:
+    """Return the stream of a destination and its bindings; nothing if `log_bytes` is 0."""
     if not log_bytes:
         return []
-    return [stream(names.log(name), log_bytes), *_bind(names.log(name), tap)]
+    return [stream(names.log(name), log_bytes), *_bind_all(names.log(name), binding)]
 
 
-def stream(name: str, max_bytes: int | None = None) -> Step:
-    """Return a stream of about `max_bytes`; None: it keeps everything."""
-    sizes = {}
-    if max_bytes is not None:
-        segment = max(1, min(max_bytes // _SEGMENTS, _SEGMENT_MAX))
-        sizes = {"x-max-length-bytes": max_bytes, "x-stream-max-segment-size-bytes": segment}
-    return _queue(name, {"x-queue-type": "stream", **sizes})
+def stream(name: str, max_bytes: int) -> Request:
+    """Return a stream of about `max_bytes`."""
+    segment = max(1, min(max_bytes // _SEGMENTS, _SEGMENT_MAX))
+    sizes = {"x-max-length-bytes": max_bytes, "x-stream-max-segment-size-bytes": segment}
+    return queue(name, {"x-queue-type": "stream", **sizes})
 
 
-def looked_for(existing: Existing) -> list[Step]:
-    """Return what only has to be there: an exchange, or a queue, that is none of the bridge's."""
-    steps = []
+def check_existing(existing: Existing) -> list[Request]:
+    """Return the checks that an exchange or a queue of others exists."""
+    checks = []
     if existing.exchange is not None:
-        steps.append(Step("exchange_declare", {"exchange": existing.exchange, "passive": True}))
+        checks.append(Request("exchange_declare", {"exchange": existing.exchange, "passive": True}))
     if existing.queue is not None:
-        steps.append(Step("queue_declare", {"queue": existing.queue, "passive": True}))
-    return steps
+        checks.append(Request("queue_declare", {"queue": existing.queue, "passive": True}))
+    return checks
 
 
-def created(name: str) -> list[Step]:
-    """Return what has to be there of a destination that this bridge may not create."""
-    there = (name, names.parts(name), names.rest(name))
-    return [Step("exchange_declare", {"exchange": exchange, "passive": True}) for exchange in there]
+def check_destination(name: str) -> list[Request]:
+    """Return the checks that a destination exists which this bridge may not create."""
+    exchanges = (name, names.parts(name), names.rest(name))
+    return [Request("exchange_declare", {"exchange": each, "passive": True}) for each in exchanges]
 
 
-def tap(existing: Existing) -> Tap:
-    """Return how to hear of what is published to an exchange that is none of the bridge's.
+def binding_to(existing: Existing) -> Binding:
+    """Return the binding of a group, or a log, to an exchange of others.
 
-    Without a routing key in the settings that is everything of a topic or fanout exchange, and of a direct one what
-    is published without a key, as the bridge does.
+    Without a routing key in the settings it gets every message of a topic or fanout exchange, and from a direct one the
+    messages without a key, as the bridge publishes them.
     """
-    return Tap(existing.exchange or "", ("#", "") if existing.routing_key is None else (existing.routing_key,))
+    return Binding(existing.exchange or "", ("#", "") if existing.routing_key is None else (existing.routing_key,))
 
 
-def queues(name: str, group: str, partitions: int) -> list[Step]:
+def group_queues(name: str, group: str, partitions: int) -> list[Request]:
     """Return the queues of a group."""
     return [partition_queue(names.queue(name, group, partition)) for partition in range(partitions)]
 
 
-def partition_queue(queue: str) -> Step:
-    """Return a queue that one bridge at a time consumes, and where what is given back keeps its place."""
-    return _queue(queue, {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": UNLIMITED})
+def partition_queue(name: str) -> Request:
+    """Return a quorum queue with a single active consumer, in which returned messages keep their place."""
+    return queue(name, {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": UNLIMITED})
 
 
-def bindings(name: str, group: str, partitions: int) -> list[Step]:
-    """Return what makes its queues get messages."""
-    parts, rest = names.parts(name), names.rest(name)
-    taps = [Tap(parts, (f"#.{names.routing_key(partition)}",)) for partition in range(partitions)]
-    # `rest` comes last: as long as `parts` does not bind `p3`, a message of partition 3 goes on to `rest`, and would
-    # end in the queue of partition 0
+def group_bindings(name: str, group: str, partitions: int, existing: Existing | None = None) -> list[Request]:
+    """Return the bindings of a group's queues; to an exchange of others it has one partition."""
+    if existing is not None:
+        return _bind_all(names.queue(name, group, 0), binding_to(existing))
+    queues = [names.queue(name, group, partition) for partition in range(partitions)]
+    parts = names.parts(name)
+    # `rest` is last: until `parts` has a binding of `p3`, a message of partition 3 goes by `rest` to partition 0
     return [
-        *(step for partition, each in enumerate(taps) for step in _bind(names.queue(name, group, partition), each)),
-        *_bind(names.queue(name, group, 0), Tap(rest, ("",))),
+        *(bind_queue(each, parts, f"#.{names.routing_key(partition)}") for partition, each in enumerate(queues)),
+        bind_queue(queues[0], names.rest(name), ""),
     ]
 
 
-def bound_to(name: str, group: str, existing: Tap) -> list[Step]:
-    """Return the same where the exchange is none of the bridge's: there is one partition."""
-    return _bind(names.queue(name, group, 0), existing)
+def delete_queues(queues: Iterable[str]) -> list[Request]:
+    """Return the deletions of queues, which need not exist."""
+    return [Request("queue_delete", {"queue": each}) for each in queues]
 
 
-def deleted(queues: Iterable[str]) -> list[Step]:
-    """Return what removes queues; what is not there may be removed too."""
-    return [Step("queue_delete", {"queue": queue}) for queue in queues]
+def exchange(name: str, kind: str, arguments: Mapping[str, Any] | None = None) -> Request:
+    """Return a durable exchange of a type: `topic`, `fanout`."""
+    of_type = {"exchange_type": kind, "durable": True}
+    return Request("exchange_declare", {"exchange": name, **of_type, "arguments": arguments or {}})
 
 
-async def play(channel: Channel, what: str, steps: Sequence[Step]) -> None:
-    """Declare it all in order, most of it without waiting for each answer. The channel closes at the first refusal.
+def queue(name: str, arguments: Mapping[str, Any]) -> Request:
+    """Return a durable queue."""
+    return Request("queue_declare", {"queue": name, "durable": True, "arguments": arguments})
 
-    Raises `Refused`, `DestinationUnknown` or `BackendUnavailable`, `what` it is about.
+
+def bind_queue(name: str, exchange: str, key: str) -> Request:
+    """Return a binding of a queue to an exchange."""
+    return Request("queue_bind", {"queue": name, "exchange": exchange, "routing_key": key})
+
+
+def bind_exchange(name: str, source: str, key: str) -> Request:
+    """Return a binding of an exchange to another one, from which it gets messages."""
+    return Request("exchange_bind", {"destination": name, "source": source, "routing_key": key})
+
+
+async def perform_on(link: Link, subject: str, requests: Sequence[Request]) -> None:
+    """Send requests in order on a channel of their own; see `perform`."""
+    async with link.temporary_channel() as channel:
+        await perform(channel, subject, requests)
+
+
+async def perform(channel: Channel, subject: str, requests: Sequence[Request]) -> None:
+    """Send requests in order, most without waiting for the answer. The first refusal closes the channel.
+
+    `subject` is named in errors. Raises `Refused`, `DestinationUnknown` or `BackendUnavailable`.
     """
-    for at, step in enumerate(steps, 1):
-        if at == len(steps) or at % _AT_ONCE == 0:
-            await channel.ask(what, step.method, **step.arguments)
+    for at, request in enumerate(requests, 1):
+        if at == len(requests) or at % _IN_FLIGHT == 0:
+            await channel.ask(subject, request.method, **request.arguments)
         else:
             try:
-                getattr(channel.raw, step.method)(**step.arguments)
+                getattr(channel.raw, request.method)(**request.arguments)
             except AMQPError as error:
-                raise of_channel(channel.ended.result() if channel.ended.done() else error, what) from error
+                raise of_channel(channel.ended.result() if channel.ended.done() else error, subject) from error
 
 
-def _exchange(name: str, kind: str, arguments: Mapping[str, object] | None = None) -> Step:
-    return Step(
-        "exchange_declare", {"exchange": name, "exchange_type": kind, "durable": True, "arguments": arguments or {}}
-    )
-
-
-def _queue(name: str, arguments: Mapping[str, object]) -> Step:
-    return Step("queue_declare", {"queue": name, "durable": True, "arguments": arguments})
-
-
-def _bind(queue: str, tap: Tap) -> list[Step]:
-    return [Step("queue_bind", {"queue": queue, "exchange": tap.exchange, "routing_key": key}) for key in tap.keys]
+def _bind_all(queue: str, binding: Binding) -> list[Request]:
+    return [bind_queue(queue, binding.exchange, key) for key in binding.keys]

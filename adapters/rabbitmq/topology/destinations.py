@@ -1,43 +1,79 @@
-"""Which destinations there are, how many partitions they have, and where their messages go; made on first use."""
+"""The destinations: how many partitions they have, and where their messages are published. Created on first use."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 from adapters.amqp.link import Link
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.catalogue import Catalogue
-from adapters.rabbitmq.topology.declarations import Layout, Step, Tap, play
+from adapters.rabbitmq.topology.declarations import Binding, Layout, Request, perform_on
 from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown
 from bridge.message import Message
 
 _ENDINGS: Final = ", ".join(f"…{ending}" for ending in names.RESERVED)
 _RETRY: Final = 0.2
-"""Seconds between two questions about a destination, during an outage."""
+"""Seconds between two requests about a destination during an outage."""
+
+K = TypeVar("K")
+R = TypeVar("R")
+
+
+class SharedCalls(Generic[K, R]):
+    """Runs one call for a key at a time: callers that ask meanwhile get its result."""
+
+    def __init__(self) -> None:
+        self._running: dict[K, asyncio.Task[R]] = {}
+
+    def running(self, key: K) -> asyncio.Task[R] | None:
+        """Return the call that runs for a key."""
+        return self._running.get(key)
+
+    async def run(self, key: K, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Return the result of the running call, or of a new one. Raises what the call raises."""
+        task = self._running.get(key)
+        if task is None:
+            task = self._running[key] = asyncio.create_task(call())
+            task.add_done_callback(partial(self._done, key))
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Cancel all calls."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _done(self, key: K, task: asyncio.Task[R]) -> None:
+        del self._running[key]
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, BridgeError):
+            raise error
 
 
 class Destinations:
-    """Many who ask for the same unknown destination share one question, and one set of declarations.
+    """Declares destinations, and remembers which it has declared on this connection.
 
-    What is known is forgotten with the connection, and when an exchange turns out to be gone: then everything is
-    declared once more, which is harmless where it is there.
+    It forgets a destination whose exchange turns out to be missing. Declaring it again changes nothing that exists.
     """
 
     def __init__(self, options: Options, declaring: Link, catalogue: Catalogue) -> None:
         self._options = options
         self._link = declaring
         self._catalogue = catalogue
-        self._foreign: Mapping[str, Existing] = {
+        self._existing: Mapping[str, Existing] = {
             name: existing
             for name, existing in options.destinations.items()
             if existing.exchange is not None or existing.queue is not None
         }
-        """Those whose exchange or queue is none of the bridge's."""
+        """Destinations whose exchange or queue the bridge does not own."""
         self._known: dict[str, int] = {}
-        self._asking: dict[str, tuple[bool, asyncio.Task[int]]] = {}
-        """By destination: whether it is created, and the question."""
+        self._calls: SharedCalls[tuple[str, bool], int] = SharedCalls()
+        """By destination, and whether it is created."""
         declaring.on_connected.append(self._known.clear)
 
     async def partitions(self, destination: str, *, create: bool = True) -> int:
@@ -46,133 +82,99 @@ class Destinations:
         Raises `DestinationUnknown`, `DestinationInvalid`, `Refused`, `BackendUnavailable` or `OutcomeUnknown`.
         """
         while (known := self._known.get(destination)) is None:
-            creates, asking = self._asking.get(destination) or self._ask_once(destination, create=create)
-            if creates == create:
-                return await asyncio.shield(asking)
-            # One after the other: RabbitMQ answers a second declaration of a stream that is just being made before that
-            # has a leader, and ends the connection that publishes to it then (541, seen with 3.10.8).
-            await asyncio.wait([asking])
+            other = self._calls.running((destination, not create))
+            if other is None:
+                return await self._calls.run((destination, create), partial(self._wait_for, destination, create=create))
+            # one after the other: RabbitMQ answers a second declaration of a stream before the stream has a leader, and
+            # then closes the connection that publishes to it (541, seen with 3.10.8)
+            await asyncio.wait([other])
         return known
 
     def known_partitions(self, destination: str) -> int | None:
-        """Number of partitions, if the destination has been declared on this connection."""
+        """Return the number of partitions if the destination has been declared on this connection."""
         return self._known.get(destination)
 
     def forget(self, exchange: str) -> None:
-        """Declare it anew on the next use: the exchange has turned out not to be there."""
+        """Declare the destination again on its next use: its exchange is missing."""
         self._known.pop(exchange, None)
-        for name, existing in self._foreign.items():
+        for name, existing in self._existing.items():
             if exchange in {existing.exchange, existing.queue}:
                 self._known.pop(name, None)
 
     def existing(self, destination: str) -> Existing | None:
-        """Return what the destination has that is none of the bridge's; None: its own exchange."""
-        return self._foreign.get(destination)
+        """Return the exchange or queue of others that the destination uses; None: it has its own exchange."""
+        return self._existing.get(destination)
 
     def route(self, message: Message) -> tuple[str, str]:
         """Return the exchange and the routing key for a message."""
-        if (existing := self._foreign.get(message.destination)) is None:
+        if (existing := self._existing.get(message.destination)) is None:
             return message.destination, names.routing_key(message.partition or 0)
         if existing.exchange is None:
             return "", existing.queue or ""
         return existing.exchange, existing.routing_key or ""
 
-    def exchange(self, destination: str) -> str:
-        """Return the exchange that its messages are published to; empty where they go straight to a queue."""
-        existing = self._foreign.get(destination)
-        return destination if existing is None else existing.exchange or ""
-
     def log_bytes(self, destination: str) -> int:
-        """Return how large its log may grow; 0: it keeps none. The settings go before what the catalogue says."""
-        said = self._options.destinations.get(destination, Existing())
-        if said.queue is not None or said.log is False:
+        """Return the limit of its log; 0: it has none. The settings override the catalogue."""
+        settings = self._options.destinations.get(destination, Existing())
+        if settings.queue is not None or settings.log is False:
             return 0
-        layout = self._catalogue.layout(destination)
+        layout = self._catalogue.contents.destinations.get(destination)
         entered = layout.log_bytes if layout is not None else self._options.log_bytes * self._options.log
-        return self._options.log_bytes if said.log and not entered else entered
+        return self._options.log_bytes if settings.log and not entered else entered
 
     def purges(self, destination: str, group: str | None = None) -> int:
-        """Return how often the messages were purged that wait for a destination, or for a group of it."""
-        count = self._catalogue.purges(destination, None)
-        return count if group is None else count + self._catalogue.purges(destination, group)
+        """Return how often the delayed messages of a destination, or of a group of it, were purged."""
+        purges = self._catalogue.contents.purges
+        return purges.get((destination, None), 0) + (0 if group is None else purges.get((destination, group), 0))
 
-    def declarations(self, destination: str) -> list[Step]:
-        """Return what must be there of a destination: the bridge's own is declared, if it may, the rest looked for."""
-        existing = self._foreign.get(destination)
+    def declarations(self, destination: str) -> list[Request]:
+        """Return the declarations of a destination: exchanges and queues of others are only checked."""
+        existing = self._existing.get(destination)
         if existing is None:
             if not self._options.create:
-                return declarations.created(destination)
+                return declarations.check_destination(destination)
             return declarations.destination(destination, self.log_bytes(destination))
-        steps = declarations.looked_for(existing)
-        if existing.exchange is not None:
-            steps += self.log(destination)
-        return steps
+        checks = declarations.check_existing(existing)
+        return checks if existing.exchange is None else [*checks, *self.log(destination)]
 
-    def log(self, destination: str) -> list[Step]:
-        """Return the declarations of its log; none if it keeps none."""
-        existing = self._foreign.get(destination)
-        tap = Tap(destination, ("#",)) if existing is None else declarations.tap(existing)
-        return declarations.log(destination, tap, self.log_bytes(destination))
+    def log(self, destination: str) -> list[Request]:
+        """Return the declarations of its log; an empty list if it has none."""
+        existing = self._existing.get(destination)
+        binding = Binding(destination, ("#",)) if existing is None else declarations.binding_to(existing)
+        return declarations.log(destination, binding, self.log_bytes(destination))
 
     async def close(self) -> None:
-        """Stop asking."""
-        tasks = [task for _, task in self._asking.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
-    def _ask_once(self, destination: str, *, create: bool) -> tuple[bool, asyncio.Task[int]]:
-        asking = asyncio.create_task(self._wait_for(destination, create=create))
-        self._asking[destination] = (create, asking)
-        asking.add_done_callback(lambda task: self._answered(destination, task))
-        return create, asking
+        """Cancel what is under way."""
+        await self._calls.close()
 
     async def _wait_for(self, destination: str, *, create: bool) -> int:
-        """Ask until the broker answers: after a restart it takes a while until it serves its streams."""
+        """Retry during an outage: after a restart the broker serves its streams only after a while."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + REQUEST_TIMEOUT / 1000
         while True:
             try:
-                return await self._ask(destination, create=create)
+                partitions = self._known[destination] = await self._declare(destination, create=create)
             except BackendUnavailable:
                 if loop.time() + _RETRY > deadline:
                     raise
-            await asyncio.sleep(_RETRY)
+                await asyncio.sleep(_RETRY)
+            else:
+                return partitions
 
-    async def _ask(self, destination: str, *, create: bool) -> int:
-        """Have the catalogue say what it is, then declare it."""
-        if destination in self._foreign:
-            await self._play(destination, self.declarations(destination))
-            return 1
+    async def _declare(self, destination: str, *, create: bool) -> int:
+        partitions = 1 if destination in self._existing else await self._claim(destination, create=create)
+        await perform_on(self._link, destination, self.declarations(destination))
+        return partitions
+
+    async def _claim(self, destination: str, *, create: bool) -> int:
+        """Return the number of partitions in the catalogue; enter the destination if it is missing."""
         if destination.startswith(self._options.prefix) or destination.endswith(names.RESERVED):
             raise DestinationInvalid(f"{destination}: {self._options.prefix}…, {_ENDINGS} are internal names.")
-        layout = self._catalogue.layout(destination)
+        layout = self._catalogue.contents.destinations.get(destination)
         if layout is None:
-            if not create:
-                raise DestinationUnknown(f"{destination}: there is no such exchange or queue.")
-            if not self._options.create:
-                raise DestinationUnknown(
-                    f"{destination}: there is no such exchange or queue, and the bridge may not create it."
-                )
+            if not (create and self._options.create):
+                missing = f"{destination}: there is no such exchange or queue"
+                raise DestinationUnknown(f"{missing}, and the bridge may not create it." if create else f"{missing}.")
             layout = Layout(self._options.partitions, self.log_bytes(destination))
             layout = await self._catalogue.claim(destination, layout)
-        await self._play(destination, self.declarations(destination))
         return layout.partitions
-
-    async def _play(self, destination: str, steps: list[Step]) -> None:
-        channel = await self._link.channel()
-        try:
-            await play(channel, destination, steps)
-        finally:
-            await channel.close()
-
-    def _answered(self, destination: str, task: asyncio.Task[int]) -> None:
-        del self._asking[destination]
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is None:
-            self._known[destination] = task.result()
-        elif not isinstance(error, BridgeError):
-            raise error

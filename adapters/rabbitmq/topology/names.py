@@ -2,14 +2,14 @@
 
 | name | |
 |---|---|
-| `<d>` | topic exchange: everything that is published to the destination |
+| `<d>` | topic exchange: all messages of the destination |
 | `<d>.log` | stream, bound to it with `#`: late groups, replay, the mirror |
-| `<d>.parts` | topic exchange bound to it with `#`; what none of its bindings takes goes on to `<d>.rest` |
+| `<d>.parts` | topic exchange bound to it with `#`; what matches none of its bindings is routed to `<d>.rest` |
 | `<d>.rest` | fanout exchange: bound to the partition 0 of every group |
 | `<d>.<g>.p<i>` | a group's quorum queue of one partition; a dot in `<g>` is `:`, so no two pairs share a name |
-| `<d>.<g>.n<i>` | what is known of that partition's deliveries: one message, the newest |
-| `<d>.<g>.h<i>` | what the log held of that partition when the group came late; gone once it is read |
-| `<d>.<g>.setup` | exclusive: there while a bridge sets the group up |
+| `<d>.<g>.n<i>` | the delivery attempts of that partition: one message, the newest |
+| `<d>.<g>.h<i>` | a copy of the log for that partition, if the group was created later; deleted once it is consumed |
+| `<d>.<g>.setup` | exclusive: a lock while a bridge sets the group up |
 """
 
 from hashlib import blake2b
@@ -18,13 +18,13 @@ from typing import Final, NamedTuple
 NAME_MAX: Final = 255
 """Bytes of a name, and of a routing key."""
 STREAM_MAX: Final = 160
-"""Bytes of a stream's name. RabbitMQ makes a folder for it, called so with the virtual host before and 20 digits after
-it, and a file system has room for 255. 3.10.8 takes a longer name, fails to make the folder again and again, and then
-makes no stream for other clients either: one client with a long name would have stopped the broker."""
+"""Bytes of a stream's name. RabbitMQ's directory for it has the virtual host before the name and 20 digits behind it; a
+file system allows 255 bytes. 3.10.8 accepts a longer name, fails to create the directory again and again, and then
+creates no stream for other clients either."""
 TOKEN_MAX: Final = 185
 """Bytes of a destination inside a routing key, beside 29 digits and a partition."""
 RESERVED: Final = (".log", ".parts", ".rest")
-"""Endings that no destination may have: an exchange beside it is called so."""
+"""Endings that no destination may have: another exchange or the log of a destination has them."""
 
 
 def log(destination: str) -> str:
@@ -47,23 +47,28 @@ def queue(destination: str, group: str, partition: int) -> str:
     return fit(_pair(destination, group), f".p{partition}")
 
 
-def note(destination: str, group: str, partition: int) -> str:
-    """Return the queue that holds what is known of that partition's deliveries."""
+def attempts(destination: str, group: str, partition: int) -> str:
+    """Return the queue with the delivery attempts of that partition."""
     return fit(_pair(destination, group), f".n{partition}")
 
 
+def attempts_of(source: "Source") -> str:
+    """Return the queue with the attempts of a partition, from the name of the partition's own queue."""
+    return f"{source.queue.removesuffix(f'.p{source.partition}')}.n{source.partition}"
+
+
 def history(destination: str, group: str, partition: int) -> str:
-    """Return the queue with what the log held of that partition when the group came late."""
+    """Return the queue with a copy of the log for that partition."""
     return fit(_pair(destination, group), f".h{partition}")
 
 
 def setup(destination: str, group: str) -> str:
-    """Return the queue that only the bridge has which sets the group up."""
+    """Return the exclusive queue that is the lock of the group's set-up."""
     return fit(_pair(destination, group), ".setup")
 
 
 def group(destination: str, group: str) -> str:
-    """Return the one name of a group: where its bridges meet, and what the catalogue calls it."""
+    """Return the name of a group among the bridges that serve it."""
     return fit(_pair(destination, group), "")
 
 
@@ -73,12 +78,12 @@ def token(name: str, purges: int = 0) -> str:
 
 
 def routing_key(partition: int) -> str:
-    """Return what a message of that partition is published with."""
+    """Return the routing key of that partition's messages."""
     return f"p{partition}"
 
 
 def fit(name: str, suffix: str, most: int = NAME_MAX) -> str:
-    """Return both together, the name cut and hashed where they would be longer than AMQP's short strings."""
+    """Return name and suffix; a name that is too long for AMQP's short strings is cut and hashed."""
     if len(name) + len(suffix) <= most:
         return name + suffix
     digest = blake2b(name.encode(), digest_size=8).hexdigest()
@@ -95,8 +100,8 @@ class Own(NamedTuple):
     prefix: str
 
     @property
-    def book(self) -> str:
-        """The stream of the catalogue of destinations and of the bridges' notes."""
+    def catalogue(self) -> str:
+        """The stream of the catalogue."""
         return f"{self.prefix}book"
 
     @property
@@ -111,17 +116,17 @@ class Own(NamedTuple):
 
     @property
     def deliver(self) -> str:
-        """The exchange where a delayed message arrives when it is due."""
+        """The exchange to which delayed messages are routed when they are due."""
         return f"{self.prefix}deliver"
 
     @property
     def lost(self) -> str:
-        """The exchange, and the queue on it, for due messages whose destination is gone."""
+        """The exchange, and the queue on it, for due messages whose destination does not exist."""
         return f"{self.prefix}lost"
 
     @property
     def dropped(self) -> str:
-        """The queue that keeps nothing: due messages that were purged."""
+        """The queue that drops due messages that were purged."""
         return f"{self.prefix}dropped"
 
     def delay(self, level: int) -> str:
@@ -129,21 +134,21 @@ class Own(NamedTuple):
         return f"{self.prefix}delay{level}"
 
     def relay(self, exchange: str, routing_key: str | None, destination: str = "") -> str:
-        """Return the queue from which due messages go on to an exchange; None: with the routing key they have.
+        """Return the queue that dead-letters due messages to an exchange; None: with the routing key they have.
 
-        If several destinations may have the same exchange, each has a queue for itself.
+        Destinations that may share an exchange have separate queues.
         """
-        way = exchange if routing_key is None else f"{exchange}\0{routing_key}\0{destination}".removesuffix("\0")
-        digest = blake2b(way.encode(), digest_size=8).hexdigest()
+        route = exchange if routing_key is None else f"{exchange}\0{routing_key}\0{destination}".removesuffix("\0")
+        digest = blake2b(route.encode(), digest_size=8).hexdigest()
         return f"{self.prefix}relay.{digest}"
 
 
 class Source(NamedTuple):
-    """Where a group reads one partition."""
+    """The queues that a group consumes for one partition."""
 
     partition: int
     queue: str
     history: str | None = None
-    """A queue with what the destination's log held when the group came late: it is read first."""
+    """A queue with a copy of the log, which is consumed first."""
     shared: bool = False
-    """A queue that existed already and may have other consumers: the bridge changes nothing about it."""
+    """Whether the bridge does not own the queue: it declares nothing, and other programs may consume it."""

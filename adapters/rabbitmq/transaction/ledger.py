@@ -1,34 +1,128 @@
-"""What the records of the stream of transactions come to. Pure: all bridges that read them come to the same.
+"""The records of the stream of transactions, and the state that they add up to. Pure.
 
-RabbitMQ drops the oldest records when the stream is full, so what is unfinished is copied before: messages with their
-names and numbers, then the commit. A bridge that starts may read the last records of a transaction and then the copies:
-a commit that names more messages than were read counts, the end of an unknown transaction does not.
+| record | meaning |
+|---|---|
+| a message with the header `oms_d_prepared` | it is prepared; behind the end of its transaction it does not count |
+| `["commit", id, bridge, changes]` | `bridge` stores the messages, each with its changes |
+| `["rollback", id]` | the messages are dropped |
+| `["take", id, before, bridge]` | `bridge` stores the messages in place of `before`, which has ended |
+| `["stored", id]` | all messages of a commit are stored |
+| `["read"]` | nothing: its writer reads up to it |
+
+All bridges read the same records, so they have the same state. The first end of a transaction counts. A commit counts
+only if it has changes for as many messages as were read.
+
+RabbitMQ drops the oldest records when the stream is full, so unfinished transactions are copied before: the messages
+with their names and numbers, then the commit. A bridge that starts may read the last records of a transaction and then
+the copies: a commit of more messages than were read counts, and the end of an unknown transaction does not.
 """
 
 import json
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.base import ENDED_MAX, Stored, Transaction, TransactionState
-from adapters.rabbitmq.transaction import records
-from adapters.rabbitmq.transaction.records import Changes, Prepared
+from adapters.field_headers import INTERNAL_PREFIX
+from adapters.rabbitmq.message.headers import BROKERS, MESSAGE_ID
+from adapters.rabbitmq.message.mapping import from_arrival, to_properties
 from bridge.errors import BackendUnavailable
 from bridge.message import Message
+
+Kind = Literal["commit", "rollback", "take", "stored"]
+Changes = Mapping[str, Any] | None
+"""The fields that the engine has set in a message, by their names in `Message`; None: it is not stored."""
+
+_PREPARED: Final = f"{INTERNAL_PREFIX}prepared"
+
+
+class Prepared(NamedTuple):
+    """The header of a prepared message."""
+
+    id: str
+    """Of its transaction, as the next three."""
+    began: int
+    timeout: int
+    check: str | None
+    destination: str
+    partition: int | None
+    size: int
+    """`Message.size`."""
+    name: str | None = None
+    """Of a copy: the name of the first record of the message."""
+    number: int = 0
+    """Of a copy: the number of messages of the transaction before it."""
+
+    @classmethod
+    def of(cls, arrival: Arrival) -> Self | None:
+        """Read the header; None: the record is not a message. Raises `ValueError`."""
+        said = (arrival.properties.headers or {}).get(_PREPARED)
+        if said is None:
+            return None
+        match json.loads(said) if isinstance(said, str) else None:
+            case [str(), int(), int(), str() | None, str(), int() | None, int(), str() | None, int()] as found:
+                return cls(*found)
+        raise ValueError("it is not a prepared message")
+
+
+def prepared(transaction: Transaction, message: Message, now: int) -> tuple[bytes, Properties]:
+    """Return the record of a message; `now`, ms since 1970, replaces the storeTimestamp, which it does not have yet."""
+    properties, body = to_properties(message._replace(store_timestamp=now))
+    began = transaction.id, transaction.began, transaction.timeout, transaction.check
+    of = Prepared(*began, message.destination, message.partition, message.size)
+    if properties.message_id is not None:
+        properties.headers[MESSAGE_ID] = properties.message_id  # the property will be the name of the record
+    return body, _stream_properties(properties.headers, of, properties)
+
+
+def copied(arrival: Arrival, of: Prepared) -> tuple[bytes, Properties]:
+    """Return another record of the same message."""
+    return arrival.body, _stream_properties(arrival.properties.headers, of, arrival.properties)
+
+
+def message_of(arrival: Arrival, of: Prepared) -> Message:
+    """Return the message of a record as it was prepared."""
+    found = from_arrival(arrival, of.destination, of.partition or 0)
+    return found._replace(partition=of.partition, store_timestamp=None)
+
+
+def changes(prepared: Message, completed: Message | None) -> Changes:
+    """Return the changes that complete a message."""
+    if completed is None:
+        return None
+    pairs = zip(Message._fields, prepared, completed, strict=True)
+    return {name: after for name, before, after in pairs if after != before}
+
+
+def encode(kind: Kind, transaction: str, *fields: object) -> bytes:
+    """Return a record of the table above."""
+    return json.dumps([kind, transaction, *fields]).encode()
+
+
+def _stream_properties(headers: Mapping[str, Any], of: Prepared, slots: Properties) -> Properties:
+    kept = {name: value for name, value in headers.items() if name not in BROKERS}
+    return Properties(
+        content_type=slots.content_type,
+        content_encoding=slots.content_encoding,
+        correlation_id=slots.correlation_id,
+        timestamp=slots.timestamp,
+        headers={**kept, _PREPARED: json.dumps(of)},
+    )
+
 
 LOG_BYTES: Final = 1 << 30
 """Size of the stream; RabbitMQ keeps at least 7/8 of it."""
 _COPY: Final = LOG_BYTES // 2
-"""Bytes behind the end of the stream at which an unfinished transaction is copied."""
+"""Distance from the end of the stream, in bytes, at which an unfinished transaction is copied."""
 _RECORD: Final = 1000
-"""Bytes that a record takes beside its body and its properties, at most."""
+"""Bytes that a record takes beside its body and properties, at most."""
 _FIELDS: Final = frozenset(Message._fields)
 _NEW: Final = Transaction("", TransactionState.OPEN, began=0, timeout=0, check=None, messages=0, size=0)
 
 
-class Kept(NamedTuple):
+class PreparedRecord(NamedTuple):
     """A prepared message as it was read."""
 
     number: int
@@ -40,34 +134,36 @@ class Unfinished:
     """A transaction that is open, or whose messages are not all stored."""
 
     def __init__(self, position: int) -> None:
-        self.kept: dict[str, Kept] = {}
+        self.prepared: dict[str, PreparedRecord] = {}
         """By the names of their records."""
         self.position = position
-        """Where its records begin, in bytes read."""
+        """The bytes read before its records."""
         self.bridge: str | None = None
         """The control queue of the bridge that stores the messages; None: the transaction is open."""
         self.changes: Sequence[Changes] = ()
         self.stored: dict[int, Stored] = {}
-        """What this bridge has stored of it, by number."""
+        """The messages that this bridge has stored, by number."""
 
     def is_behind(self, other: "Unfinished") -> bool:
         """Whether this lacks messages or the commit, which the other has."""
-        return self.kept.keys() < other.kept.keys() or (self.bridge is None and other.bridge is not None)
+        return self.prepared.keys() < other.prepared.keys() or (self.bridge is None and other.bridge is not None)
 
     def messages(self) -> list[Message]:
         """Return the messages in the order in which they were prepared."""
-        return [records.message(each.arrival, each.of) for each in sorted(self.kept.values(), key=lambda kept: kept[0])]
+        return [
+            message_of(each.arrival, each.of) for each in sorted(self.prepared.values(), key=lambda each: each.number)
+        ]
 
     def completed(self) -> list[Message | None]:
-        """Return what the commit stores of each message. Raises `BackendUnavailable` if some are still to be copied."""
-        if len(self.kept) != len(self.changes):
-            raise BackendUnavailable(f"{len(self.kept)} of {len(self.changes)} messages of a transaction are there.")
+        """Return each message as the commit stores it. Raises `BackendUnavailable` if copies are still missing."""
+        if len(self.prepared) != len(self.changes):
+            raise BackendUnavailable(f"{len(self.prepared)} of {len(self.changes)} messages of a transaction are read.")
         pairs = zip(self.messages(), self.changes, strict=True)
         return [None if changes is None else message._replace(**changes) for message, changes in pairs]
 
 
 class Ledger:
-    """All unfinished transactions, and those that ended lately."""
+    """The unfinished transactions, and those that ended lately."""
 
     def __init__(self) -> None:
         self.transactions: dict[str, Transaction] = {}
@@ -79,7 +175,7 @@ class Ledger:
         """Bytes read."""
 
     def read(self, name: str, arrival: Arrival) -> bool:
-        """Read one more record; return whether it counts. Raises `ValueError` if it is no record."""
+        """Read the next record; return whether it counts. Raises `ValueError` if it is not valid."""
         if (of := Prepared.of(arrival)) is not None:
             self._read += of.size + _RECORD
             return self._prepare(of, of.name or name, arrival)
@@ -95,37 +191,37 @@ class Ledger:
                 return self._end(id_, TransactionState.COMMITTED)
             case ["read"]:
                 return True
-        raise ValueError("it is none of a transaction")
+        raise ValueError("it is not a record of a transaction")
 
     def aged(self) -> list[str]:
         """Return the transactions that must be copied."""
         return [name for name, each in self.unfinished.items() if self._read - each.position > _COPY]
 
     def copies(self, name: str) -> list[tuple[bytes, Properties | None]]:
-        """Return the records that an unfinished transaction comes from."""
+        """Return copies of the records of an unfinished transaction."""
         transaction, unfinished = self.transactions[name], self.unfinished[name]
         copies: list[tuple[bytes, Properties | None]] = []
-        for first, kept in unfinished.kept.items():
-            of = kept.of._replace(began=transaction.began, timeout=transaction.timeout, check=transaction.check)
-            copies.append(records.copied(kept.arrival, of._replace(name=first, number=kept.number)))
+        for first, record in unfinished.prepared.items():
+            of = record.of._replace(began=transaction.began, timeout=transaction.timeout, check=transaction.check)
+            copies.append(copied(record.arrival, of._replace(name=first, number=record.number)))
         if unfinished.bridge is not None:
-            copies.append((records.commit(name, unfinished.bridge, unfinished.changes), None))
+            copies.append((encode("commit", name, unfinished.bridge, unfinished.changes), None))
         return copies
 
-    def lost(self, other: "Ledger") -> list[tuple[bytes, Properties | None]]:
-        """Return the records that another ledger lacks because its stream has lost its last records, or all."""
-        lost: list[tuple[bytes, Properties | None]] = []
+    def missing_in(self, other: "Ledger") -> list[tuple[bytes, Properties | None]]:
+        """Return the records that are missing in the ledger of a stream that has lost its last records, or all."""
+        missing: list[tuple[bytes, Properties | None]] = []
         for name, transaction in self.transactions.items():
             known, found = self.unfinished.get(name), other.unfinished.get(name)
             if known is None and found is not None:
                 is_committed = transaction.state is TransactionState.COMMITTED
-                lost.append((records.stored(name) if is_committed else records.rollback(name), None))
+                missing.append((encode("stored", name) if is_committed else encode("rollback", name), None))
             elif known is not None and (name not in other.transactions if found is None else found.is_behind(known)):
-                lost += self.copies(name)
-        return lost
+                missing += self.copies(name)
+        return missing
 
-    def succeed(self, earlier: "Ledger") -> None:
-        """Take over from the ledger of a stream that was cut what only this bridge knows."""
+    def take_over(self, earlier: "Ledger") -> None:
+        """Take over from the ledger of a lost stream what only this bridge knows."""
         for name, transaction in earlier.transactions.items():
             if name in self.unfinished and name in earlier.unfinished:
                 self.unfinished[name].stored = earlier.unfinished[name].stored
@@ -140,21 +236,21 @@ class Ledger:
         if unfinished is None:
             unfinished = self.unfinished[of.id] = Unfinished(self._read)
         known = self.transactions.get(of.id, _NEW._replace(id=of.id))
-        if is_copy or not unfinished.kept:
+        if is_copy or not unfinished.prepared:
             known = known._replace(began=of.began, timeout=of.timeout, check=of.check)
-        if name not in unfinished.kept:
+        if name not in unfinished.prepared:
             known = known._replace(messages=known.messages + 1, size=known.size + of.size)
             self.size += of.size
         self.transactions[of.id] = known
-        number = of.number if is_copy else len(unfinished.kept)
-        unfinished.kept[name] = Kept(number, of, arrival)
-        if is_copy and number == len(unfinished.kept) - 1:
+        number = of.number if is_copy else len(unfinished.prepared)
+        unfinished.prepared[name] = PreparedRecord(number, of, arrival)
+        if is_copy and number == len(unfinished.prepared) - 1:
             unfinished.position = self._read
         return True
 
     def _commit(self, name: str, bridge: str, changes: Sequence[Changes]) -> bool:
         unfinished = self.unfinished.get(name)
-        if unfinished is None or unfinished.bridge is not None or len(unfinished.kept) > len(changes):
+        if unfinished is None or unfinished.bridge is not None or len(unfinished.prepared) > len(changes):
             return False
         unfinished.bridge, unfinished.changes = bridge, changes
         self.transactions[name] = self.transactions[name]._replace(state=TransactionState.COMMITTED)
@@ -174,7 +270,7 @@ class Ledger:
         return self._end(name, TransactionState.ROLLED_BACK)
 
     def _end(self, name: str, state: TransactionState) -> bool:
-        """End a transaction, also one of which only the end was read."""
+        """End a transaction, also if only its end was read."""
         if self.unfinished.pop(name, None) is None and name in self.transactions:
             return False
         known = self.transactions.get(name, _NEW._replace(id=name))

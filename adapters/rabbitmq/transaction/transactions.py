@@ -1,8 +1,8 @@
 """Prepares, commits and rolls back, and finishes commits of bridges that have ended. See `Transactional`.
 
-A commit is decided when its mark is read from the stream: no other end counts then. Only now are the messages
-published; when all are confirmed, another mark says so. If the bridge ends in between, another one, or the same after
-its start, takes the commit and publishes all messages once more.
+A commit is decided when its record is read from the stream: no other end counts then. The messages are published after
+that. When all are confirmed, the record `stored` follows. If the bridge ends before, another one, or the same after its
+start, takes the commit over and publishes all messages again.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from adapters.base import Complete, Stored, Transaction, TransactionState
 from adapters.rabbitmq.group.membership import Bridges
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.catalogue import Catalogue
-from adapters.rabbitmq.topology.declarations import play, stream
+from adapters.rabbitmq.topology.declarations import perform, stream
 from adapters.rabbitmq.topology.names import Own
 from adapters.rabbitmq.topology.shared_log import READ, Listener, SharedLog
-from adapters.rabbitmq.transaction import records
-from adapters.rabbitmq.transaction.ledger import LOG_BYTES, Ledger, Unfinished
+from adapters.rabbitmq.transaction import ledger
+from adapters.rabbitmq.transaction.ledger import LOG_BYTES, Ledger, Unfinished, encode
 from adapters.wall_clock import wall
 from bridge.errors import (
     BackendFull,
@@ -36,10 +36,10 @@ from bridge.errors import (
 )
 from bridge.message import Message
 
-_PATIENCE: Final = REQUEST_TIMEOUT / 1000
-_LOOK: Final = (4.0, 6.0)
+_TIMEOUT: Final = REQUEST_TIMEOUT / 1000
+_CHECK_INTERVAL: Final = (4.0, 6.0)
 """Seconds between two checks for commits to finish, with jitter: bridges do not all check at once."""
-_LOCKED: Final = 0.1
+_LOCK_RETRY: Final = 0.1
 """Seconds between attempts to get the lock while another bridge declares the stream."""
 _SHARE: Final = 4
 """Unfinished transactions take at most a fourth of the stream: their copies must fit in beside new records."""
@@ -48,7 +48,7 @@ _log = logging.getLogger("bridge.rabbitmq")
 
 
 class Dependencies(NamedTuple):
-    """What transactions use of the adapter."""
+    """The parts of the adapter that transactions use."""
 
     declaring: Link
     consuming: Link
@@ -60,7 +60,7 @@ class Dependencies(NamedTuple):
 
 
 class Transactions:
-    """The transactions of a prefix, as this bridge has read them. Their stream is declared for the first message."""
+    """The transactions of a prefix. Their stream is declared for the first prepared message."""
 
     def __init__(self, prefix: str, use: Dependencies) -> None:
         self._use = use
@@ -69,35 +69,35 @@ class Transactions:
             self._declaration, use.consuming, use.publisher, Listener(self._read, self._replaced, self._replaced)
         )
         self._ledger = self._reading = Ledger()
-        """What is known, and what the records come to. They differ while a stream that was cut is read anew."""
-        self._whole = asyncio.Event()
-        """Whether they are the same."""
-        self._whole.set()
+        """The state, and that of the records read. They differ while a stream that lost records is read again."""
+        self._complete = asyncio.Event()
+        """Set while they are the same."""
+        self._complete.set()
         self._restoring: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._opened = False
-        """Whether the stream has been read up to its end once."""
-        self._news = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
+        """Whether the stream has been read to its end once."""
+        self._changed = asyncio.Event()
+        self._checking: asyncio.Task[None] | None = None
         self._storing: dict[str, asyncio.Task[list[Stored | None]]] = {}
-        """Commits that this bridge stores."""
+        """Commits that this bridge is storing."""
 
     async def start(self) -> None:
         """Read the stream if there is one. Raises `BackendUnavailable` or `Refused`; may be called again then."""
-        if self._use.catalogue.transactions:
+        if self._use.catalogue.contents.transactions:
             await self._open()
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_again())
+        if self._checking is None:
+            self._checking = asyncio.create_task(self._check_repeatedly())
 
     async def close(self) -> None:
-        """Store what was committed, for a while. Idempotent."""
-        looking, self._looking = self._looking, None
-        if looking is not None:
-            looking.cancel()
+        """Store committed messages, at most `_TIMEOUT`. Idempotent."""
+        checking, self._checking = self._checking, None
+        if checking is not None:
+            checking.cancel()
             if self._restoring is not None:
                 self._restoring.cancel()
-            tasks = [looking, *self._storing.values()]
-            await asyncio.wait(tasks, timeout=_PATIENCE)
+            tasks = [checking, *self._storing.values()]
+            await asyncio.wait(tasks, timeout=_TIMEOUT)
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -105,7 +105,7 @@ class Transactions:
 
     def known(self) -> Mapping[str, Transaction]:
         """See `Transactional.known_transactions`."""
-        if self._looking is None:
+        if self._checking is None:
             raise BackendUnavailable("The bridge's stream of transactions has not been read yet.")
         return self._ledger.transactions
 
@@ -118,7 +118,7 @@ class Transactions:
             raise TransactionEnded.of(known.id, known.state)
         if self._ledger.size + message.size > LOG_BYTES // _SHARE:
             raise BackendFull(f"The open transactions of all bridges have {self._ledger.size} bytes.")
-        if not await self._write(*records.prepared(transaction, message, wall())):
+        if not await self._write(*ledger.prepared(transaction, message, wall())):
             raise TransactionEnded.of(transaction.id, self._ledger.transactions[transaction.id].state)
 
     async def commit(self, name: str, complete: Complete) -> Sequence[Stored | None]:
@@ -127,8 +127,8 @@ class Transactions:
             unfinished = self._ledger.unfinished[name]
             prepared = unfinished.messages()
             pairs = zip(prepared, await complete(prepared), strict=True)
-            changes = [records.changes(before, after) for before, after in pairs]
-            if await self._write(records.commit(name, await self._use.bridges.own_queue(), changes)):
+            changes = [ledger.changes(before, after) for before, after in pairs]
+            if await self._write(encode("commit", name, await self._use.bridges.own_queue(), changes)):
                 return await self._stored(self._store_once(name, unfinished))
         known = self._ledger.transactions[name]
         if known.state is TransactionState.ROLLED_BACK:
@@ -139,7 +139,7 @@ class Transactions:
     async def rollback(self, name: str) -> None:
         """See `Transactional`."""
         while (known := await self._known(name)).state is TransactionState.OPEN:
-            await self._write(records.rollback(name))
+            await self._write(encode("rollback", name))
         if known.state is TransactionState.COMMITTED:
             raise TransactionEnded.of(known.id, known.state)
 
@@ -148,7 +148,7 @@ class Transactions:
         await self._restored()
         if (known := self._ledger.transactions.get(name)) is None:
             await self._use.catalogue.catch_up()
-            if self._use.catalogue.transactions:
+            if self._use.catalogue.contents.transactions:
                 await self._open()
                 await self._log.enter(READ)
             if (known := self._ledger.transactions.get(name)) is None:
@@ -156,23 +156,23 @@ class Transactions:
         return known
 
     async def _open(self) -> None:
-        """Have the stream declared, and read it."""
+        """Declare the stream, and read it."""
         if self._opened:
             return
         async with self._opening:
-            while not self._use.catalogue.transactions:
-                # one bridge alone: the second declaration of a stream that is just being made ends a connection (541)
-                held = await lock(self._use.declaring, f"{self._log.name}.setup")
-                if held is None:
-                    await asyncio.sleep(_LOCKED)
+            while not self._use.catalogue.contents.transactions:
+                # under a lock: a second declaration of a stream that is being declared ends a connection (541)
+                locked = await lock(self._use.declaring, f"{self._log.name}.setup")
+                if locked is None:
+                    await asyncio.sleep(_LOCK_RETRY)
                     continue
                 try:
                     await self._use.catalogue.catch_up()
-                    if not self._use.catalogue.transactions:
-                        await play(held, self._log.name, [self._declaration])
-                        await self._use.catalogue.add_transactions()
+                    if not self._use.catalogue.contents.transactions:
+                        await perform(locked, self._log.name, [self._declaration])
+                        await self._use.catalogue.enter("transactions")
                 finally:
-                    await held.close()
+                    await locked.close()
             if not self._opened:
                 await self._log.start()
                 self._opened = True
@@ -186,44 +186,44 @@ class Transactions:
 
     def _read(self, name: str, _offset: int, arrival: Arrival) -> bool:
         counts = self._reading.read(name, arrival)
-        self._news.set()
+        self._changed.set()
         return counts
 
     def _replaced(self) -> None:
         self._reading = Ledger()
-        self._whole.clear()
+        self._complete.clear()
         if self._restoring is None:
             self._restoring = asyncio.create_task(self._restore())
 
     async def _restore(self) -> None:
-        """Write what is known and a stream lacks that was cut or deleted: prepared messages were answered with 200."""
-        while not self._whole.is_set():
+        """Write the records that a stream has lost or that was deleted: their requests were answered with 200."""
+        while not self._complete.is_set():
             reading = self._reading
             try:
                 await self._log.enter(READ)
-                lost = self._ledger.lost(reading)
+                lost = self._ledger.missing_in(reading)
                 await asyncio.gather(*(self._write(*record) for record in lost))
             except BridgeError as error:
                 _log.warning("the stream of transactions cannot be completed: %s", error)
-                await asyncio.sleep(random.uniform(*_LOOK))  # noqa: S311 - no secret
+                await asyncio.sleep(random.uniform(*_CHECK_INTERVAL))  # noqa: S311 - no secret
                 continue
             if reading is self._reading:
                 _log.warning("a stream had lost records of transactions; %d were written again", len(lost))
-                reading.succeed(self._ledger)
+                reading.take_over(self._ledger)
                 self._ledger = reading
-                self._whole.set()
+                self._complete.set()
         self._restoring = None
 
     async def _restored(self) -> None:
-        """Wait until nothing is lost. Raises `BackendUnavailable`."""
+        """Wait until lost records are written again. Raises `BackendUnavailable`."""
         try:
-            async with asyncio.timeout(_PATIENCE):
-                await self._whole.wait()
+            async with asyncio.timeout(_TIMEOUT):
+                await self._complete.wait()
         except TimeoutError as error:
             raise BackendUnavailable(f"{self._log.name}: lost records of transactions are written again.") from error
 
     def _store_once(self, name: str, unfinished: Unfinished) -> "asyncio.Task[list[Stored | None]]":
-        """Begin to store a commit of this bridge, unless that is under way."""
+        """Store a commit of this bridge, unless that is under way."""
         storing = self._storing.get(name)
         if storing is None:
             storing = asyncio.create_task(self._store(name, self._ledger.unfinished.get(name, unfinished)))
@@ -232,7 +232,7 @@ class Transactions:
         return storing
 
     async def _stored(self, storing: "asyncio.Task[list[Stored | None]]") -> list[Stored | None]:
-        """Wait until a commit is stored. Raises `OutcomeUnknown`; it is repeated then."""
+        """Wait until a commit is stored. Raises `OutcomeUnknown`; it is tried again then."""
         try:
             return await asyncio.shield(storing)
         except BridgeError as error:
@@ -249,7 +249,7 @@ class Transactions:
                 unfinished.stored[at] = result
         if errors:
             raise errors[0]
-        await self._log.write(records.stored(name))
+        await self._log.write(encode("stored", name))
         return [unfinished.stored.get(at) for at in range(len(completed))]
 
     def _has_stored(self, name: str, storing: "asyncio.Task[list[Stored | None]]") -> None:
@@ -261,38 +261,38 @@ class Transactions:
     async def _finished(self, name: str) -> None:
         """Wait until a commit is stored, here or by another bridge. Raises `OutcomeUnknown`."""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 if (storing := await self._finish(name)) is not None:
                     await self._stored(storing)
                 while name in self._ledger.unfinished:
-                    self._news.clear()
-                    await self._news.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
         except (BackendUnavailable, TimeoutError) as error:
             raise OutcomeUnknown(f"The transaction {name[:300]!a} is committed, and not stored yet.") from error
 
     async def _finish(self, name: str) -> "asyncio.Task[list[Stored | None]] | None":
-        """Store a commit if it is this bridge's, or if the bridge that was to store it has ended."""
+        """Store a commit of this bridge, or of a bridge that has ended."""
         unfinished = self._ledger.unfinished.get(name)
         if unfinished is None or (before := unfinished.bridge) is None:
             return None
         if not self._use.bridges.is_own(before):
             if not await self._use.bridges.has_ended(before):
                 return None
-            if not await self._write(records.take(name, before, await self._use.bridges.own_queue())):
+            if not await self._write(encode("take", name, before, await self._use.bridges.own_queue())):
                 return None
         return self._store_once(name, unfinished)
 
-    async def _look_again(self) -> None:
+    async def _check_repeatedly(self) -> None:
         while True:
             try:
-                await self._look()
+                await self._check()
             except BridgeError as error:
                 _log.warning("unfinished transactions could not be checked: %s", error)
-            await asyncio.sleep(random.uniform(*_LOOK))  # noqa: S311 - no secret
+            await asyncio.sleep(random.uniform(*_CHECK_INTERVAL))  # noqa: S311 - no secret
 
-    async def _look(self) -> None:
-        """Finish commits that were begun, and copy what the stream would lose."""
-        if self._use.catalogue.transactions:
+    async def _check(self) -> None:
+        """Finish commits, and copy unfinished transactions before the stream drops them."""
+        if self._use.catalogue.contents.transactions:
             await self._open()
         await self._restored()
         for name in list(self._ledger.unfinished):

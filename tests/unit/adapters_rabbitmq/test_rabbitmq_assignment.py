@@ -45,18 +45,18 @@ def test_only_numbers_and_lists_of_groups_are_no_group() -> None:
 
 def test_what_a_bridge_says_is_news_once() -> None:
     peers = Peers()
-    assert peers.heard("oms.bridges.a.1", encode({"g", "h"})) == (True, frozenset("gh"))
-    assert peers.heard("oms.bridges.a.1", encode({"g", "h"})) == (False, frozenset())
-    assert peers.heard("oms.bridges.a.1", encode({"g", "i"})) == (False, frozenset("hi"))
-    assert peers.heard("oms.bridges.b.1", encode({"g"})) == (True, frozenset("g"))
+    assert peers.announced("oms.bridges.a.1", encode({"g", "h"})) == (True, frozenset("gh"))
+    assert peers.announced("oms.bridges.a.1", encode({"g", "h"})) == (False, frozenset())
+    assert peers.announced("oms.bridges.a.1", encode({"g", "i"})) == (False, frozenset("hi"))
+    assert peers.announced("oms.bridges.b.1", encode({"g"})) == (True, frozenset("g"))
     assert peers.serving("g") == ["oms.bridges.a", "oms.bridges.b"]
     assert peers.serving("i") == ["oms.bridges.a"]
 
 
 def test_a_bridge_with_a_new_queue_is_the_same_bridge() -> None:
     peers = Peers()
-    peers.heard("oms.bridges.a.1", encode({"g"}))
-    assert peers.heard("oms.bridges.a.2", encode({"g"})) == (True, frozenset())
+    peers.announced("oms.bridges.a.1", encode({"g"}))
+    assert peers.announced("oms.bridges.a.2", encode({"g"})) == (True, frozenset())
     assert peers.queues() == ["oms.bridges.a.2"]
     assert peers.remove("oms.bridges.a.1") == frozenset(), "only that queue is gone"
     assert peers.serving("g") == ["oms.bridges.a"]

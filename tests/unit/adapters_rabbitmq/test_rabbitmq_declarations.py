@@ -20,14 +20,14 @@ def test_a_partition_keeps_its_order_on_every_version() -> None:
 
 
 def test_partition_0_gets_the_rest_only_when_all_others_are_bound() -> None:
-    bound = [(step.arguments["queue"], step.arguments["exchange"]) for step in declarations.bindings("d", "g", 3)]
+    bound = [(step.arguments["queue"], step.arguments["exchange"]) for step in declarations.group_bindings("d", "g", 3)]
     parts = [(f"d.g.p{partition}", "d.parts") for partition in range(3)]
     assert bound == [*parts, ("d.g.p0", "d.rest")]
 
 
 @given(st.integers(1, 1 << 62))
 def test_a_log_is_cut_into_files(log_bytes: int) -> None:
-    stream, bound = declarations.log("d", declarations.Tap("d", ("#",)), log_bytes)
+    stream, bound = declarations.log("d", declarations.Binding("d", ("#",)), log_bytes)
     arguments = stream.arguments["arguments"]
     assert isinstance(arguments, dict)
     assert arguments["x-max-length-bytes"] == log_bytes
@@ -36,28 +36,28 @@ def test_a_log_is_cut_into_files(log_bytes: int) -> None:
 
 
 def test_without_a_log_there_is_no_stream() -> None:
-    assert declarations.log("d", declarations.Tap("d", ("#",)), 0) == []
+    assert declarations.log("d", declarations.Binding("d", ("#",)), 0) == []
     with_log, without = declarations.destination("d", GIB), declarations.destination("d", 0)
     assert with_log[: len(without)] == without
     assert [step.method for step in with_log[len(without) :]] == ["queue_declare", "queue_bind"]
 
 
-def test_what_exists_already_is_only_looked_for() -> None:
+def test_what_exists_already_is_only_check_existing() -> None:
     everything = [
-        *declarations.looked_for(Existing(exchange="e")),
-        *declarations.looked_for(Existing(queue="q")),
-        *declarations.looked_for(Existing(exchange="e", queue="q")),
-        *declarations.created("d"),
+        *declarations.check_existing(Existing(exchange="e")),
+        *declarations.check_existing(Existing(queue="q")),
+        *declarations.check_existing(Existing(exchange="e", queue="q")),
+        *declarations.check_destination("d"),
     ]
     assert [step.arguments.get("passive") for step in everything] == [True] * 7
-    assert declarations.looked_for(Existing(log=True)) == []
+    assert declarations.check_existing(Existing(log=True)) == []
 
 
 def test_how_a_group_hears_of_an_exchange_of_others() -> None:
-    assert declarations.tap(Existing(exchange="e")) == declarations.Tap("e", ("#", ""))
-    assert declarations.tap(Existing(exchange="e", routing_key="k")) == declarations.Tap("e", ("k",))
-    assert declarations.tap(Existing(exchange="e", routing_key="")) == declarations.Tap("e", ("",))
-    bound = declarations.bound_to("d", "g", declarations.Tap("e", ("#", "")))
+    assert declarations.binding_to(Existing(exchange="e")) == declarations.Binding("e", ("#", ""))
+    assert declarations.binding_to(Existing(exchange="e", routing_key="k")) == declarations.Binding("e", ("k",))
+    assert declarations.binding_to(Existing(exchange="e", routing_key="")) == declarations.Binding("e", ("",))
+    bound = declarations.group_bindings("d", "g", 1, Existing(exchange="e"))
     assert [(step.arguments["queue"], step.arguments["routing_key"]) for step in bound] == [
         ("d.g.p0", "#"),
         ("d.g.p0", ""),

@@ -3,23 +3,21 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.topology import records
 from adapters.rabbitmq.topology.declarations import Layout
-from adapters.rabbitmq.topology.records import TRANSACTIONS, Contents, Group
-from adapters.rabbitmq.topology.shared_log import READ
+from adapters.rabbitmq.topology.records import Contents, Group, encode
 
 FEW = st.sampled_from(("a", "b", ""))
 TEXT = st.text(st.characters(), max_size=4)
 ENTRIES = st.one_of(
-    st.builds(records.destination, FEW, st.builds(Layout, st.integers(1, 1 << 20), st.integers(0, 1 << 62))),
-    st.builds(records.begun, FEW, FEW),
-    st.builds(records.ready, FEW, FEW, st.lists(st.integers(0, 9))),
-    st.builds(records.drained, FEW, FEW, st.integers(0, 9)),
-    st.builds(records.deleted, FEW, FEW | st.none()),
-    st.builds(records.purged, FEW, FEW | st.none(), st.integers(1, 9)),
-    st.builds(records.moved, FEW, FEW | st.none(), st.integers(1, 9)),
-    st.builds(records.note, st.sampled_from((None, "one")), FEW, TEXT | st.none()),
-    st.sampled_from((READ, TRANSACTIONS)),
+    st.builds(encode, st.just("destination"), FEW, st.integers(1, 1 << 20), st.integers(0, 1 << 62)),
+    st.builds(encode, st.just("begun"), FEW, FEW),
+    st.builds(encode, st.just("ready"), FEW, FEW, st.lists(st.integers(0, 9))),
+    st.builds(encode, st.just("drained"), FEW, FEW, st.integers(0, 9)),
+    st.builds(encode, st.just("deleted"), FEW),
+    st.builds(encode, st.just("deleted"), FEW, FEW),
+    st.builds(encode, st.sampled_from(("purged", "moved")), FEW, FEW | st.none(), st.integers(1, 9)),
+    st.builds(encode, st.just("note"), st.sampled_from((None, "one")), FEW, TEXT | st.none()),
+    st.builds(encode, st.sampled_from(("read", "transactions"))),
 )
 
 
@@ -32,17 +30,17 @@ def contents(told: list[bytes], instance: str | None = "one") -> Contents:
 def state(found: Contents) -> object:
     return (
         *(found.destinations, found.groups, found.purges, found.moved, found.transactions),
-        found._notes,
+        found._metadata,
     )
 
 
 @given(st.lists(ENTRIES))
 def test_the_whole_comes_to_the_same(told: list[bytes]) -> None:
     first = contents(told)
-    again = contents(first.whole())
+    again = contents(first.entries())
     assert again.destinations == first.destinations
-    assert (again.notes, again.purges, again.moved, again.transactions) == (
-        *(first.notes, first.purges, first.moved, first.transactions),
+    assert (again.metadata, again.purges, again.moved, again.transactions) == (
+        *(first.metadata, first.purges, first.moved, first.transactions),
     )
     assert again.groups == {pair: group._replace(begun=0) for pair, group in first.groups.items() if group.ready}
 
@@ -51,16 +49,16 @@ def test_the_whole_comes_to_the_same(told: list[bytes]) -> None:
 def test_what_was_known_before_another_book(told: list[bytes], others: list[bytes]) -> None:
     """Of destinations the first entry counts, and that may be another bridge's; of all the rest the last."""
     before = contents(told)
-    catalogue = [*others, *before.whole()]
-    after = before.anew()
+    catalogue = [*others, *before.entries()]
+    after = before.rebuilt()
     assert all(after.read(offset, entry) for offset, entry in enumerate(catalogue))
     read = contents(catalogue)
     assert after.destinations == read.destinations
     assert {pair for pair, group in after.groups.items() if group.ready} == {
         pair for pair, group in read.groups.items() if group.ready
     }
-    assert (after.notes, after.purges, after.moved, after.transactions) == (
-        *(read.notes, read.purges, read.moved, read.transactions),
+    assert (after.metadata, after.purges, after.moved, after.transactions) == (
+        *(read.metadata, read.purges, read.moved, read.transactions),
     )
 
 
@@ -81,9 +79,9 @@ def test_whoever_comes_after_the_beginning_was_dropped_knows_the_same(
 
 def test_without_a_whole_what_is_there_counts() -> None:
     late = Contents(None)
-    assert late.read(7, records.begun("d", "g"))
+    assert late.read(7, encode("begun", "d", "g"))
     assert not late.complete
-    late.give_up()
+    late.accept_incomplete()
     assert late.complete
     assert late.groups == {("d", "g"): Group(begun=1)}
     assert late.read(8, b'["whole",6,[]]')
@@ -92,22 +90,22 @@ def test_without_a_whole_what_is_there_counts() -> None:
 
 def test_a_whole_of_another_stream_does_not_count() -> None:
     late = Contents(None)
-    assert late.read(7, records.begun("d", "g"))
+    assert late.read(7, encode("begun", "d", "g"))
     assert late.read(8, b'["whole",9,[]]')
     assert not late.complete
     assert late.groups == {("d", "g"): Group(begun=1)}
 
 
 def test_what_the_stream_grows_by_since_a_whole() -> None:
-    found = contents([records.begun("d", "g")])
-    first = found.grown
-    assert first > len(records.begun("d", "g"))
+    found = contents([encode("begun", "d", "g")])
+    first = found.bytes_since_snapshot
+    assert first > len(encode("begun", "d", "g"))
     whole = found.snapshot(0)
-    assert (found.grown, found.size) == (0, 0)
-    found.read(1, records.begun("d", "g"))
-    assert found.grown == first
+    assert (found.bytes_since_snapshot, found.snapshot_bytes) == (0, 0)
+    found.read(1, encode("begun", "d", "g"))
+    assert found.bytes_since_snapshot == first
     found.read(2, whole)
-    assert (found.grown, found.size) == (0, len(whole))
+    assert (found.bytes_since_snapshot, found.snapshot_bytes) == (0, len(whole))
 
 
 @given(
@@ -120,51 +118,51 @@ def test_what_the_stream_grows_by_since_a_whole() -> None:
 def test_whatever_is_written_there_raises_nothing(entry: bytes) -> None:
     found = Contents(None)
     if not found.read(0, entry):
-        assert (found.destinations, found.groups, found.notes) == ({}, {}, {})
+        assert (found.destinations, found.groups, found.metadata) == ({}, {}, {})
 
 
 def test_the_first_of_a_destination_counts() -> None:
-    found = contents([records.destination("d", Layout(8, 1)), records.destination("d", Layout(4, 0))])
+    found = contents([encode("destination", "d", 8, 1), encode("destination", "d", 4, 0)])
     assert found.destinations == {"d": Layout(8, 1)}
 
 
 def test_how_far_a_set_up_is() -> None:
-    told = [records.begun("d", "g"), records.begun("d", "g")]
+    told = [encode("begun", "d", "g"), encode("begun", "d", "g")]
     assert contents(told).groups == {("d", "g"): Group(begun=2)}
-    told.append(records.ready("d", "g", [1, 2]))
+    told.append(encode("ready", "d", "g", [1, 2]))
     assert contents(told).groups == {("d", "g"): Group(ready=True, history=(1, 2))}
-    told.append(records.ready("d", "g", []))
+    told.append(encode("ready", "d", "g", []))
     assert contents(told).groups == {("d", "g"): Group(ready=True)}
 
 
 def test_the_highest_number_of_purges_counts_also_after_the_destination_is_deleted() -> None:
-    told = [records.purged("a", None, 2), records.purged("a", "g", 1), records.purged("a", None, 1)]
-    assert contents([*told, records.deleted("a", None)]).purges == {("a", None): 2, ("a", "g"): 1}
+    told = [encode("purged", "a", None, 2), encode("purged", "a", "g", 1), encode("purged", "a", None, 1)]
+    assert contents([*told, encode("deleted", "a")]).purges == {("a", None): 2, ("a", "g"): 1}
 
 
 def test_notes_are_of_an_instance() -> None:
-    told = [records.note("one", "k", "1"), records.note(None, "k", "2"), records.note("two", "k", None)]
-    assert [contents(told, instance).notes for instance in ("one", None, "two")] == [{"k": "1"}, {"k": "2"}, {}]
+    told = [encode("note", "one", "k", "1"), encode("note", None, "k", "2"), encode("note", "two", "k", None)]
+    assert [contents(told, instance).metadata for instance in ("one", None, "two")] == [{"k": "1"}, {"k": "2"}, {}]
 
 
 def test_a_history_is_read_partition_by_partition() -> None:
-    told = [records.ready("a", "b", [0, 2, 5]), records.drained("a", "b", 2), records.drained("b", "a", 5)]
+    told = [encode("ready", "a", "b", [0, 2, 5]), encode("drained", "a", "b", 2), encode("drained", "b", "a", 5)]
     assert contents(told).groups["a", "b"] == Group(0, ready=True, history=(0, 5))
 
 
 def test_what_is_deleted_can_be_claimed_anew() -> None:
     told = [
-        records.destination("a", Layout(2, 0)),
-        records.ready("a", "g", [0]),
-        records.ready("a", "h", []),
-        records.destination("b", Layout(4, 0)),
-        records.ready("b", "g", []),
-        records.deleted("b", "g"),
+        encode("destination", "a", 2, 0),
+        encode("ready", "a", "g", [0]),
+        encode("ready", "a", "h", []),
+        encode("destination", "b", 4, 0),
+        encode("ready", "b", "g", []),
+        encode("deleted", "b", "g"),
     ]
     before = contents(told)
     assert (set(before.groups), before.deleted) == ({("a", "g"), ("a", "h")}, [])
-    gone = contents([*told, records.deleted("a", None)])
+    gone = contents([*told, encode("deleted", "a")])
     assert (set(gone.destinations), gone.groups, gone.deleted) == ({"b"}, {}, ["a"])
-    anew = contents([*told, records.deleted("a", None), records.destination("a", Layout(3, 5))])
+    anew = contents([*told, encode("deleted", "a"), encode("destination", "a", 3, 5)])
     assert anew.destinations["a"] == Layout(3, 5)
     assert anew.groups == {}

@@ -74,12 +74,12 @@ class HeldPartition(RuleBasedStateMachine):
     def deliver(self, times: int) -> None:
         for _ in range(min(times, len(self.queue.ready))):
             self.held.arrived(self.queue.deliver())
-            self._told(self.held.forgotten)
-            self.held.forgotten = []
+            self._told(self.held.removed)
+            self.held.removed = []
 
     @rule(target=deliveries)
     def take(self) -> Any:  # noqa: ANN401 - one, or hypothesis' own "none"
-        if self.held.peeked is None:
+        if self.held.next_size is None:
             return multiple()
         delivery = self.held.take()
         assert delivery.position not in self.open
@@ -88,7 +88,7 @@ class HeldPartition(RuleBasedStateMachine):
 
     @rule(delivery=deliveries, attempts=st.integers(0, 5))
     def lease(self, delivery: Delivery, attempts: int) -> None:
-        self.held.attempt(delivery.position, attempts)
+        self.held.set_attempt(delivery.position, attempts)
 
     @rule(target=settled, delivery=consumes(deliveries))
     def settle(self, delivery: Delivery) -> Delivery:
@@ -110,14 +110,14 @@ class HeldPartition(RuleBasedStateMachine):
     @rule()
     def prove(self) -> None:
         self._hear(len(self.on_the_way))
-        self._told(self.held.proven())
+        self._told(self.held.confirmed())
 
     @rule(heard=st.integers(0, 5))
     def lose_the_channel(self, heard: int) -> None:
         self._hear(heard)
         self.on_the_way = []
         self.queue.close()
-        for call in self.held.reopened():
+        for call in self.held.channel_closed():
             (self.calls if call in self.calls else self.again).remove(call)  # its outcome is unknown
 
     @invariant()
@@ -135,14 +135,14 @@ class HeldPartition(RuleBasedStateMachine):
 
     @invariant()
     def counts_are_of_what_is_there(self) -> None:
-        assert set(self.held.note()) <= set(self.open.values())
+        assert set(self.held.attempts_record()) <= set(self.open.values())
         assert self.held.bytes == 4 * self.held.waiting
         assert self.held.unacknowledged <= len(self.queue.unacked)
 
     def teardown(self) -> None:
         while self.queue.ready:
             self.deliver(5)
-        while self.held.peeked is not None:
+        while self.held.next_size is not None:
             delivery = self.held.take()
             self.open[delivery.position] = str(delivery.message.message_id)
         for position in list(self.open):
@@ -206,35 +206,35 @@ def test_nothing_is_handed_out_until_the_note_is_read() -> None:
     here = held()
     here.arrived(arrival(1, "a", again=True))
     here.arrived(arrival(2, "b"))
-    assert here.unread
-    assert here.peeked is None
-    here.known({"a": 2, "gone": 5})
+    assert here.attempts_missing
+    assert here.next_size is None
+    here.set_attempts({"a": 2, "gone": 5})
     assert [here.take().attempts for _ in range(2)] == [2, 0]
-    assert here.note() == {"a": 2}
+    assert here.attempts_record() == {"a": 2}
 
 
 def test_who_holds_it_anew_needs_no_note_if_nothing_was_delivered_before() -> None:
     here = held()
     here.arrived(arrival(1, "a"))
-    assert not here.unread
-    assert here.noted
+    assert not here.attempts_missing
+    assert here.attempts_known
     here.arrived(arrival(2, "b", again=True, counted=7))
     assert [here.take().attempts for _ in range(2)] == [0, 0]
 
 
 def test_without_a_note_the_broker_is_believed() -> None:
     here = held()
-    here.known(None)
+    here.set_attempts(None)
     here.arrived(arrival(1, "a", again=True, counted=7))
     here.arrived(arrival(2, "b", again=True))
     here.arrived(arrival(3, "c", counted=7))
-    assert here.note() == {"a": 7, "b": 1}
+    assert here.attempts_record() == {"a": 7, "b": 1}
     assert [here.take().attempts for _ in range(3)] == [7, 1, 0]
 
 
 def test_a_queue_that_counts_nothing_is_not_believed() -> None:
     here = held(None)
-    here.known(None)
+    here.set_attempts(None)
     here.arrived(arrival(1, "a", again=True, counted=7))
     assert here.take().attempts == 1
 
@@ -246,24 +246,24 @@ def test_a_position_is_of_one_holding() -> None:
     position = before.take().position
     after: Unacked[Any] = Unacked(0, "d", positions, None)
     after.arrived(arrival(1, "a", again=True))
-    after.known({})
+    after.set_attempts({})
     assert after.settle(position, None) is None
     assert after.settle(after.take().position, None) is True
 
 
 def test_a_channel_that_closes_changes_neither_place_nor_count() -> None:
     here = held()
-    here.known(None)
+    here.set_attempts(None)
     here.arrived(arrival(1, "a", again=True, counted=2))
     here.arrived(arrival(2, "b", again=True, counted=2))
     leased = here.take()
-    here.attempt(leased.position, 3)
-    here.reopened()
-    assert here.peeked is None
+    here.set_attempt(leased.position, 3)
+    here.channel_closed()
+    assert here.next_size is None
     here.arrived(arrival(1, "a", again=True, counted=3))
     here.arrived(arrival(2, "b", again=True, counted=3))
     assert here.take().attempts == 2
-    assert here.note() == {"a": 3, "b": 2}
+    assert here.attempts_record() == {"a": 3, "b": 2}
     here.settle(leased.position, None)
     assert here.acks(9) == [Ack(1, False)]
 
@@ -275,7 +275,7 @@ def test_of_two_with_one_id_the_one_that_nobody_settled_comes_again() -> None:
     first, second = here.take(), here.take()
     here.settle(first.position, None)
     assert here.acks(9) == [Ack(1, False)]
-    here.reopened()  # the broker has received that, unconfirmed
+    here.channel_closed()  # the broker has received that, unconfirmed
     here.arrived(arrival(1, "a", again=True))
     assert not here.acks(9), "it would be lost: its lease goes on"
     here.settle(second.position, None)
@@ -284,19 +284,19 @@ def test_of_two_with_one_id_the_one_that_nobody_settled_comes_again() -> None:
 
 def test_what_is_no_message_is_acknowledged_when_it_is_time() -> None:
     here = held()
-    here.kept(1)
-    here.dropped(2)
-    here.arrived(arrival(3, "a"), early=True)
-    assert here.early == 1
+    here.hold(1)
+    here.discard(2)
+    here.arrived(arrival(3, "a"), backfilled=True)
+    assert here.backfilled == 1
     here.settle(here.take().position, None)
     assert here.acks(9) == [Ack(2, False), Ack(3, False)]
-    here.proven()
-    assert here.early == 0
-    here.dropped(1)
+    here.confirmed()
+    assert here.backfilled == 0
+    here.discard(1)
     assert here.acks(9) == [Ack(1, False)]
     assert not here.unacknowledged
-    here.dropped(4)
-    here.dropped(5)
+    here.discard(4)
+    here.discard(5)
     assert here.acks(9) == [Ack(5, True)], "a row of them is one, as of messages"
 
 
@@ -306,10 +306,10 @@ def test_a_delivery_is_of_its_destination_and_partition() -> None:
     taken = here.take()
     assert (taken.message.destination, taken.message.message_id, taken.message.body) == ("orders", "a", b"body")
     assert (taken.partition, taken.position, taken.attempts, taken.message.partition) == (3, 2, 0, 3)
-    assert (here.early, here.deduplicating, here.unread, here.bytes) == (0, False, False, 0)
+    assert (here.backfilled, here.two_queues, here.attempts_missing, here.bytes) == (0, False, False, 0)
     assert here.settle(taken.position, "me") is True
     here.acks(9)
-    assert here.proven() == ["me"]
+    assert here.confirmed() == ["me"]
     assert here.settle(taken.position, "again") is False, "the broker has forgotten it"
 
 
@@ -333,15 +333,15 @@ def test_what_was_settled_on_a_channel_that_closed_is_acknowledged_only_when_it_
         here.arrived(arrival(tag, str(tag)))
     first, second = here.take(), here.take()
     here.settle(first.position, "first")
-    assert here.reopened() == []
+    assert here.channel_closed() == []
     here.settle(second.position, "second")
     assert here.acks(9) == []
     here.arrived(arrival(1, "2", again=True))
     assert here.acks(9) == [Ack(1, False)]
-    assert here.proven() == ["second"]
-    assert here.forgotten == []
+    assert here.confirmed() == ["second"]
+    assert here.removed == []
     here.arrived(arrival(2, "3"))
-    assert here.forgotten == ["first"], "what is new comes after all that comes again"
+    assert here.removed == ["first"], "what is new comes after all that comes again"
 
 
 def test_one_whose_acknowledgement_was_sent_is_not_known() -> None:
@@ -349,6 +349,6 @@ def test_one_whose_acknowledgement_was_sent_is_not_known() -> None:
     here.arrived(arrival(1, "a"))
     here.settle(here.take().position, "a")
     here.acks(9)
-    assert here.reopened() == ["a"]
+    assert here.channel_closed() == ["a"]
     here.arrived(arrival(1, "b"))
-    assert here.forgotten == [], "it was told already"
+    assert here.removed == [], "it was told already"

@@ -1,14 +1,15 @@
 """The delay levels, walked on a model of exchanges and queues by RabbitMQ's manual on topics."""
 
 import itertools
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.rabbitmq.delay import levels
-from adapters.rabbitmq.delay.levels import LEVELS, LONGEST, UNIT, Binding, Declaration, Exchange, Queue
+from adapters.rabbitmq.delay.levels import LEVELS, LONGEST, UNIT
+from adapters.rabbitmq.topology.declarations import Request, bind_queue
 from adapters.rabbitmq.topology.names import NAME_MAX, Own
 from bridge.engine.names import NAME_MAX as DESTINATION_MAX
 
@@ -25,16 +26,42 @@ class End(NamedTuple):
     waited: int
 
 
+class Node(NamedTuple):
+    """An exchange or a queue."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class Binding(NamedTuple):
+    """From an exchange to a queue, or to another exchange."""
+
+    key: str
+    target: str
+    to_exchange: bool
+
+
 class Model:
     """What is declared, and where a message goes from there."""
 
-    def __init__(self, *declarations: Declaration) -> None:
-        self.exchanges = {each.name: each for each in declarations if isinstance(each, Exchange)}
-        self.queues = {each.name: each for each in declarations if isinstance(each, Queue)}
+    def __init__(self, *requests: Request) -> None:
+        self.exchanges: dict[str, Node] = {}
+        self.queues: dict[str, Node] = {}
         self.bindings: dict[str, list[Binding]] = {}
-        for each in declarations:
-            if isinstance(each, Binding):
-                self.bindings.setdefault(each.source, []).append(each)
+        for method, arguments in requests:
+            if method == "exchange_declare":
+                assert (arguments["exchange_type"], arguments["durable"]) == ("topic", True)
+                self.exchanges[arguments["exchange"]] = Node(arguments["exchange"], arguments["arguments"])
+            elif method == "queue_declare":
+                assert arguments["durable"] is True
+                self.queues[arguments["queue"]] = Node(arguments["queue"], arguments["arguments"])
+            elif method == "queue_bind":
+                binding = Binding(arguments["routing_key"], arguments["queue"], to_exchange=False)
+                self.bindings.setdefault(arguments["exchange"], []).append(binding)
+            else:
+                assert method == "exchange_bind"
+                binding = Binding(arguments["routing_key"], arguments["destination"], to_exchange=True)
+                self.bindings.setdefault(arguments["source"], []).append(binding)
 
     def walk(self, exchange: str, key: str, waited: int = 0) -> list[End]:
         """Every end that a message comes to: exchanges and queues out of which nothing leads."""
@@ -70,11 +97,16 @@ def _words_match(pattern: list[str], words: list[str]) -> bool:
     return bool(words) and first in {"*", words[0]} and _words_match(rest, words[1:])
 
 
-def declared(*more: Declaration) -> Model:
+def relay(*way: str) -> Node:
+    arguments = levels.relay(OWN, *way).arguments
+    return Node(arguments["queue"], arguments["arguments"])
+
+
+def declared(*more: Request) -> Model:
     return Model(*levels.levels(OWN), *more)
 
 
-WHOLE: Final = declared(levels.from_deliver_to_exchange(OWN, "orders"))
+WHOLE: Final = declared(levels.deliver_to_exchange(OWN, "orders"))
 
 
 def sent(model: Model, delay: int, end: str) -> list[End]:
@@ -107,16 +139,16 @@ def test_queues_of_the_levels_lose_nothing_on_the_way() -> None:
 
 
 def test_a_queue_that_messages_leave_at_once() -> None:
-    assert levels.relay(OWN, "orders").arguments == {
+    assert relay("orders").arguments == {
         "x-queue-type": "quorum",
         "x-message-ttl": 0,
         "x-dead-letter-exchange": "orders",
         "x-dead-letter-strategy": "at-least-once",
         "x-overflow": "reject-publish",
     }
-    assert levels.relay(OWN, "orders", "key").arguments["x-dead-letter-routing-key"] == "key"
-    names = {levels.relay(OWN, *way).name for way in (("orders",), ("orders", "key"), ("orders", ""), ("other", "key"))}
-    names.add(levels.relay(OWN, "orders", "key", "a destination of several").name)
+    assert relay("orders", "key").arguments["x-dead-letter-routing-key"] == "key"
+    names = {relay(*way).name for way in (("orders",), ("orders", "key"), ("orders", ""), ("other", "key"))}
+    names.add(relay("orders", "key", "a destination of several").name)
     assert len(names) == 5
     assert all(name.startswith("oms.relay.") for name in names)
 
@@ -145,9 +177,8 @@ def test_so_do_the_ends_of_the_range(subtests: pytest.Subtests) -> None:
 def test_the_last_queue_stands_only_if_all_others_do() -> None:
     """A bridge that finds it uses all of them at once."""
     *others, last, binding = levels.levels(OWN)
-    assert isinstance(last, Queue)
-    assert isinstance(binding, Binding)
-    assert (binding.target, binding.to_exchange) == (last.name, False)
+    assert (last.method, binding.method) == ("queue_declare", "queue_bind")
+    assert binding.arguments["queue"] == last.arguments["queue"]
     assert last not in others
 
 
@@ -179,7 +210,7 @@ def test_the_longest_wait_is_one_that_rabbitmq_takes() -> None:
 
 @given(st.lists(NAMES, min_size=2, max_size=6, unique=True), st.integers(0, 12), st.integers(0, LONGEST))
 def test_destinations_never_catch_what_is_for_each_other(found: list[str], partition: int, delay: int) -> None:
-    model = declared(*(levels.from_deliver_to_exchange(OWN, name) for name in found))
+    model = declared(*(levels.deliver_to_exchange(OWN, name) for name in found))
     for name in found:
         assert sent(model, delay, tail(name, partition)) == [End(name, delay // UNIT * UNIT)]
 
@@ -187,7 +218,7 @@ def test_destinations_never_catch_what_is_for_each_other(found: list[str], parti
 def test_neither_do_those_that_look_like_each_other(subtests: pytest.Subtests) -> None:
     for pair in list(itertools.permutations(ALIKE, 2)):
         with subtests.test(pair=pair):
-            model = declared(*(levels.from_deliver_to_exchange(OWN, name) for name in pair))
+            model = declared(*(levels.deliver_to_exchange(OWN, name) for name in pair))
             for name in pair:
                 assert sent(model, 5000, tail(name, 3)) == [End(name, 5000)]
 
@@ -197,7 +228,7 @@ def test_what_is_for_one_queue_reaches_only_that(destination: str, group: str, p
     queue = f"{destination}.{group.replace('.', ':')}.p{partition}"
     others = (destination, f"{destination}.{group}", f"{destination}.{group}.p{partition}")
     model = declared(
-        levels.from_deliver_to_queue(OWN, queue), *(levels.from_deliver_to_exchange(OWN, name) for name in {*others})
+        levels.deliver_to_queue(OWN, queue), *(levels.deliver_to_exchange(OWN, name) for name in {*others})
     )
     assert sent(model, 700, levels.to_queue(queue)) == [End(queue, 700)]
     for name in others:
@@ -205,24 +236,24 @@ def test_what_is_for_one_queue_reaches_only_that(destination: str, group: str, p
 
 
 def test_what_is_relayed_to_an_exchange_keeps_its_partition_or_has_a_key_of_its_own() -> None:
-    own, foreign = levels.relay(OWN, "orders"), levels.relay(OWN, "billing", "invoice.created")
+    own, foreign = relay("orders"), relay("billing", "invoice.created")
     assert own.name != foreign.name
     assert own.arguments["x-message-ttl"] == foreign.arguments["x-message-ttl"] == 0
     assert "x-dead-letter-routing-key" not in own.arguments
     assert foreign.arguments["x-dead-letter-routing-key"] == "invoice.created"
-    relays = (own, foreign)
-    model = declared(*relays, *(levels.from_deliver_to_queue(OWN, each.name, partitioned=True) for each in relays))
+    relays = levels.relay(OWN, "orders"), levels.relay(OWN, "billing", "invoice.created")
+    names = (own.name, foreign.name)
+    model = declared(*relays, *(levels.deliver_to_queue(OWN, name, partitioned=True) for name in names))
     assert sent(model, 900, f"{levels.to_queue(own.name)}.p3") == [End("orders", 900)]
     assert sent(model, 900, f"{levels.to_queue(foreign.name)}.p0") == [End("billing", 900)]
 
 
 def test_after_a_purge_earlier_messages_go_another_way() -> None:
-    old, new = (levels.from_deliver_to_exchange(OWN, "orders", purges) for purges in (0, 1))
-    dropped = levels.dropped(OWN)
-    model = declared(dropped, new, old._replace(target=dropped.name, to_exchange=False))
+    old, new = (levels.deliver_to_exchange(OWN, "orders", purges) for purges in (0, 1))
+    model = declared(levels.dropping(OWN), new, bind_queue(OWN.dropped, OWN.deliver, old.arguments["routing_key"]))
     assert sent(model, 900, f"{levels.to_destination('orders', 1)}.p3") == [End("orders", 900)]
-    assert sent(model, 900, tail("orders", 3)) == [End(dropped.name, 900)]
-    assert "x-dead-letter-exchange" not in dropped.arguments
+    assert sent(model, 900, tail("orders", 3)) == [End(OWN.dropped, 900)]
+    assert "x-dead-letter-exchange" not in model.queues[OWN.dropped].arguments
 
 
 def test_what_nobody_takes_is_not_stuck() -> None:
@@ -240,7 +271,7 @@ def test_what_is_not_delayed_is_not_lost_but_returned() -> None:
 def test_long_names_fit_and_stay_apart(name: str, partition: int, purges: int) -> None:
     """A topic exchange has no longer routing keys than 255 bytes."""
     other = name[:-1] + ("A" if name[-1] != "A" else "B")
-    model = declared(*(levels.from_deliver_to_exchange(OWN, each) for each in (name, other)))
+    model = declared(*(levels.deliver_to_exchange(OWN, each) for each in (name, other)))
     for each in (name, other):
         end = tail(each, partition)
         assert len(levels.routing_key(LONGEST, end)) <= NAME_MAX

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.consume.attempts import Note, decode, encode
+from adapters.rabbitmq.consume.attempts import AttemptsRecord, decode, encode
 
 COUNTS = st.integers(1, 2**31 - 1)
 
 
 @given(st.text(), st.dictionaries(st.text(), COUNTS))
 def test_what_is_written_is_read(by: str, attempts: dict[str, int]) -> None:
-    assert decode(encode(Note(by, attempts))) == Note(by, attempts)
+    assert decode(encode(AttemptsRecord(by, attempts))) == AttemptsRecord(by, attempts)
 
 
 def test_a_thousand_ids_take_little_more_room_than_themselves() -> None:
     attempts = {f"{number:032x}": 1 + number % 3 for number in range(1000)}
-    assert len(encode(Note("x" * 32, attempts))) < 1000 * (32 + 4)
+    assert len(encode(AttemptsRecord("x" * 32, attempts))) < 1000 * (32 + 4)
 
 
 @given(st.binary())
@@ -51,4 +51,4 @@ def test_what_is_nested_too_deeply_is_no_note() -> None:
 
 
 def test_a_count_is_no_larger_than_the_field_holds() -> None:
-    assert decode(b'{"by": "x", "counts": {"9999999999": ["a"]}}') == Note("x", {"a": 2**31 - 1})
+    assert decode(b'{"by": "x", "counts": {"9999999999": ["a"]}}') == AttemptsRecord("x", {"a": 2**31 - 1})

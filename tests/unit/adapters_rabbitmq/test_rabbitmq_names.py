@@ -14,7 +14,7 @@ NAMES = LETTERS | LONG
 PARTITIONS = st.integers(0, 1 << 20)
 
 Named = tuple[str, str, int]
-OF_PARTITIONS: tuple[Callable[[str, str, int], str], ...] = (names.queue, names.note, names.history)
+OF_PARTITIONS: tuple[Callable[[str, str, int], str], ...] = (names.queue, names.attempts, names.history)
 OF_GROUPS: tuple[Callable[[str, str], str], ...] = (names.setup, names.group)
 OF_DESTINATIONS: tuple[Callable[[str], str], ...] = (names.log, names.parts, names.rest)
 
@@ -64,7 +64,7 @@ def test_names_are_those_of_the_documentation() -> None:
     assert [name("d") for name in OF_DESTINATIONS] == ["d.log", "d.parts", "d.rest"]
     assert (names.token("d"), names.routing_key(7)) == ("d", "p7")
     own = names.Own("oms.")
-    assert [own.book, own.bridges, own.deliver, own.lost] == ["oms.book", "oms.bridges", "oms.deliver", "oms.lost"]
+    assert [own.catalogue, own.bridges, own.deliver, own.lost] == ["oms.book", "oms.bridges", "oms.deliver", "oms.lost"]
     assert own.delay(28) == "oms.delay28"
 
 

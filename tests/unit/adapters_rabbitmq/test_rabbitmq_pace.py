@@ -6,7 +6,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.delay.levels import APART, LATE, LONGEST, UNIT, Pace, not_before
+from adapters.rabbitmq.delay.levels import APART, LATE, LONGEST, UNIT, KeyOrder, not_before
 
 NOW: Final = 1_700_000_000_000
 LANE: Final = ("orders.p0", "key")
@@ -24,7 +24,7 @@ def in_order(waits: list[tuple[int, int]]) -> bool:
 
 @given(SENT)
 def test_nothing_leaves_the_levels_long_before_or_after_it_is_due(sent: list[tuple[int, int]]) -> None:
-    pace, now = Pace(), NOW
+    pace, now = KeyOrder(), NOW
     for since, ahead in sent:
         now += since
         wait = pace.wait(LANE, now + ahead, now)
@@ -34,7 +34,7 @@ def test_nothing_leaves_the_levels_long_before_or_after_it_is_due(sent: list[tup
 
 @given(SENT)
 def test_without_a_key_nothing_waits_for_anything(sent: list[tuple[int, int]]) -> None:
-    pace, now = Pace(), NOW
+    pace, now = KeyOrder(), NOW
     for since, ahead in sent:
         now += since
         assert pace.wait(None, now + ahead, now) == max(ahead - APART, 0) // UNIT * UNIT
@@ -43,7 +43,7 @@ def test_without_a_key_nothing_waits_for_anything(sent: list[tuple[int, int]]) -
 @given(st.integers(1, 100_000_000), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 10)), max_size=30))
 def test_a_stream_with_one_delay_keeps_its_order(delay: int, sent: list[tuple[int, int]]) -> None:
     """Born one after another, each sent some milliseconds after its birth, none before another."""
-    pace, now, born = Pace(), NOW, NOW
+    pace, now, born = KeyOrder(), NOW, NOW
     passed: list[tuple[int, int]] = []
     for since, taken in sent:
         born += since
@@ -55,12 +55,12 @@ def test_a_stream_with_one_delay_keeps_its_order(delay: int, sent: list[tuple[in
 
 
 def test_a_burst_for_one_moment_keeps_its_order_however_long_it_takes_to_send() -> None:
-    pace = Pace()
+    pace = KeyOrder()
     assert in_order([(wait := pace.wait(LANE, NOW + 5000, NOW + sent), NOW + sent + wait) for sent in range(0, 950, 7)])
 
 
 def test_nothing_waits_for_order_forever() -> None:
-    pace = Pace()
+    pace = KeyOrder()
     waits = {sent: pace.wait(LANE, NOW + 9000, NOW + sent) for sent in range(0, 2500, 7)}
     late = {sent: sent + wait - 9000 for sent, wait in waits.items()}
     assert max(late.values()) <= LATE
@@ -68,21 +68,21 @@ def test_nothing_waits_for_order_forever() -> None:
 
 
 def test_one_that_is_due_before_the_last_does_not_wait_for_it() -> None:
-    pace = Pace()
+    pace = KeyOrder()
     pace.wait(LANE, NOW + 1000, NOW)
     assert pace.wait(LANE, NOW + 899, NOW) == 800
 
 
 def test_keys_do_not_wait_for_each_other() -> None:
-    pace = Pace()
+    pace = KeyOrder()
     pace.wait(LANE, NOW + 1020, NOW)
     assert pace.wait(("orders.p0", "another"), NOW + 1020, NOW + 5) == 900
     assert pace.wait(LANE, NOW + 1020, NOW + 5) == 1000
 
 
 def test_what_is_over_does_not_wait_and_nothing_waits_longer_than_the_levels_can() -> None:
-    assert Pace().wait(LANE, NOW - 5000, NOW) == 0
-    assert Pace().wait(LANE, NOW + 2 * LONGEST, NOW) == LONGEST
+    assert KeyOrder().wait(LANE, NOW - 5000, NOW) == 0
+    assert KeyOrder().wait(LANE, NOW + 2 * LONGEST, NOW) == LONGEST
 
 
 @given(st.integers(-5000, LONGEST))
@@ -93,7 +93,7 @@ def test_what_the_engine_does_not_hold_is_never_early(ahead: int) -> None:
 
 
 def test_it_forgets() -> None:
-    pace = Pace()
+    pace = KeyOrder()
     for number in range(10_000):
         pace.wait(("orders.p0", f"{number}"), NOW + 1000, NOW)
     assert len(pace._last) <= 4096

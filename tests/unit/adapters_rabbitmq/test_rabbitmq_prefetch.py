@@ -25,7 +25,7 @@ def test_large_messages_are_few_until_small_ones_have_come() -> None:
     assert not window.arrived(4 << 20, 4 << 20)
     assert window.arrived(4 << 20, 12 << 20)
     assert window.count == 2
-    assert [window.beside(fetched) for fetched in (0, 1, 100, 256)] == [2, 2, 101, 256]
+    assert [window.for_consumer(fetched) for fetched in (0, 1, 100, 256)] == [2, 2, 101, 256]
     assert not window.review(), "they were still large"
     assert not window.review(), "nothing has come since"
     window.arrived(200, 200)

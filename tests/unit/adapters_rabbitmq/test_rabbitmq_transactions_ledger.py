@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.base import Transaction, TransactionState
-from adapters.rabbitmq.transaction import ledger, records
-from adapters.rabbitmq.transaction.ledger import Ledger
+from adapters.rabbitmq.transaction import ledger
+from adapters.rabbitmq.transaction.ledger import Ledger, encode
 from adapters.wall_clock import wall
 from bridge.message import Message
 
@@ -55,16 +55,16 @@ def write(steps: Sequence[tuple[str, str]]) -> Iterator[Record]:
         body, properties = b"", Properties()
         unfinished = seen.unfinished.get(name)
         if step == "prepare":
-            body, properties = records.prepared(begun(name, number), message(number), 5)
+            body, properties = ledger.prepared(begun(name, number), message(number), 5)
         elif step in {"commit", "late"}:
-            count = 0 if unfinished is None else len(unfinished.kept) - (step == "late")
-            body = records.commit(name, f"x.{number}", [{"partition": 1}, None, *[{}] * 25][:count])
+            count = 0 if unfinished is None else len(unfinished.prepared) - (step == "late")
+            body = encode("commit", name, f"x.{number}", [{"partition": 1}, None, *[{}] * 25][:count])
         elif step == "take":
-            body = records.take(name, (unfinished and unfinished.bridge) or "x", f"y.{number}")
+            body = encode("take", name, (unfinished and unfinished.bridge) or "x", f"y.{number}")
         elif step == "rollback":
-            body = records.rollback(name)
+            body = encode("rollback", name)
         elif unfinished is not None and unfinished.bridge is not None:
-            body = records.stored(name)
+            body = encode("stored", name)
         else:
             continue
         record = Record(f"r{number}", step, name, body, properties)
@@ -142,10 +142,10 @@ def test_what_a_stream_has_lost_can_be_written_again(steps: list[tuple[str, str]
         read(whole, record)
     for record in stream[:left]:
         read(cut, record)
-    for number, (body, properties) in enumerate(whole.lost(cut)):
+    for number, (body, properties) in enumerate(whole.missing_in(cut)):
         cut.read(f"c{number}", Arrival(0, False, "", properties or Properties(), body))
-    assert whole.lost(cut) == []
-    cut.succeed(whole)
+    assert whole.missing_in(cut) == []
+    cut.take_over(whole)
     assert {name: each.state for name, each in cut.transactions.items()} == {
         name: each.state for name, each in whole.transactions.items()
     }
@@ -178,11 +178,11 @@ def test_a_message_comes_back_as_it_was_prepared() -> None:
         expire_time=wall() + YEAR,
         compression="gzip",
     )
-    body, properties = records.prepared(begun("a"), prepared, wall())
+    body, properties = ledger.prepared(begun("a"), prepared, wall())
     assert found.read("n", Arrival(0, False, "", properties, body))
     assert found.unfinished["a"].messages() == [prepared]
     completed = prepared._replace(store_timestamp=9, store_host="h:1", partition=2)
-    mark = records.commit("a", "x", [records.changes(prepared, completed)])
+    mark = encode("commit", "a", "x", [ledger.changes(prepared, completed)])
     assert found.read("m", Arrival(0, False, "", Properties(), mark))
     assert found.unfinished["a"].completed() == [completed]
 
@@ -191,5 +191,5 @@ def test_only_so_many_ended_transactions_are_remembered(monkeypatch: pytest.Monk
     monkeypatch.setattr(ledger, "ENDED_MAX", 2)
     found = Ledger()
     for name in ("a", "b", "c"):
-        found.read(name, Arrival(0, False, "", Properties(), records.stored(name)))
+        found.read(name, Arrival(0, False, "", Properties(), encode("stored", name)))
     assert list(found.transactions) == ["b", "c"]

@@ -63,7 +63,7 @@ class EndOffsets:
         known: Mapping[str, Layout] = {}
         try:
             if self._book is None:
-                self._book = await BookReader.open(await self._line.link(), Own(self._options.prefix).book)
+                self._book = await BookReader.open(await self._line.link(), Own(self._options.prefix).catalogue)
             known = await self._book.destinations()
         except DestinationUnknown:
             self._book = None

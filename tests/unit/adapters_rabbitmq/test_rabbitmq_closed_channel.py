@@ -6,14 +6,14 @@ from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
 from adapters.amqp.messages import Outgoing
 from adapters.base import Stored
-from adapters.rabbitmq.publish.confirms import PendingPublish, _culprit
+from adapters.rabbitmq.publish.confirms import PendingPublish, _cause_of
 
 GONE = "NOT_FOUND - no exchange 'a' in vhost '/'"
 FORBIDDEN = "ACCESS_REFUSED - access to exchange 'a' in vhost '/' refused for user 'u'"
 LARGE = "PRECONDITION_FAILED - message size 11 is larger than configured max size 10"
 
 
-async def test_culprits(subtests: pytest.Subtests) -> None:
+async def test_cause_ofs(subtests: pytest.Subtests) -> None:
     """Sizes of bodies; numbers begin with 5."""
     cases: list[tuple[list[int], BaseException, int | None]] = [
         ([1, 1, 1], ChannelClosedByBroker(404, GONE), 7),  # it may be any: the last one is certain
@@ -27,12 +27,12 @@ async def test_culprits(subtests: pytest.Subtests) -> None:
         ([], ChannelClosedByBroker(404, GONE), None),
         ([1], ConnectionClosedByBroker(320, GONE), None),
     ]
-    for sent, reason, culprit in cases:
-        with subtests.test(sent=sent, reason=reason, culprit=culprit):
+    for sent, reason, cause in cases:
+        with subtests.test(sent=sent, reason=reason, cause=cause):
             unconfirmed = {
                 number: PendingPublish(
                     Outgoing("a", "p0", BasicProperties(), b"x" * size), mandatory=True, stored=Stored(None, None)
                 )
                 for number, size in enumerate(sent, 5)
             }
-            assert _culprit(unconfirmed, reason) == culprit
+            assert _cause_of(unconfirmed, reason) == cause
