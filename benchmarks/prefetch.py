@@ -45,9 +45,8 @@ def _buffered(deliveries: list[Delivery]) -> float:
         if at < MESSAGES and buffer.size < AHEAD:
             buffer.offer(deliveries[at : at + FETCH], 0)
             at += FETCH
-        if (entry := buffer.lease(at, 0, 30_000)) is not None:
-            buffer.acknowledge(entry)
-            done += 1
+        entries = buffer.lease(at, 0, 30_000, 1, 1)
+        done += buffer.acknowledge([(entry, entry.number) for entry in entries])
     return time.perf_counter() - begun
 
 

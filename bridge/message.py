@@ -93,10 +93,9 @@ class Message(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the body and characters of the headers: what the limits of bytes count."""
-        size = len(self.body) + sum(map(len, filter(None, _texts_of(self))))
-        if properties := self.properties:
-            size += sum(map(len, properties)) + sum(map(len, properties.values()))
-        return size
+        properties = self.properties
+        # joined: to add up the lengths takes twice as long
+        return len(self.body) + len("".join((*filter(None, _texts_of(self)), *properties, *properties.values())))
 
     @property
     def due(self) -> int:

@@ -140,8 +140,7 @@ class MemoryAdapter(Transactions):
         except BridgeError as error:
             return failed(error)
         if outcome is Outcome.SETTLED:
-            for delivery in deliveries:
-                self._store.settle(group, delivery.partition, delivery.position)
+            self._store.settle(group, deliveries)
         else:
             self._release(subscription, deliveries, outcome)
         future.set_result(None)

@@ -284,8 +284,7 @@ class DurableAdapter(MemoryAdapter):
         group = settlement.group
         cursors = {delivery.partition: group.cursors[delivery.partition] for delivery in settlement.deliveries}
         before = {number: cursor.committed_offset for number, cursor in cursors.items()}
-        for delivery in settlement.deliveries:
-            self._store.settle(group, delivery.partition, delivery.position)
+        self._store.settle(group, settlement.deliveries)
         for number, cursor in cursors.items():
             if cursor.committed_offset != before[number]:
                 self._writer.batch.committed_offsets[group.number, number] = cursor.committed_offset

@@ -39,15 +39,13 @@ def unpack(record: Record) -> Message:
     """Turn a record into the message that `pack` was given."""
     flat = record[PROPERTIES]
     half = len(flat) // 2
-    fields = [*record]
-    fields[PROPERTIES] = dict(zip(flat[:half], flat[half:], strict=True)) if flat else {}
-    return tuple.__new__(Message, fields)
+    properties = dict(zip(flat[:half], flat[half:], strict=True)) if flat else {}
+    return tuple.__new__(Message, (*record[:PROPERTIES], properties, *record[PROPERTIES + 1 :]))
 
 
 def footprint(record: Record) -> int:
     """Return the bytes of memory that a record takes; an upper estimate."""
-    texts = [text for text in _texts(record) if text is not None]
-    texts += record[PROPERTIES]
+    texts = (*filter(None, _texts(record)), *record[PROPERTIES])
     joined = "".join(texts)
     # to ask each text for its size takes twice as long
     size = len(texts) * _EMPTY + len(joined) if joined.isascii() else sum(map(getsizeof, texts))

@@ -1,11 +1,11 @@
 """The backend as a data structure: destinations, delayed messages, groups, and the log's replay. No clock, no I/O."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from secrets import randbits
 from typing import Final, NamedTuple
 
-from adapters.base import Replayed
+from adapters.base import Delivery, Replayed
 from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.options import Options
@@ -184,19 +184,23 @@ class MessageStore:
         found = destination.groups[name] = StoredGroup(name, destination.name, number, destination.partitions, now)
         return found
 
-    def settle(self, group: StoredGroup, number: int, offset: int) -> None:
-        """Settle an offset for a group; does nothing if it was settled before, or if the group is forgotten."""
-        cursor = group.cursors[number]
-        if group.forgotten or not cursor.settle(offset):
+    def settle(self, group: StoredGroup, deliveries: Iterable[Delivery]) -> None:
+        """Settle deliveries for a group; does nothing for one that was settled before, or if the group is forgotten."""
+        if group.forgotten:
             return
-        partition = cursor.partition
-        index = partition.find(offset)
-        if index is not None:
-            destination = self.destinations[group.destination]
-            partition.acks[index] += 1
-            if partition.acks[index] == len(destination.groups):
-                partition.settled_by_all.add(offset)
-                self.settled_by_all[partition] = destination
+        cursors, destination = group.cursors, self.destinations[group.destination]
+        groups = len(destination.groups)
+        for delivery in deliveries:
+            offset, cursor = delivery.position, cursors[delivery.partition]
+            if not cursor.settle(offset):
+                continue
+            partition = cursor.partition
+            index = partition.find(offset)
+            if index is not None:
+                partition.acks[index] += 1
+                if partition.acks[index] == groups:
+                    partition.settled_by_all.add(offset)
+                    self.settled_by_all[partition] = destination
 
     def existing_group(self, destination: Destination, name: str) -> StoredGroup:
         """Return a group. Raises `DestinationUnknown`; `RuntimeError` while it has a subscription."""

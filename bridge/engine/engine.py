@@ -133,7 +133,7 @@ class Engine:
     ) -> Awaitable[list[Produced | BridgeError]]:
         """Publish a batch; see `Producer.produce_all`. Raises `BackendUnavailable` if the bridge is not ready."""
         self._check_ready()
-        if self._dedup is None:
+        if self._dedup is None or (key is None and not any(map(_is_named, messages))):
             return self._producer.produce_all(messages, require, peer)
         return self._dedup.produce_all(messages, require, peer, key)
 
@@ -424,6 +424,10 @@ class Engine:
                         await self._close_group(key)
                     except Exception:  # noqa: BLE001 - the other groups are closed all the same
                         _log.warning("closing an idle group failed", exc_info=True)
+
+
+def _is_named(message: Message | BridgeError) -> bool:
+    return isinstance(message, Message) and message.message_id is not None
 
 
 async def _pulled_when(settled: asyncio.Future[None], pulled: Pulled) -> Pulled:

@@ -84,21 +84,13 @@ class LeaseHistory:
     def __len__(self) -> int:
         return len(self._outcomes)
 
-    def add_lease(self) -> int:
-        """Return the number of a new lease."""
-        outcomes = self._outcomes
-        if len(outcomes) >= _OUTCOMES_KEPT:
-            half = _OUTCOMES_KEPT // 2
-            del outcomes[:half]
-            self._first += half
-        outcomes.append(_LIVE)
-        return self._first + len(outcomes) - 1
+    def add_leases(self, count: int) -> int:
+        """Return the number of the first of `count` new leases; the others have the numbers after it."""
+        return self._add(_LIVE, count)
 
     def add_pause(self) -> int:
         """Return a number for a redelivery pause; a client sees it as a lease that has ended."""
-        number = self.add_lease()
-        self._outcomes[-1] = _ENDED
-        return number
+        return self._add(_ENDED, 1)
 
     def settle(self, number: int) -> bool:
         """Record that the backend has settled a lease; False if that was recorded before, or is too long ago."""
@@ -118,6 +110,16 @@ class LeaseHistory:
         """Return whether a lease was settled; False if that is too long ago."""
         index = number - self._first
         return 0 <= index < len(self._outcomes) and self._outcomes[index] == _SETTLED
+
+    def _add(self, outcome: int, count: int) -> int:
+        outcomes = self._outcomes
+        if len(outcomes) + count > _OUTCOMES_KEPT:
+            half = _OUTCOMES_KEPT // 2
+            del outcomes[:half]
+            self._first += half
+        first = self._first + len(outcomes)
+        outcomes += bytes((outcome,)) * count
+        return first
 
 
 _RECEIPT_PARTS: Final = 4

@@ -122,25 +122,19 @@ class Group:
         self.last_used = mono = self._clock.mono()
         wall = self._clock.wall()
         self._advance(mono, wall)
-        entries: list[Entry] = []
-        while len(entries) < limit and max_bytes > 0:
-            if (entry := self._lease_next(mono, wall, pull_request)) is None:
-                break
-            entries.append(entry)
-            max_bytes -= entry.size
+        entries = self._lease(mono, wall, pull_request, limit, max_bytes)
         self._clean_up()
         self._arm()
-        for entry in entries:
-            self._count_delivery(entry, pull_request)
+        self._count_deliveries(entries, pull_request)
         return entries
 
     def settle(self, entries: list[Entry]) -> asyncio.Future[None]:
         """Acknowledge leased entries. The future is done when the backend has recorded it; both raise `BridgeError`."""
-        leases = []
-        for entry in entries:
-            if not self._is_leased(entry):
+        leases = [(entry, entry.number) for entry in entries]
+        live = self.buffer.leases
+        for entry, number in leases:
+            if live.get(number) is not entry:
                 raise LeaseEnded("x-oms-receipt: the lease has just ended; the message may be delivered again.")
-            leases.append((entry, entry.number))
         future = self._subscription.settle([entry.delivery for entry in entries], Outcome.SETTLED)
         confirmation = confirmed(future, self._options.produce_timeout)
         if future.done():
@@ -245,40 +239,43 @@ class Group:
     def _recorded(self, leases: list[tuple[Entry, int]], future: asyncio.Future[None]) -> None:
         if future.cancelled() or future.exception() is not None:
             return
-        for entry, number in leases:
-            if self.buffer.leases.get(number) is entry:
-                self.buffer.acknowledge(entry)
-            elif not self.buffer.record_late_ack(number):
-                continue
-            self._counters.settled += 1
-            self._counts.settled += 1
+        settled = self.buffer.acknowledge(leases)
+        self._counters.settled += settled
+        self._counts.settled += settled
         self._used_and_changed()
 
-    def _lease_next(self, mono: int, wall: int, pull_request: PullRequest) -> Entry | None:
-        """Lease the next ready message; if none is ready, refill the buffer and try again, past expired messages."""
+    def _lease(self, mono: int, wall: int, pull_request: PullRequest, limit: int, max_bytes: int) -> list[Entry]:
+        """Lease ready messages; if they are too few, refill the buffer and try again, past expired messages."""
+        entries: list[Entry] = []
+        duration, owner = pull_request.duration, pull_request.owner
         for _ in range(_REFILLS):
-            entry = self.buffer.lease(mono, wall, pull_request.duration, pull_request.owner)
-            if entry is not None or self._prefetcher.waiting or not self._prefetcher.fill():
-                return entry
+            found = self.buffer.lease(mono, wall, duration, limit - len(entries), max_bytes, owner)
+            entries += found
+            if len(entries) >= limit:
+                return entries
+            max_bytes -= sum(entry.size for entry in found)
+            if max_bytes <= 0 or self._prefetcher.waiting or not self._prefetcher.fill():
+                return entries
         self._loop.call_soon(self._serve)  # many expired messages: other pulls have their turn
-        return None
+        return entries
 
     def _advance(self, mono: int, wall: int) -> None:
         ended = self.buffer.leases_ended
         self.buffer.advance(mono, wall)
         self._counters.leases_ended += self.buffer.leases_ended - ended
 
-    def _count_delivery(self, entry: Entry, pull_request: PullRequest) -> None:
-        self._counters.delivered += 1
-        self._counts.delivered += 1
-        if pull_request.request_id is not None:
-            self._idempotent_pulls.remember(pull_request.request_id, entry)
-        if entry.attempts > 1:
-            self._counters.redelivered += 1
-        if self._durable:
+    def _count_deliveries(self, entries: list[Entry], pull_request: PullRequest) -> None:
+        self._counters.delivered += len(entries)
+        self._counts.delivered += len(entries)
+        for entry in entries:
+            if entry.attempts > 1:
+                self._counters.redelivered += 1
+            if pull_request.request_id is not None:
+                self._idempotent_pulls.remember(pull_request.request_id, entry)
+        if self._durable and entries:
             if not self._leased:
                 self._loop.call_soon(self._report_leased)
-            self._leased.append(entry.delivery._replace(attempts=entry.attempts))
+            self._leased += [entry.delivery._replace(attempts=entry.attempts) for entry in entries]
 
     def _report_leased(self) -> None:
         """Report leases once per turn of the loop, so that a durable backend keeps deliveryCount over a restart."""
@@ -301,10 +298,9 @@ class Group:
             mono, wall = self._clock.mono(), self._clock.wall()
 
             def lease(pull_request: PullRequest) -> Entry | None:
-                entry = self._lease_next(mono, wall, pull_request)
-                if entry is not None:
-                    self._count_delivery(entry, pull_request)
-                return entry
+                entries = self._lease(mono, wall, pull_request, 1, 1)
+                self._count_deliveries(entries, pull_request)
+                return entries[0] if entries else None
 
             self._waiting_pulls.serve(lease)
         self._clean_up()

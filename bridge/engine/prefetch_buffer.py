@@ -6,7 +6,7 @@ nack, or being removed: on its way to the dead-letter destination, or back to th
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -45,8 +45,8 @@ class PrefetchBuffer:
         self._key_queues: dict[QueueKey, deque[Entry] | None] = {}
         self._paused: dict[int, Entry] = {}
         self._removing: set[Entry] = set()
-        self._timers: list[tuple[int, int]] = []
-        """Deadline and number of each lease and pause; a heap."""
+        self._timers: list[tuple[int, int, int]] = []
+        """Deadline, first number and count of leases that were made together, or of one pause; a heap."""
         self._outcomes = LeaseHistory()
 
     @property
@@ -71,27 +71,36 @@ class PrefetchBuffer:
             else:
                 self._queue(entry)
 
-    def lease(self, mono: int, wall: int, duration: int, owner: LeaseOwner | None = None) -> Entry | None:
-        """Lease the ready entry with the highest priority, the oldest first, for `duration` ms.
+    def lease(  # noqa: PLR0913, PLR0917 - the time, what each lease is made of, and how many
+        self, mono: int, wall: int, duration: int, limit: int, max_bytes: int, owner: LeaseOwner | None = None
+    ) -> list[Entry]:
+        """Lease ready entries for `duration` ms, those with the highest priority and then the oldest first.
 
-        "Never handed out after expireTime": expired entries before it are dropped. None: no entry is ready.
+        At most `limit`, until they reach `max_bytes`. "Never handed out after expireTime": expired entries before them
+        are dropped.
         """
         ready = self._ready
-        while ready:
+        entries: list[Entry] = []
+        while ready and len(entries) < limit and max_bytes > 0:
             entry = heappop(ready)[2]
             if entry.expires is not None and entry.expires <= wall:
                 self.expired.append(entry.delivery)
                 self.remove(entry)
                 continue
-            entry.attempts += 1
-            entry.holders = 1
-            entry.owner = owner
-            entry.number = number = self._outcomes.add_lease()
-            entry.deadline = deadline = mono + duration
-            self.leases[number] = entry
-            self._push_timer(deadline, number)
-            return entry
-        return None
+            entries.append(entry)
+            max_bytes -= entry.size
+        if entries:
+            first = self._outcomes.add_leases(len(entries))
+            deadline = mono + duration
+            for number, entry in enumerate(entries, first):
+                entry.attempts += 1
+                entry.holders = 1
+                entry.owner = owner
+                entry.number = number
+                entry.deadline = deadline
+                self.leases[number] = entry
+            self._push_timer(deadline, first, len(entries))
+        return entries
 
     def find(self, number: int, mono: int) -> Entry | None:
         """Return the entry of a live lease, None if the lease was acknowledged. Raises `LeaseEnded` otherwise."""
@@ -102,12 +111,21 @@ class PrefetchBuffer:
             return None
         raise LeaseEnded("x-oms-receipt: the lease has ended; the message may be delivered again.")
 
-    def acknowledge(self, entry: Entry) -> None:
-        """End a lease as acknowledged: the backend has recorded it. Idempotent."""
-        if entry.number in self.leases:
-            self._outcomes.settle(entry.number)
-            self._remove_lease(entry)
-            self.remove(entry)
+    def acknowledge(self, leases: Iterable[tuple[Entry, int]]) -> int:
+        """End leases, given with their numbers, as acknowledged: the backend has recorded it. Idempotent.
+
+        Returns how many were not recorded as acknowledged before. A lease that `revoke` has ended is only recorded.
+        """
+        count = 0
+        for entry, number in leases:
+            recorded = self._outcomes.settle(number)
+            if self.leases.get(number) is entry:
+                self._remove_lease(entry)
+                self.remove(entry)
+            elif not recorded:
+                continue
+            count += 1
+        return count
 
     def release(self, entry: Entry, mono: int, delay: int) -> None:
         """End a lease as not acknowledged. The entry is ready again after `delay` ms; its key waits meanwhile."""
@@ -126,10 +144,6 @@ class PrefetchBuffer:
         """Move the end of a lease to `deadline` (mono), earlier or later."""
         entry.deadline = deadline
         self._push_timer(deadline, entry.number)
-
-    def record_late_ack(self, number: int) -> bool:
-        """Record the acknowledgement of a lease that `revoke` has ended. False if it was recorded before."""
-        return self._outcomes.settle(number)
 
     def pause(self, entry: Entry, until: int) -> None:
         """Make an entry, and its key, wait until then (mono)."""
@@ -180,20 +194,9 @@ class PrefetchBuffer:
         """Update to the given time: end leases and pauses that are over, queue entries that are due."""
         timers = self._timers
         while timers and timers[0][0] <= mono:
-            number = heappop(timers)[1]
-            entry = self.leases.get(number)
-            if entry is None:
-                if (paused := self._paused.pop(number, None)) is not None:
-                    self._make_ready(paused)
-            elif entry.settling:
-                heappush(timers, (mono + _SETTLING_CHECK, number))
-            elif entry.deadline <= mono:
-                if renewal := _renewal(entry):
-                    self.extend(entry, mono + renewal)
-                    continue
-                self.leases_ended += 1
-                self._end_lease(entry)
-                self._make_ready(entry)
+            _, first, count = heappop(timers)
+            for number in range(first, first + count):
+                self._check_deadline(number, mono)
         due = self._due
         while due and due[0][0] <= wall:
             self._queue(heappop(due)[2])
@@ -250,6 +253,22 @@ class PrefetchBuffer:
         revoked.sort(key=lambda e: e.order)
         return [e.delivery._replace(attempts=e.attempts) for e in revoked if not e.settling]
 
+    def _check_deadline(self, number: int, mono: int) -> None:
+        """End a pause, or a lease whose deadline has passed unless its owner extends it."""
+        entry = self.leases.get(number)
+        if entry is None:
+            if (paused := self._paused.pop(number, None)) is not None:
+                self._make_ready(paused)
+        elif entry.settling:
+            heappush(self._timers, (mono + _SETTLING_CHECK, number, 1))
+        elif entry.deadline <= mono:
+            if renewal := _renewal(entry):
+                self.extend(entry, mono + renewal)
+                return
+            self.leases_ended += 1
+            self._end_lease(entry)
+            self._make_ready(entry)
+
     def _queue(self, entry: Entry) -> None:
         """Make an entry ready, or queue it: the next message of a key waits until the one before it is settled."""
         queue_key = entry.queue_key
@@ -268,15 +287,15 @@ class PrefetchBuffer:
         else:
             heappush(self._ready, (-entry.priority, entry.order, entry))
 
-    def _push_timer(self, deadline: int, number: int) -> None:
+    def _push_timer(self, deadline: int, first: int, count: int = 1) -> None:
         """Add a timer. Settled leases do not remove theirs: 10,000 acks a second would keep 300,000 of them."""
         if len(self._timers) > 2 * (len(self.leases) + len(self._paused)) + _STALE_TIMERS:
             self._sweep_timers()
         else:
-            heappush(self._timers, (deadline, number))
+            heappush(self._timers, (deadline, first, count))
 
     def _sweep_timers(self) -> None:
-        self._timers[:] = [(e.deadline, n) for place in (self.leases, self._paused) for n, e in place.items()]
+        self._timers[:] = [(e.deadline, n, 1) for place in (self.leases, self._paused) for n, e in place.items()]
         heapify(self._timers)
 
     def _end_lease(self, entry: Entry) -> None:

@@ -203,16 +203,15 @@ class Producer:
                 if destination not in batch.partitions:
                     check_destination(destination)
                 applied, size = self._judge(message, batch.request, batch)
-                partitions = batch.partitions.get(destination)
-                if partitions is None:
+                if (partitions := batch.partitions.get(destination)) is None:
                     partitions = self._destinations.known(destination)
-                if partitions is None:
-                    self._send(batch)
-                    batch.partitions.clear()
-                    partitions = await self._partitions(message, batch.request)
-                    batch.request = self._request(require, peer)
-                    self._check_in_flight(size)  # again: others may have been sent meanwhile
-                batch.partitions[destination] = partitions
+                    if partitions is None:
+                        self._send(batch)
+                        batch.partitions.clear()
+                        partitions = await self._partitions(message, batch.request)
+                        batch.request = self._request(require, peer)
+                        self._check_in_flight(size)  # again: others may have been sent meanwhile
+                    batch.partitions[destination] = partitions
                 self._add(batch, message, size, applied, partitions)
             except BridgeError as error:
                 batch.outcomes.append(error)

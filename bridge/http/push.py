@@ -31,7 +31,7 @@ from bridge.http.params import (
 from bridge.http.request_reply import CREDIT_MAX, NO_STORE, OMS_VERSION, Limits, Reply, Request, Write
 from bridge.slicer import Slicer
 from bridge.wire import gzip_body
-from bridge.wire.push_framing import EventStreamFraming, Framing, StreamEnd, StreamMessage, choose_framing
+from bridge.wire.push_framing import EventStreamFraming, Framing, Sent, StreamEnd, StreamMessage, choose_framing
 
 STREAMS_MAX: Final = 20_000
 """Streams with a buffer; the one without a message for the longest time is dropped first."""
@@ -220,18 +220,19 @@ class _StreamWriter:
             end = StreamEnd(error.code, error.detail)
         await send(self._framing.end(end))
 
-    def _events(self, leased: list[Leased]) -> Iterable[tuple[str, StreamMessage]]:
-        messages = [StreamMessage(*each[:3]) for each in leased]
-        return zip(repeat(""), messages) if self._buffer is None else [self._buffer.add(each) for each in messages]
+    def _events(self, leased: list[Leased]) -> Iterable[tuple[str, Sent]]:
+        if self._buffer is None:
+            return zip(repeat(""), leased)
+        return [self._buffer.add(StreamMessage(*each[:3])) for each in leased]
 
-    async def _send_messages(self, events: Iterable[tuple[str, StreamMessage]], send: Write) -> None:
+    async def _send_messages(self, events: Iterable[tuple[str, Sent]], send: Write) -> None:
         """Encode and send messages. Inflates one body at a time: 64 of them may be 256 MiB."""
         encoded: list[bytes] = []
         size = 0
         for event_id, message in events:
             if message.message.compression is not None:
                 inflated = await self._slicer.run_alone(gzip_body.inflate_message(message.message, self._limits.body))
-                message = message._replace(message=inflated)  # noqa: PLW2901
+                message = StreamMessage(inflated, message.receipt, message.lease_until)  # noqa: PLW2901
             encoded.append(self._framing.message(message, event_id))
             size += len(encoded[-1])
             if size >= CHUNK:

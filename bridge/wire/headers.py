@@ -114,7 +114,7 @@ class Headers(NamedTuple):
         plain = self.plain
         content_type = plain.get(b"content-type", OCTETS)
         if content_type != OCTETS:
-            fields["content_type"] = decode_value(b"content-type", content_type)
+            fields["content_type"] = _content_type_text(content_type)
         parent = plain.get(b"traceparent")
         if parent is not None and is_traceparent(parent):
             fields["traceparent"] = parent.decode("ascii")
@@ -188,6 +188,11 @@ def decode_header(name: bytes, raw: bytes) -> tuple[int, str | bytes, str | int 
     return _FIELDS, field.attribute, read_number(printable(name), text, field.maximum)
 
 
+@lru_cache(maxsize=256)
+def _content_type_text(raw: bytes) -> str:
+    return decode_value(b"content-type", raw)
+
+
 @lru_cache(maxsize=1024)
 def _property_name(name: bytes) -> str:
     return decode_name(name[len(PROPERTY_PREFIX) :])
@@ -242,12 +247,9 @@ def check_size(message: Message, limit: int) -> None:
 
     The size is that of HTTP/2 (RFC 9113 6.5.2). It is computed exactly only if an estimate comes near the limit.
     """
-    estimate = 0
-    for text in _free_texts(message):
-        if text:
-            estimate += len(text)
-    for key, text in message.properties.items():
-        estimate += _FIELD_OVERHEAD + len(key) + len(text)
+    properties = message.properties
+    texts = "".join((*filter(None, _free_texts(message)), *properties, *properties.values()))
+    estimate = _FIELD_OVERHEAD * len(properties) + len(texts)
     if estimate * _GROWTH < limit - _OTHER_FIELDS:
         return
     size = size_of(encode(message))

@@ -31,6 +31,25 @@ class StreamMessage(NamedTuple):
     lease_until: int
 
 
+class Sent(Protocol):
+    """What a framing reads of a message: a `StreamMessage`, or what a consumer has taken."""
+
+    @property
+    def message(self) -> Message:
+        """The message."""
+        ...
+
+    @property
+    def receipt(self) -> str | None:
+        """Its receipt."""
+        ...
+
+    @property
+    def lease_until(self) -> int:
+        """The end of its lease, ms since 1970."""
+        ...
+
+
 class StreamEnd(NamedTuple):
     """The end of a stream."""
 
@@ -46,7 +65,7 @@ class Framing(Protocol):
     opening: bytes
     """Sent immediately, so that the client gets the headers of the response."""
 
-    def message(self, line: StreamMessage, event_id: str) -> bytes:
+    def message(self, line: Sent, event_id: str) -> bytes:
         """Return one message, complete without the next one."""
         ...
 
@@ -65,7 +84,7 @@ class MultipartFraming:
         self.opening = multipart.opening(boundary)
         self._boundary = boundary
 
-    def message(self, line: StreamMessage, event_id: str) -> bytes:  # noqa: ARG002 - only events have ids
+    def message(self, line: Sent, event_id: str) -> bytes:  # noqa: ARG002 - only events have ids
         """See `Framing`."""
         message = line.message
         pairs, body = cloudevents.encode(message, Mode.BINARY) if self._events else (encode(message), message.body)
@@ -87,9 +106,9 @@ class NdjsonFraming:
     def __init__(self, *, events: bool = False) -> None:
         """`events`: each line is a CloudEvent in structured mode."""
         self.content_type = b"application/x-ndjson" + (_EVENTS if events else b"")
-        self._encode = _encode_event if events else encode_line
+        self._encode = _encode_event if events else _encode_message
 
-    def message(self, line: StreamMessage, event_id: str) -> bytes:  # noqa: ARG002 - only events have ids
+    def message(self, line: Sent, event_id: str) -> bytes:  # noqa: ARG002 - only events have ids
         """See `Framing`."""
         return self._encode(line) + b"\n"
 
@@ -107,9 +126,9 @@ class EventStreamFraming:
     def __init__(self, *, events: bool = False) -> None:
         """`events`: the data is a CloudEvent in structured mode."""
         self.content_type = b"text/event-stream" + (_EVENTS if events else b"")
-        self._encode = _encode_event if events else encode_line
+        self._encode = _encode_event if events else _encode_message
 
-    def message(self, line: StreamMessage, event_id: str) -> bytes:
+    def message(self, line: Sent, event_id: str) -> bytes:
         """See `Framing`."""
         return b"id: %b\ndata: %b\n\n" % (event_id.encode("ascii"), self._encode(line))
 
@@ -137,7 +156,7 @@ def choose_framing(accept: bytes | None, boundary: bytes) -> Framing:
     return FRAMINGS[choose(accept, tuple(FRAMINGS), "a push stream")](boundary)
 
 
-def _encode_event(line: StreamMessage) -> bytes:
+def _encode_event(line: Sent) -> bytes:
     """Return one message as a CloudEvent on a line, without the newline."""
     if line.receipt is None:
         return cloudevents.encode_json(line.message)
@@ -149,7 +168,11 @@ def encode_line(line: StreamMessage | StreamEnd) -> bytes:
     if isinstance(line, StreamEnd):
         detail = {} if line.detail is None else {"detail": line.detail}
         return _encode_json({"end": line.reason, **detail}).encode("ascii")
-    return jsonform.encode(*line)
+    return _encode_message(line)
+
+
+def _encode_message(line: Sent) -> bytes:
+    return jsonform.encode(line.message, line.receipt, line.lease_until)
 
 
 _decode: Final[Callable[[bytes], Any]] = Decoder(jsonform.Line).decode

@@ -36,6 +36,11 @@ def append(log: MessageStore, capacity: Capacity, message: Message, now: int) ->
     return offset
 
 
+def settle(log: MessageStore, group: StoredGroup, partition: int, offset: int) -> None:
+    """Settle one offset."""
+    log.settle(group, [Delivery(Message("orders"), partition, offset, 0)])
+
+
 @dataclass
 class ModelGroup:
     settled: set[Place] = field(default_factory=set)
@@ -161,7 +166,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
         key, place = self._pick(data)
-        self.log.settle(self._group(key), place[1], place[2])
+        settle(self.log, self._group(key), place[1], place[2])
         if place in self.kept:
             self.groups[key].settled.add(place)
 
@@ -292,7 +297,7 @@ def test_releasing_what_was_never_fetched_is_harmless() -> None:
 def test_settling_what_was_never_there_is_harmless() -> None:
     log, capacity = filled(2)
     group = log.group(log.destination("orders"), "g", 0)
-    log.settle(group, 0, 55)
+    settle(log, group, 0, 55)
     append(log, capacity, Message("orders", b"new", partition=0), 5)
     assert bodies(group.fetch(9, 99)) == [b"0", b"1", b"new"]
 
@@ -302,7 +307,7 @@ def test_a_full_backend_names_the_limit_and_the_largest_share() -> None:
     with pytest.raises(BackendFull, match=r"max_messages=10 .*'orders' has 10 messages and no group yet\."):
         append(log, capacity, Message("orders", partition=0), 0)
     group = log.group(log.destination("orders"), "slow", 0)
-    log.settle(group, 0, 2)  # not the oldest, and yet it may go
+    settle(log, group, 0, 2)  # not the oldest, and yet it may go
     append(log, capacity, Message("orders", b"fits", partition=0), 0)
     with pytest.raises(BackendFull, match=r"group 'slow' of 'orders' has 10 messages to settle"):
         append(log, capacity, Message("orders", partition=0), 5000)
@@ -317,7 +322,7 @@ def test_max_bytes_counts_the_overhead() -> None:
 def test_a_message_that_could_never_fit_drops_nothing() -> None:
     log, capacity = filled(1, max_bytes=2000)
     group = log.group(log.destination("orders"), "g", 0)
-    log.settle(group, 0, 0)
+    settle(log, group, 0, 0)
     with pytest.raises(BodyTooLarge, match="max_bytes=2000"):
         append(log, capacity, Message("orders", b"x" * 2000, partition=0), 0)
     assert capacity.messages == 1
@@ -327,7 +332,7 @@ def test_evicted_are_the_oldest_across_partitions() -> None:
     log, capacity = filled(SLICE + 40, max_messages=SLICE + 40)
     group = log.group(log.destination("orders"), "g", 0)
     for delivery in group.fetch(SLICE + 30, 1 << 20):
-        log.settle(group, delivery.partition, delivery.position)
+        settle(log, group, delivery.partition, delivery.position)
     append(log, capacity, Message("orders", b"new", partition=0), 0)
     late = log.group(log.destination("orders"), "late", 0)
     assert bodies(late.fetch(2, 99)) == [b"%d" % SLICE, b"%d" % (SLICE + 1)]
@@ -338,7 +343,7 @@ def test_a_late_group_gets_messages_that_all_others_settled() -> None:
     log, capacity = filled(10, max_messages=10)
     group = log.group(log.destination("orders"), "early", 0)
     for delivery in group.fetch(10, 1 << 20):
-        log.settle(group, delivery.partition, delivery.position)
+        settle(log, group, delivery.partition, delivery.position)
     log.group(log.destination("orders"), "late", 0)
     with pytest.raises(BackendFull, match="group 'late' of 'orders' has 10"):
         append(log, capacity, Message("orders", partition=0), 0)
@@ -351,7 +356,7 @@ def test_a_forgotten_group_counts_no_more() -> None:
     fetched = idle.fetch(4, 1 << 20)
     assert log.forget_idle(101) == [idle]
     for delivery in fetched:
-        log.settle(idle, delivery.partition, delivery.position)
+        settle(log, idle, delivery.partition, delivery.position)
     with pytest.raises(BackendFull, match="group 'subscribed' of 'orders' has 4"):
         append(log, capacity, Message("orders", partition=0), 5)
 
@@ -368,13 +373,13 @@ def test_a_late_group_reads_across_what_was_dropped() -> None:
     early = log.group(log.destination("orders"), "early", 0)
     for delivery in early.fetch(20, 1 << 20):
         if delivery.position not in {0, 5, 9}:
-            log.settle(early, delivery.partition, delivery.position)
+            settle(log, early, delivery.partition, delivery.position)
     append(log, capacity, Message("orders", b"new", partition=0), 0)
     late = log.group(log.destination("orders"), "late", 0)
     got = [delivery for delivery in late.fetch(20, 1 << 20) if delivery.partition == 0]
     assert [delivery.position for delivery in got] == [0, 5, 9, 10]
     for delivery in got[:3]:
-        log.settle(late, 0, delivery.position)
+        settle(log, late, 0, delivery.position)
     assert late.cursors[0].committed_offset == 10
     assert not late.cursors[0].settled
 
@@ -386,7 +391,7 @@ def test_one_stuck_message_does_not_keep_the_rest() -> None:
     for number in range(20_000):
         append(log, capacity, Message("orders", partition=0), number)
         (delivery,) = group.fetch(1, 99)
-        log.settle(group, 0, delivery.position)
+        settle(log, group, 0, delivery.position)
     cursor = group.cursors[0]
     assert cursor.committed_offset == stuck.position
     assert list(cursor.settled) == [range(1, 20_001)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adapters.base import Delivery
-from bridge.engine.entry import Entry
+from bridge.engine.entry import Entry, LeaseOwner
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import LeaseEnded
 from bridge.message import Message
@@ -21,6 +21,12 @@ MAX_DELIVERIES: Final = 3
 def delivery(position: int, attempts: int = 0, partition: int = 0, **fields: object) -> Delivery:
     message = Message("orders", born_timestamp=START)._replace(**fields)  # type: ignore[arg-type]
     return Delivery(message, partition, position, attempts)
+
+
+def lease(buffer: PrefetchBuffer, mono: int, wall: int, duration: int, owner: LeaseOwner | None = None) -> Entry | None:
+    """Lease one entry; None: none is ready."""
+    entries = buffer.lease(mono, wall, duration, 1, 1, owner)
+    return entries[0] if entries else None
 
 
 class RecordingOwner:
@@ -163,35 +169,39 @@ class PrefetchBufferMachine(RuleBasedStateMachine):
                 self.join(record)
         self.buffer.offer(deliveries, self.wall)
 
-    @rule(duration=st.sampled_from((1, 500, 30_000)), owned_by=st.sampled_from((None, 0, 1)))
-    def lease(self, duration: int, owned_by: int | None) -> None:
+    @rule(
+        duration=st.sampled_from((1, 500, 30_000)),
+        limit=st.sampled_from((1, 1, 2, 5)),
+        max_bytes=st.sampled_from((0, 1, 2, 1000)),
+        owned_by=st.sampled_from((None, 0, 1)),
+    )
+    def lease(self, duration: int, limit: int, max_bytes: int, owned_by: int | None) -> None:
         owner = None if owned_by is None else self.owners[owned_by]
-        expired = []
-        best = None
-        while best is None and (ready := self.ready()):
+        given_bytes = max_bytes
+        expired: list[Delivery] = []
+        taken: list[Record] = []
+        while len(taken) < limit and max_bytes > 0 and (ready := self.ready()):
             first = ready[0]
             message = first.delivery.message
             if message.expires is not None and message.expires <= self.wall:
                 first.place = "removed"
                 expired.append(first.delivery)
             else:
-                best = first
-        entry = self.buffer.lease(self.mono, self.wall, duration, owner)
+                first.place = "leased"
+                taken.append(first)
+                max_bytes -= message.size
+        entries = self.buffer.lease(self.mono, self.wall, duration, limit, given_bytes, owner)
         assert self.buffer.expired == expired
         self.buffer.expired = []
-        if best is None:
-            assert entry is None
-            return
-        assert entry is not None
-        assert entry.delivery is best.delivery
-        best.place, best.entry, best.number = "leased", entry, entry.number
-        best.attempts += 1
-        best.deadline = self.mono + duration
-        assert entry.number not in self.numbers, "a lease's number is never used twice"
-        self.numbers.append(entry.number)
-        best.owner = owner
-        if owner is not None:
-            owner.leased_numbers.add(entry.number)
+        assert [entry.delivery for entry in entries] == [record.delivery for record in taken]
+        for entry, record in zip(entries, taken, strict=True):
+            record.entry, record.number, record.owner = entry, entry.number, owner
+            record.attempts += 1
+            record.deadline = self.mono + duration
+            assert entry.number not in self.numbers, "a lease's number is never used twice"
+            self.numbers.append(entry.number)
+            if owner is not None:
+                owner.leased_numbers.add(entry.number)
 
     @rule(which=st.integers(0, 1), renewal=st.sampled_from((0, 1, 500, 30_000)))
     def set_a_renewal(self, which: int, renewal: int) -> None:
@@ -204,8 +214,8 @@ class PrefetchBufferMachine(RuleBasedStateMachine):
         entry = self.buffer.find(record.number, self.mono)
         assert entry is not None
         assert entry is record.entry
-        self.buffer.acknowledge(entry)
-        self.buffer.acknowledge(entry)
+        assert self.buffer.acknowledge([(entry, entry.number)]) == 1
+        assert self.buffer.acknowledge([(entry, entry.number)]) == 0
         record.place = "removed"
         self.acknowledged.add(record.number)
 
@@ -315,7 +325,9 @@ class PrefetchBufferMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def record_an_acknowledgement_late(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from(self.revoked_settling))
-        assert self.buffer.record_late_ack(number) is (number not in self.acknowledged)
+        (record,) = [r for r in self.records if r.number == number]
+        assert record.entry is not None
+        assert self.buffer.acknowledge([(record.entry, number)]) == (number not in self.acknowledged)
         self.acknowledged.add(number)
 
     @precondition(lambda self: self.records and not self.open("removing"))
@@ -422,31 +434,31 @@ def test_a_message_with_a_delay_is_never_delivered_early() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1, delay_time=100)], START)
     buffer.advance(0, START + 99)
-    assert buffer.lease(0, START + 99, 10) is None
+    assert lease(buffer, 0, START + 99, 10) is None
     assert buffer.next_events() == (None, START + 100)
     buffer.advance(0, START + 100)
-    assert buffer.lease(0, START + 100, 10) is not None
+    assert lease(buffer, 0, START + 100, 10) is not None
 
 
 def test_a_message_already_due_goes_at_once() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1, delay_time=100)], START + 100)
-    assert buffer.lease(0, START + 100, 10) is not None
+    assert lease(buffer, 0, START + 100, 10) is not None
 
 
 def test_a_producer_s_fast_clock_alone_holds_nothing_back() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1, born_timestamp=START + 60_000)], START)
-    assert buffer.lease(0, START, 10) is not None
+    assert lease(buffer, 0, START, 10) is not None
 
 
 def test_nothing_is_handed_out_after_expire_time_also_not_as_a_redelivery() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1, expire_time=START + 50)], START)
-    entry = buffer.lease(0, START + 49, 10)
+    entry = lease(buffer, 0, START + 49, 10)
     assert entry is not None
     buffer.release(entry, 0, 0)
-    assert buffer.lease(0, START + 50, 10) is None
+    assert lease(buffer, 0, START + 50, 10) is None
     assert [d.position for d in buffer.expired] == [1]
     assert buffer.size == 0
 
@@ -455,13 +467,13 @@ def test_nothing_is_handed_out_after_expire_time_also_not_as_a_redelivery() -> N
 def test_expire_time_up_to_born_timestamp_means_never(expire_time: int) -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1, expire_time=expire_time)], START + 10**9)
-    assert buffer.lease(0, START + 10**9, 10) is not None
+    assert lease(buffer, 0, START + 10**9, 10) is not None
 
 
 def test_an_expired_head_lets_the_next_of_its_key_come_forward() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1, message_key="a", expire_time=START + 1), delivery(2, message_key="a")], START)
-    entry = buffer.lease(0, START + 1, 10)
+    entry = lease(buffer, 0, START + 1, 10)
     assert entry is not None
     assert entry.delivery.position == 2
 
@@ -469,12 +481,12 @@ def test_an_expired_head_lets_the_next_of_its_key_come_forward() -> None:
 def test_key_order_beats_priority() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1, message_key="a", priority=1), delivery(2, message_key="a", priority=10)], START)
-    first = buffer.lease(0, START, 10)
+    first = lease(buffer, 0, START, 10)
     assert first is not None
     assert first.delivery.position == 1
-    assert buffer.lease(0, START, 10) is None
-    buffer.acknowledge(first)
-    second = buffer.lease(0, START, 10)
+    assert lease(buffer, 0, START, 10) is None
+    buffer.acknowledge([(first, first.number)])
+    second = lease(buffer, 0, START, 10)
     assert second is not None
     assert second.delivery.position == 2
 
@@ -482,15 +494,15 @@ def test_key_order_beats_priority() -> None:
 def test_the_next_of_a_key_waits_also_while_the_one_before_it_pauses() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1, message_key="a"), delivery(2, message_key="a"), delivery(3, message_key="b")], START)
-    first = buffer.lease(0, START, 1000)
+    first = lease(buffer, 0, START, 1000)
     assert first is not None
     buffer.release(first, 0, 500)
-    other = buffer.lease(0, START, 1000)
+    other = lease(buffer, 0, START, 1000)
     assert other is not None
     assert other.delivery.position == 3
-    assert buffer.lease(0, START, 1000) is None
+    assert lease(buffer, 0, START, 1000) is None
     buffer.advance(500, START)
-    again = buffer.lease(500, START, 1000)
+    again = lease(buffer, 500, START, 1000)
     assert again is first
     assert again.attempts == 2
 
@@ -498,8 +510,8 @@ def test_the_next_of_a_key_waits_also_while_the_one_before_it_pauses() -> None:
 def test_the_same_key_in_two_partitions_is_two_keys() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1, message_key="a"), delivery(1, message_key="a", partition=1)], START)
-    assert buffer.lease(0, START, 10) is not None
-    assert buffer.lease(0, START, 10) is not None
+    assert lease(buffer, 0, START, 10) is not None
+    assert lease(buffer, 0, START, 10) is not None
 
 
 def test_a_priority_outside_1_to_10_is_5(subtests: pytest.Subtests) -> None:
@@ -509,7 +521,7 @@ def test_a_priority_outside_1_to_10_is_5(subtests: pytest.Subtests) -> None:
             buffer = PrefetchBuffer(None)
             buffer.offer([delivery(1, priority=4), delivery(2, priority=priority), delivery(3, priority=6)], START)
             order = []
-            while (entry := buffer.lease(0, START, 10)) is not None:
+            while (entry := lease(buffer, 0, START, 10)) is not None:
                 order.append(entry.delivery.position)
             assert order == [3, 2, 1]
 
@@ -518,7 +530,7 @@ def test_delivery_count_is_1_on_the_first_delivery_and_one_more_on_each() -> Non
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1)], START)
     for count in range(1, 5):
-        entry = buffer.lease(count * 10, START, 10)
+        entry = lease(buffer, count * 10, START, 10)
         assert entry is not None
         assert entry.attempts == count
         buffer.advance(count * 10 + 10, START)
@@ -528,13 +540,13 @@ def test_delivery_count_is_1_on_the_first_delivery_and_one_more_on_each() -> Non
 def test_after_max_deliveries_a_message_is_dead_and_its_key_waits() -> None:
     buffer = PrefetchBuffer(2)
     buffer.offer([delivery(1, attempts=1, message_key="a"), delivery(2, message_key="a")], START)
-    entry = buffer.lease(0, START, 10)
+    entry = lease(buffer, 0, START, 10)
     assert entry is not None
     buffer.release(entry, 0, 0)
     assert buffer.dead == [entry]
-    assert buffer.lease(0, START, 10) is None
+    assert lease(buffer, 0, START, 10) is None
     buffer.complete_removal(buffer.take_dead())
-    follower = buffer.lease(0, START, 10)
+    follower = lease(buffer, 0, START, 10)
     assert follower is not None
     assert follower.delivery.position == 2
 
@@ -542,14 +554,14 @@ def test_after_max_deliveries_a_message_is_dead_and_its_key_waits() -> None:
 def test_a_message_that_another_bridge_wore_out_is_dead_on_arrival() -> None:
     buffer = PrefetchBuffer(2)
     buffer.offer([delivery(1, attempts=2)], START)
-    assert buffer.lease(0, START, 10) is None
+    assert lease(buffer, 0, START, 10) is None
     assert [e.delivery.position for e in buffer.dead] == [1]
 
 
 def test_a_lease_ends_at_its_deadline_and_not_before() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1)], START)
-    entry = buffer.lease(0, START, 100)
+    entry = lease(buffer, 0, START, 100)
     assert entry is not None
     buffer.advance(99, START)
     assert buffer.find(entry.number, 99) is entry
@@ -563,7 +575,7 @@ def test_a_lease_ends_at_its_deadline_and_not_before() -> None:
 def test_an_extended_lease_outlives_its_first_deadline_and_a_shortened_one_does_not() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1), delivery(2)], START)
-    longer, shorter = buffer.lease(0, START, 100), buffer.lease(0, START, 100)
+    longer, shorter = lease(buffer, 0, START, 100), lease(buffer, 0, START, 100)
     assert longer is not None
     assert shorter is not None
     buffer.extend(longer, 300)
@@ -581,7 +593,7 @@ def test_a_kept_lease_is_renewed_until_its_keeper_dies() -> None:
     buffer.offer([delivery(1)], START)
     owner = RecordingOwner()
     owner.renewal = 70
-    entry = buffer.lease(0, START, 100, owner)
+    entry = lease(buffer, 0, START, 100, owner)
     assert entry is not None
     owner.leased_numbers.add(entry.number)
     assert buffer.find(entry.number, 100) is entry, "`advance` was not called yet"
@@ -601,11 +613,11 @@ def test_a_lease_has_no_keeper_left_when_it_is_leased_again() -> None:
     buffer.offer([delivery(1)], START)
     owner = RecordingOwner()
     owner.renewal = 100
-    entry = buffer.lease(0, START, 100, owner)
+    entry = lease(buffer, 0, START, 100, owner)
     assert entry is not None
     owner.leased_numbers.add(entry.number)
     buffer.release(entry, 0, 0)
-    again = buffer.lease(0, START, 100)
+    again = lease(buffer, 0, START, 100)
     assert again is entry
     buffer.advance(100, START)
     assert not buffer.leases
@@ -614,12 +626,12 @@ def test_a_lease_has_no_keeper_left_when_it_is_leased_again() -> None:
 def test_a_lease_does_not_end_while_its_acknowledgement_is_recorded() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1)], START)
-    entry = buffer.lease(0, START, 100)
+    entry = lease(buffer, 0, START, 100)
     assert entry is not None
     entry.settling = True
     buffer.advance(5000, START)
     assert buffer.find(entry.number, 5000) is entry
-    buffer.acknowledge(entry)
+    buffer.acknowledge([(entry, entry.number)])
     assert buffer.find(entry.number, 5000) is None
     assert buffer.size == 0
 
@@ -627,7 +639,7 @@ def test_a_lease_does_not_end_while_its_acknowledgement_is_recorded() -> None:
 def test_a_lease_cut_short_by_the_bridge_is_no_failure_of_its_consumer() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1, attempts=4), delivery(2)], START)
-    assert buffer.lease(0, START, 100) is not None
+    assert lease(buffer, 0, START, 100) is not None
     assert [(d.position, d.attempts) for d in buffer.drain()] == [(1, 4), (2, 0)]
     assert buffer.next_events() == (None, None)
 
@@ -635,7 +647,7 @@ def test_a_lease_cut_short_by_the_bridge_is_no_failure_of_its_consumer() -> None
 def test_the_dead_and_the_paused_are_given_back_too() -> None:
     buffer = PrefetchBuffer(2)
     buffer.offer([delivery(1, attempts=2), delivery(2), delivery(3, delay_time=10)], START)
-    entry = buffer.lease(0, START, 100)
+    entry = lease(buffer, 0, START, 100)
     assert entry is not None
     buffer.release(entry, 0, 500)
     assert [(d.position, d.attempts) for d in buffer.drain()] == [(1, 2), (2, 1), (3, 0)]
@@ -654,11 +666,11 @@ def test_what_is_revoked_is_forgotten_wherever_it_is() -> None:
     delayed = delivery(10, partition=1, delay_time=10, body=b"xyz")
     worn_out = delivery(11, partition=1, attempts=2)
     buffer.offer([delayed, worn_out, delivery(12, partition=1), delivery(13, partition=1)], START)
-    paused = buffer.lease(0, START, 100)
+    paused = lease(buffer, 0, START, 100)
     assert paused is not None
     buffer.release(paused, 0, 500)
     keyed(buffer, 0, 1)
-    held = buffer.lease(0, START, 100)
+    held = lease(buffer, 0, START, 100)
     assert held is not None
     revoked = buffer.revoke({1, 7})
     assert [(d.position, d.attempts) for d in revoked] == [(10, 0), (11, 2), (12, 1), (13, 0), (1, 0), (2, 0)]
@@ -674,7 +686,7 @@ def test_a_revoked_lease_has_ended_and_is_no_failure_of_its_consumer() -> None:
     buffer.offer([delivery(1, attempts=4), delivery(2, partition=1)], START)
     owner = RecordingOwner()
     owner.renewal = 1000
-    cut, other = buffer.lease(0, START, 100, owner), buffer.lease(0, START, 100)
+    cut, other = lease(buffer, 0, START, 100, owner), lease(buffer, 0, START, 100)
     assert cut is not None
     assert other is not None
     owner.leased_numbers.add(cut.number)
@@ -691,15 +703,15 @@ def test_a_revoked_lease_has_ended_and_is_no_failure_of_its_consumer() -> None:
 def test_a_revoked_acknowledgement_is_between_the_backend_and_who_asked() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1)], START)
-    entry = buffer.lease(0, START, 100)
+    entry = lease(buffer, 0, START, 100)
     assert entry is not None
     entry.settling = True
     assert buffer.revoke({0}) == []
     assert (buffer.size, buffer.leases) == (0, {})
     with pytest.raises(LeaseEnded):
         buffer.find(entry.number, 0)
-    assert buffer.record_late_ack(entry.number)
-    assert not buffer.record_late_ack(entry.number)
+    assert buffer.acknowledge([(entry, entry.number)]) == 1
+    assert buffer.acknowledge([(entry, entry.number)]) == 0
     assert buffer.find(entry.number, 0) is None, "acknowledging twice is 204"
 
 
@@ -717,41 +729,41 @@ def test_the_end_of_a_revoked_burial_does_not_touch_the_same_message_that_came_b
     else:
         buffer.abort_removal(entry, 10)
     assert (buffer.size, buffer.ready, buffer.paused) == (2, 1, 0)
-    again = buffer.lease(0, START, 10)
+    again = lease(buffer, 0, START, 10)
     assert again is not None
     assert (again.delivery.position, again.attempts) == (1, 2)
-    assert buffer.lease(0, START, 10) is None, "the next of its key waits"
+    assert lease(buffer, 0, START, 10) is None, "the next of its key waits"
 
 
 def test_a_partition_that_comes_back_starts_anew() -> None:
     buffer = PrefetchBuffer(None)
     keyed(buffer, 0)
-    first = buffer.lease(0, START, 100)
+    first = lease(buffer, 0, START, 100)
     assert first is not None
     keyed_again = buffer.revoke([0])
     buffer.offer(keyed_again, START)
-    again = buffer.lease(0, START, 100)
+    again = lease(buffer, 0, START, 100)
     assert again is not None
     assert again is not first
     assert (again.delivery.position, again.attempts) == (1, 1)
-    buffer.acknowledge(first)
+    buffer.acknowledge([(first, first.number)])
     assert (buffer.size, len(buffer.leases)) == (2, 1), "the old lease ends nothing of the new one"
-    assert buffer.lease(0, START, 100) is None
-    buffer.acknowledge(again)
+    assert lease(buffer, 0, START, 100) is None
+    buffer.acknowledge([(again, again.number)])
     assert buffer.ready == 1
 
 
 def test_a_pause_ends_however_many_leases_come_and_go_meanwhile() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(0)], START)
-    entry = buffer.lease(0, START, 100)
+    entry = lease(buffer, 0, START, 100)
     assert entry is not None
     buffer.release(entry, 0, 5000)
     for position in range(1, 4000):
         buffer.offer([delivery(position)], START)
-        other = buffer.lease(0, START, 300_000)
+        other = lease(buffer, 0, START, 300_000)
         assert other is not None
-        buffer.acknowledge(other)
+        buffer.acknowledge([(other, other.number)])
     buffer.advance(4999, START)
     assert buffer.ready == 0
     buffer.advance(5000, START)
@@ -762,16 +774,16 @@ def test_the_timers_of_acknowledged_leases_do_not_pile_up() -> None:
     buffer = PrefetchBuffer(None)
     for position in range(10_000):
         buffer.offer([delivery(position)], START)
-        entry = buffer.lease(position, START, 300_000)
+        entry = lease(buffer, position, START, 300_000)
         assert entry is not None
-        buffer.acknowledge(entry)
+        buffer.acknowledge([(entry, entry.number)])
         assert len(buffer._timers) <= 1027
 
 
 def test_the_timers_of_a_lease_that_is_extended_for_ever_do_not_pile_up() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(1)], START)
-    entry = buffer.lease(0, START, 300_000)
+    entry = lease(buffer, 0, START, 300_000)
     assert entry is not None
     for mono in range(10_000):
         buffer.extend(entry, mono + 300_000)
@@ -785,22 +797,22 @@ def test_the_timers_of_a_lease_that_is_extended_for_ever_do_not_pile_up() -> Non
 def test_the_outcomes_of_leases_are_kept_in_bounded_memory() -> None:
     buffer = PrefetchBuffer(None)
     buffer.offer([delivery(0)], START)
-    old = buffer.lease(0, START, 10**9)
+    old = lease(buffer, 0, START, 10**9)
     assert old is not None
     one = [delivery(1)]
     numbers = []
     for _ in range(300_000):
         buffer.offer(one, START)
-        entry = buffer.lease(0, START, 1000)
+        entry = lease(buffer, 0, START, 1000)
         assert entry is not None
         numbers.append(entry.number)
-        buffer.acknowledge(entry)
+        buffer.acknowledge([(entry, entry.number)])
     assert numbers == list(range(old.number + 1, old.number + 300_001))
     assert len(buffer._outcomes) <= 131_072
     assert all(buffer.find(number, 0) is None for number in numbers[-65_536:])
     with pytest.raises(LeaseEnded):
         buffer.find(numbers[0], 0)
     assert buffer.find(old.number, 0) is old
-    buffer.acknowledge(old)
+    buffer.acknowledge([(old, old.number)])
     assert buffer.size == 0
     assert set(buffer._outcomes._outcomes) == {1}
