@@ -8,6 +8,7 @@ from typing import Final
 from adapters.base import Adapter, Buffering, Published, PublishesMany, Stored
 from bridge.engine.batch import Batch, Outcome, Produced, ProduceRequest, WaitingMessage
 from bridge.engine.clock import Clock
+from bridge.engine.dead_letters_and_deferrals import build_dead_letter, ignore_result
 from bridge.engine.dedup import RecentMessages
 from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
 from bridge.engine.entry import Entry
@@ -15,7 +16,6 @@ from bridge.engine.names import SubscriptionKey, check_destination
 from bridge.engine.options import OTHER, Applied, Counters, Counts, EngineOptions, FieldSupport, LabelCounts
 from bridge.engine.partitioner import Partitioner
 from bridge.engine.quota import INTERNAL, DelayedShare, Quota, Share, client_of
-from bridge.engine.removals import build_dead_letter, ignore_result
 from bridge.errors import (
     BodyTooLarge,
     BridgeError,

@@ -12,11 +12,11 @@ from uuid_utils import uuid7
 from adapters.base import Adapter, Stored, Support, Transaction, Transactional, TransactionState
 from bridge.engine.batch import Produced
 from bridge.engine.clock import BackgroundTasks, Clock
+from bridge.engine.dead_letters_and_deferrals import ignore_result
 from bridge.engine.dedup import Name, name_of, named
 from bridge.engine.options import COMBINATIONS_KEPT, Applied, Counters, EngineOptions
 from bridge.engine.producer import Producer
 from bridge.engine.quota import client_of
-from bridge.engine.removals import ignore_result
 from bridge.engine.transaction_limits import Decision, FirstPrepared, TransactionDeadlines, TransactionLimits
 from bridge.errors import (
     BackendUnavailable,

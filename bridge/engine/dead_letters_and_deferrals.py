@@ -48,7 +48,7 @@ def build_dead_letter(key: SubscriptionKey, entry: Entry) -> tuple[Message, dict
     return message, reason
 
 
-class Removals:
+class BufferRemovals:
     """Runs one task for each removal. The message's key waits; if the removal fails, the buffer keeps the message."""
 
     def __init__(  # noqa: PLR0913 - the collaborators of one group, built in one place (group.py)
