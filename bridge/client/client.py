@@ -14,8 +14,8 @@ import msgspec
 from uuid_utils import uuid7
 
 from bridge.client.batching import ProduceBatcher, store_all
-from bridge.client.connection import BridgeConnection, is_transient, parameter_header, parameter_headers, retry
 from bridge.client.receiver import AckMode, ReceiveOptions, Receiver, open_receiver
+from bridge.client.request_sender import RequestSender, is_transient, parameter_header, parameter_headers, retry
 from bridge.client.transaction import TIMEOUT_MS, ClientTransaction
 from bridge.client.transport import (
     BridgeResponse,
@@ -77,7 +77,7 @@ class Client:
         if not 1 <= batch <= _BATCH_MAX or not all(0 <= each < math.inf for each in times):
             raise ValueError(f"batch is 1 to {_BATCH_MAX}, and linger_ms and retry_ms are not negative.")
         self._transport = transport or HttpTransport(url, verify)
-        self._connect = partial(BridgeConnection, url, self._transport)
+        self._connect = partial(RequestSender, url, self._transport)
         self._connection = self._connect()
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
         self._body_max = _UNCHECKED_BODY

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final, Self
 
-from bridge.client.connection import BridgeConnection, is_transient, parameter_headers, retry_delay
+from bridge.client.request_sender import RequestSender, is_transient, parameter_headers, retry_delay
 from bridge.client.transport import Pair
 from bridge.errors import BridgeError
 from bridge.wire import problem
@@ -33,7 +33,7 @@ class PushStream:
 
     def __init__(
         self,
-        connect: Callable[[], BridgeConnection],
+        connect: Callable[[], RequestSender],
         parameters: Mapping[str, str],
         limit: int | None,
         changed: asyncio.Event,
@@ -114,7 +114,7 @@ class PushStream:
         limit = {} if self._remaining is None else {"maxmessages": str(self._remaining)}
         return [*parameter_headers({**self._parameters, **limit}), (b"accept", CONTENT_TYPE.encode("ascii"))]
 
-    async def _read(self, chunks: AsyncIterator[bytes], connection: BridgeConnection) -> None:
+    async def _read(self, chunks: AsyncIterator[bytes], connection: RequestSender) -> None:
         unfinished: list[bytes] = []
         async for chunk in chunks:
             *ends, rest = chunk.split(b"\n")
@@ -126,7 +126,7 @@ class PushStream:
             unfinished.append(rest)
         raise connection.stream_broken()
 
-    def _add_line(self, raw: bytes, connection: BridgeConnection) -> bool:
+    def _add_line(self, raw: bytes, connection: RequestSender) -> bool:
         """Add a line to the buffer; return whether it was the last one. Raises the error that the line contains."""
         try:
             line = decode_line(raw)
