@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from adapters.base import TransactionState
+from bridge.callbacks.allowed_targets import URL_MAX
 from bridge.callbacks.registration import FAILURES_KEPT
 from bridge.callbacks.registry import STATES
-from bridge.callbacks.targets import URL_MAX
 from bridge.cloudevents import REQUIRED, SPEC_VERSION
 from bridge.engine.names import INTERNAL_PREFIXES, NAME_MAX
 from bridge.engine.push_consumer import CREDIT
