@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from bridge.callbacks.ack_or_retry import AckRuns, ResponseHandler, Session
 from bridge.callbacks.registration import DeliveryHistory, Registration
-from bridge.callbacks.response_handler import AckRuns, ResponseHandler, Session
-from bridge.callbacks.retry import CircuitBreaker, EndpointResponse, RequestFailed
+from bridge.callbacks.retry_policy import CircuitBreaker, EndpointResponse, RequestFailed
 from bridge.engine.engine import Engine
 from bridge.engine.push_consumer import BATCH, ConsumerOptions, Leased, PushConsumer
 from bridge.errors import BridgeError, Draining

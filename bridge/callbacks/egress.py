@@ -13,7 +13,7 @@ from bridge import __version__
 from bridge.callbacks.allowed_targets import AllowedTargets, Origin, Target
 from bridge.callbacks.connection import EndpointConnection
 from bridge.callbacks.dialer import Dialer
-from bridge.callbacks.retry import EndpointResponse, NoResponse, RequestBlocked
+from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked
 from bridge.errors import CallbackRefused, Rejected
 
 IDLE_SECONDS: Final = 4.0

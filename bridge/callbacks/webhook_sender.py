@@ -19,7 +19,7 @@ from bridge.callbacks.dialer import Dialer
 from bridge.callbacks.egress import Egress
 from bridge.callbacks.registration import Registration
 from bridge.callbacks.registry import DeliveryOptions
-from bridge.callbacks.retry import EndpointResponse, RequestFailed
+from bridge.callbacks.retry_policy import EndpointResponse, RequestFailed
 from bridge.engine.clock import Clock
 from bridge.engine.transaction_limits import Decision
 from bridge.message import Message

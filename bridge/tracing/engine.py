@@ -8,7 +8,7 @@ from opentelemetry.trace import Span
 from adapters.base import Adapter
 from bridge.callbacks.delivery_worker import Post
 from bridge.callbacks.registration import Registration
-from bridge.callbacks.retry import EndpointResponse
+from bridge.callbacks.retry_policy import EndpointResponse
 from bridge.engine.batch import Produced
 from bridge.engine.clock import Clock
 from bridge.engine.engine import Engine, Pulled

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from bridge.callbacks.registration import DeliveryFailure, DeliveryHistory, Registration
-from bridge.callbacks.retry import (
+from bridge.callbacks.retry_policy import (
     FAILURE_THRESHOLD,
     MAX_BACKOFF,
     CircuitBreaker,
