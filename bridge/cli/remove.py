@@ -80,8 +80,8 @@ def _send(method: str, path: str, management: str, *, as_json: bool) -> None:
 
     async def sending() -> None:
         try:
-            connection = RequestSender(management, transport)
-            await connection.send(method, path, [], (_EMPTY,), wait=_SECONDS - RESPONSE_SECONDS)
+            sender = RequestSender(management, transport)
+            await sender.send(method, path, [], (_EMPTY,), wait=_SECONDS - RESPONSE_SECONDS)
         finally:
             await transport.close()
 

@@ -287,12 +287,12 @@ def _to_received(line: StreamMessage, receipt: str | None) -> ReceivedMessage:
 
 @asynccontextmanager
 async def open_receiver(
-    client: Acknowledger, connect: Callable[[], RequestSender], options: ReceiveOptions
+    client: Acknowledger, create_sender: Callable[[], RequestSender], options: ReceiveOptions
 ) -> AsyncIterator[Receiver]:
     """Receive messages during the block."""
     changed = asyncio.Event()
     async with (
-        PushStream(connect, options.parameters(), options.max_messages, changed) as stream,
+        PushStream(create_sender, options.parameters(), options.max_messages, changed) as stream,
         AckSender(client.ack, changed) as ack_sender,
     ):
         receiver = Receiver(client, stream, ack_sender, options.ack_mode)
