@@ -21,7 +21,8 @@ from bridge.engine.clock import Clock, SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
 from bridge.engine.quota import MemoryBudget, client_of
-from bridge.http.app import DataApp, management_app, routes
+from bridge.http.data_port import DataApp, routes
+from bridge.http.management_port import management_app
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.produce import DestinationRules, Rules, Signing
 from bridge.http.request_reply import Limits

@@ -15,7 +15,7 @@ from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.pulls import PullRequest
-from bridge.http.app import DataApp, routes
+from bridge.http.data_port import DataApp, routes
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_reply import Limits
 from bridge.message import Message
