@@ -31,7 +31,7 @@ from bridge.server import Listener, Tls, serve, tls_context
 from bridge.server.limits import Admission
 from bridge.settings import Address, Settings, SettingsError, read_secrets, redact
 from bridge.slicer import Slicer
-from bridge.tracing.create import create_tracing
+from bridge.tracing import create_tracing
 
 if TYPE_CHECKING:
     from bridge.tracing.spans import Tracing
