@@ -8,7 +8,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from adapters.base import Adapter, Delivery, Replayable
-from bridge.engine.batch import Produced
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.dedup import Deduplicator
 from bridge.engine.destination_registry import Administration, DestinationRegistry
@@ -16,6 +15,7 @@ from bridge.engine.entry import Entry
 from bridge.engine.group import Group
 from bridge.engine.names import SubscriptionKey, is_dead_letter
 from bridge.engine.options import OTHER, Counters, EngineOptions, LabelCounts
+from bridge.engine.produce_batch import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.pulls import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer

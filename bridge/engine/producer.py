@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from adapters.base import Adapter, Buffering, Published, PublishesMany, Stored
-from bridge.engine.batch import Batch, Outcome, Produced, ProduceRequest, WaitingMessage
 from bridge.engine.clock import Clock
 from bridge.engine.dead_letters_and_deferrals import build_dead_letter, ignore_result
 from bridge.engine.dedup import RecentMessages
@@ -15,6 +14,7 @@ from bridge.engine.entry import Entry
 from bridge.engine.names import SubscriptionKey, check_destination
 from bridge.engine.options import OTHER, Applied, Counters, Counts, EngineOptions, FieldSupport, LabelCounts
 from bridge.engine.partitioner import Partitioner
+from bridge.engine.produce_batch import Batch, Outcome, Produced, ProduceRequest, WaitingMessage
 from bridge.engine.quota import INTERNAL, DelayedShare, Quota, Share, client_of
 from bridge.errors import (
     BodyTooLarge,

@@ -1,4 +1,4 @@
-"""What the producer passes around: what the messages of a request share and get, their results, a batch half sent."""
+"""A produce on its way through the engine: its request, its results, and the batch that is not sent yet."""
 
 import asyncio
 from collections.abc import Sequence
