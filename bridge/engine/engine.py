@@ -9,12 +9,13 @@ from typing import Final, NamedTuple
 
 from adapters.base import Adapter, Delivery, Replayable
 from bridge.engine.clock import BackgroundTasks, Clock
+from bridge.engine.counters import OTHER, Counters, LabelCounts
 from bridge.engine.dedup import Deduplicator
 from bridge.engine.destination_registry import Administration, DestinationRegistry
 from bridge.engine.entry import Entry
 from bridge.engine.group import Group
 from bridge.engine.names import SubscriptionKey, is_dead_letter
-from bridge.engine.options import OTHER, Counters, EngineOptions, LabelCounts
+from bridge.engine.options import EngineOptions
 from bridge.engine.produce_batch import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.pulls import PullRequest

@@ -11,9 +11,10 @@ from typing import Final
 
 from adapters.base import Delivery, Lagging, Outcome, Rejoining, Subscription
 from bridge.engine.clock import Clock
+from bridge.engine.counters import Counters, Counts
 from bridge.engine.dead_letters_and_deferrals import BufferRemovals, WriteDeadLetter, confirmed, ignore_result
 from bridge.engine.entry import Entry
-from bridge.engine.options import Counters, Counts, EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.engine.prefetcher import Prefetcher
 from bridge.engine.pulls import IdempotentPulls, PullRequest, WaitingPulls

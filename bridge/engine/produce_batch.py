@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from uuid_utils import uuid7
 
 from adapters.base import Stored
-from bridge.engine.options import Applied
+from bridge.engine.field_support import Applied
 from bridge.message import PRIORITIES, Field, Message
 
 _TRACE_ID: Final = slice(3, 35)
