@@ -21,7 +21,8 @@ from bridge.engine.clock import Clock, SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
 from bridge.engine.quota import MemoryBudget, client_of
-from bridge.http.app import DataApp, management_app, routes
+from bridge.http.data_port import DataApp, routes
+from bridge.http.management_port import management_app
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.produce import DestinationRules, Rules, Signing
 from bridge.http.request_reply import Limits
@@ -30,7 +31,7 @@ from bridge.server import Listener, Tls, serve, tls_context
 from bridge.server.limits import Admission
 from bridge.settings import Address, Settings, SettingsError, read_secrets, redact
 from bridge.slicer import Slicer
-from bridge.tracing.create import create_tracing
+from bridge.tracing import create_tracing
 
 if TYPE_CHECKING:
     from bridge.tracing.spans import Tracing

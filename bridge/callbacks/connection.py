@@ -6,7 +6,7 @@ from typing import Final, cast
 
 import httptools
 
-from bridge.callbacks.retry import EndpointResponse, NoResponse
+from bridge.callbacks.retry_policy import EndpointResponse, NoResponse
 
 RESPONSE_MAX: Final = 65536
 """Most bytes of a response that are read, head and 1xx responses included; the connection of a longer one is closed."""

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from bridge.callbacks.ack_or_retry import AckRuns, ResponseHandler, Session
 from bridge.callbacks.registration import DeliveryHistory, Registration
-from bridge.callbacks.response_handler import AckRuns, ResponseHandler, Session
-from bridge.callbacks.retry import CircuitBreaker, EndpointResponse, RequestFailed
-from bridge.engine.consumer import BATCH, Consumer, ConsumerOptions, Leased
+from bridge.callbacks.retry_policy import CircuitBreaker, EndpointResponse, RequestFailed
 from bridge.engine.engine import Engine
+from bridge.engine.push_consumer import BATCH, ConsumerOptions, Leased, PushConsumer
 from bridge.errors import BridgeError, Draining
 from bridge.message import Message
 from bridge.wire.callback_batch import BatchSplitter
@@ -229,7 +229,7 @@ class DeliveryWorker:
         except Exception:  # noqa: BLE001 - a defect must not keep a message leased
             self._handle_defect(session.consumer, batch)
 
-    def _handle_defect(self, consumer: Consumer, batch: Sequence[Leased]) -> None:
+    def _handle_defect(self, consumer: PushConsumer, batch: Sequence[Leased]) -> None:
         """Log the exception that is being handled, and deliver the messages again."""
         _log.exception("internal error", extra=self._registration.subscription._asdict())
         self._responses.fail(consumer, batch, None, _INTERNAL_ERROR)

@@ -13,9 +13,9 @@ import certifi
 from aiohappyeyeballs import AddrInfoType, start_connection
 
 from bridge.callbacks.addresses import AddressPolicy, IPAddress
+from bridge.callbacks.allowed_targets import Target
 from bridge.callbacks.connection import describe_cause
-from bridge.callbacks.retry import NoResponse, RequestBlocked
-from bridge.callbacks.targets import Target
+from bridge.callbacks.retry_policy import NoResponse, RequestBlocked
 
 _NEXT_ADDRESS: Final = 0.25
 """Seconds after which the next address is dialled as well (RFC 8305)."""

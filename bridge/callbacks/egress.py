@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from bridge import __version__
+from bridge.callbacks.allowed_targets import AllowedTargets, Origin, Target
 from bridge.callbacks.connection import EndpointConnection
 from bridge.callbacks.dialer import Dialer
-from bridge.callbacks.retry import EndpointResponse, NoResponse, RequestBlocked
-from bridge.callbacks.targets import AllowedTargets, Origin, Target
+from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked
 from bridge.errors import CallbackRefused, Rejected
 
 IDLE_SECONDS: Final = 4.0

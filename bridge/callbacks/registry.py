@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final, NamedTuple
 
 from adapters.base import MetadataStore, Transaction
+from bridge.callbacks.allowed_targets import Target
 from bridge.callbacks.delivery_worker import DeliveryWorker, Inflate, Post
 from bridge.callbacks.registration import (
     BatchOptions,
@@ -15,7 +16,6 @@ from bridge.callbacks.registration import (
     decode_registration,
     metadata_key,
 )
-from bridge.callbacks.targets import Target
 from bridge.engine.clock import Clock
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey

@@ -14,12 +14,12 @@ from uuid_utils import uuid7
 
 from adapters.base import Transaction
 from bridge.callbacks.addresses import AddressPolicy
+from bridge.callbacks.allowed_targets import AllowedTargets
 from bridge.callbacks.dialer import Dialer
 from bridge.callbacks.egress import Egress
 from bridge.callbacks.registration import Registration
 from bridge.callbacks.registry import DeliveryOptions
-from bridge.callbacks.retry import EndpointResponse, RequestFailed
-from bridge.callbacks.targets import AllowedTargets
+from bridge.callbacks.retry_policy import EndpointResponse, RequestFailed
 from bridge.engine.clock import Clock
 from bridge.engine.transaction_limits import Decision
 from bridge.message import Message

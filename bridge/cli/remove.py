@@ -70,7 +70,7 @@ def _path(destination: str, group: str | None) -> str:
 
 
 def _send(method: str, path: str, management: str, *, as_json: bool) -> None:
-    from bridge.client.connection import RESPONSE_SECONDS, BridgeConnection
+    from bridge.client.request_sender import RESPONSE_SECONDS, RequestSender
     from bridge.client.transport import HttpTransport
 
     try:
@@ -80,8 +80,8 @@ def _send(method: str, path: str, management: str, *, as_json: bool) -> None:
 
     async def sending() -> None:
         try:
-            connection = BridgeConnection(management, transport)
-            await connection.send(method, path, [], (_EMPTY,), wait=_SECONDS - RESPONSE_SECONDS)
+            sender = RequestSender(management, transport)
+            await sender.send(method, path, [], (_EMPTY,), wait=_SECONDS - RESPONSE_SECONDS)
         finally:
             await transport.close()
 

@@ -14,8 +14,8 @@ import msgspec
 from uuid_utils import uuid7
 
 from bridge.client.batching import ProduceBatcher, store_all
-from bridge.client.connection import BridgeConnection, is_transient, parameter_header, parameter_headers, retry
 from bridge.client.receiver import AckMode, ReceiveOptions, Receiver, open_receiver
+from bridge.client.request_sender import RequestSender, is_transient, parameter_header, parameter_headers, retry
 from bridge.client.transaction import TIMEOUT_MS, ClientTransaction
 from bridge.client.transport import (
     BridgeResponse,
@@ -77,8 +77,8 @@ class Client:
         if not 1 <= batch <= _BATCH_MAX or not all(0 <= each < math.inf for each in times):
             raise ValueError(f"batch is 1 to {_BATCH_MAX}, and linger_ms and retry_ms are not negative.")
         self._transport = transport or HttpTransport(url, verify)
-        self._connect = partial(BridgeConnection, url, self._transport)
-        self._connection = self._connect()
+        self._create_sender = partial(RequestSender, url, self._transport)
+        self._sender = self._create_sender()
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
         self._body_max = _UNCHECKED_BODY
         self._batch = batch
@@ -114,7 +114,7 @@ class Client:
         if required:
             pairs.append(parameter_header("require", required))
         response = await self._post_messages(pairs, message.body, (_OK,))
-        headers = self._connection.read_headers(response)
+        headers = self._sender.read_headers(response)
         try:
             return ProduceResult(
                 message_id=headers.fields["message_id"],
@@ -125,7 +125,7 @@ class Client:
                 applied=read_applied(headers.parameters.get("applied", "")),
             )
         except (KeyError, BridgeError):
-            raise self._connection.protocol_error() from None
+            raise self._sender.protocol_error() from None
 
     def transaction(
         self, transaction_id: str | None = None, *, timeout_ms: int = TIMEOUT_MS, check: str | None = None
@@ -144,11 +144,11 @@ class Client:
 
     async def transactions(self) -> list[dict[str, Any]]:
         """Return the open transactions as the bridge lists them, the oldest first."""
-        response = await self._connection.send("GET", "/v1/transactions", parameter_headers({}), (_OK,))
+        response = await self._sender.send("GET", "/v1/transactions", parameter_headers({}), (_OK,))
         try:
             listed = msgspec.json.decode(response.body, type=list[dict[str, Any]])
         except (ValueError, RecursionError):
-            raise self._connection.protocol_error() from None
+            raise self._sender.protocol_error() from None
         return listed
 
     async def end_transaction(self, transaction_id: str, how: Literal["commit", "rollback"]) -> dict[str, Any]:
@@ -159,11 +159,11 @@ class Client:
         path = f"/v1/transactions/{quote(transaction_id, safe='')}/{how}"
 
         async def ending() -> BridgeResponse:
-            return await self._connection.send("POST", path, parameter_headers({}), (_OK,))
+            return await self._sender.send("POST", path, parameter_headers({}), (_OK,))
 
         document = read_json_object(await retry(ending, self._retry_seconds))
         if not document:
-            raise self._connection.protocol_error()
+            raise self._sender.protocol_error()
         return document
 
     async def _prepare(self, message: Message, parameters: Mapping[str, str]) -> str:
@@ -214,9 +214,9 @@ class Client:
         try:
             results = [read_result(item) for item in msgspec.json.decode(response.body)]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise self._connection.protocol_error() from None
+            raise self._sender.protocol_error() from None
         if len(results) != len(messages):
-            raise self._connection.protocol_error()
+            raise self._sender.protocol_error()
         return results
 
     async def produce_many(self, messages: Iterable[Message]) -> list[ProduceResult | BridgeError]:
@@ -247,17 +247,17 @@ class Client:
         parameters = {"source": source, "consumerid": group, "ack": str(ack).lower(), "waitmills": str(wait_ms)}
         optional = {"leasemills": lease_ms, "requestid": request_id, "receipt": receipt}
         parameters |= {name: str(value) for name, value in optional.items() if value is not None}
-        response = await self._connection.send(
+        response = await self._sender.send(
             "GET", "/v1/messages", parameter_headers(parameters), (_OK, _EMPTY), wait=wait_ms / 1000
         )
         if response.status == _EMPTY:
             return None
-        headers = self._connection.read_headers(response)
+        headers = self._sender.read_headers(response)
         try:
             message = headers.message(response.body)
             lease_until = read_number_parameter(headers, "leaseuntil")
         except BridgeError:
-            raise self._connection.protocol_error() from None
+            raise self._sender.protocol_error() from None
         return ReceivedMessage(message, headers.parameters.get("receipt"), lease_until, message.delivery_count or 1)
 
     def push(  # noqa: PLR0913 - each is a header of the stream, or when to acknowledge, by name
@@ -294,7 +294,7 @@ class Client:
         """
         ack_mode = AckMode.FIRST if not ack else AckMode.AUTO if auto_ack else AckMode.MANUAL
         options = ReceiveOptions(source, group, ack_mode, lease_ms, credit, max_messages, wait_ms)
-        return open_receiver(self, self._connect, options)
+        return open_receiver(self, self._create_sender, options)
 
     async def ack(self, *receipts: str) -> None:
         """Settle messages permanently. Repeating it is harmless. Raises `LeaseEnded` if one may be delivered again."""
@@ -311,10 +311,10 @@ class Client:
     async def capabilities(self, destination: str | None = None) -> dict[str, Any]:
         """Return what the bridge and its backend support, field by field."""
         parameters = {} if destination is None else {"source": destination}
-        response = await self._connection.send("GET", "/v1/capabilities", parameter_headers(parameters), (_OK,))
+        response = await self._sender.send("GET", "/v1/capabilities", parameter_headers(parameters), (_OK,))
         document = read_json_object(response)
         if not document:
-            raise self._connection.protocol_error()
+            raise self._sender.protocol_error()
         return document
 
     async def register_callback(  # noqa: PLR0913 - each is a header of the registration, by name
@@ -337,25 +337,25 @@ class Client:
         optional = {"credit": credit, "maxmessages": max_messages}
         parameters |= {name: str(value) for name, value in optional.items() if value is not None}
         pairs = [*parameter_headers(parameters), (b"accept", _FORMS[form])]
-        response = await self._connection.send("POST", "/v1/push", pairs, (_OK, _CREATED))
+        response = await self._sender.send("POST", "/v1/push", pairs, (_OK, _CREATED))
         registration = read_json_object(response)
         if not registration:
-            raise self._connection.protocol_error()
+            raise self._sender.protocol_error()
         return registration
 
     async def stop_callback(self, source: str, group: str) -> None:
         """Post no more messages of `source` for `group`. Harmless if there is no registration."""
         pairs = parameter_headers({"source": source, "consumerid": group, "callbackurl": ""})
-        await self._connection.send("POST", "/v1/push", pairs, (_EMPTY,))
+        await self._sender.send("POST", "/v1/push", pairs, (_EMPTY,))
 
     async def _settle(self, action: str, receipts: Sequence[str], **parameters: str) -> None:
         pairs = parameter_headers({"receipt": ",".join(receipts), **parameters})
-        await self._connection.send("POST", f"/v1/{action}", pairs, (_EMPTY,))
+        await self._sender.send("POST", f"/v1/{action}", pairs, (_EMPTY,))
 
     async def _post_messages(self, pairs: list[Pair], body: bytes, expected: tuple[int, ...]) -> BridgeResponse:
         await self._check_size(len(body))
         async with self._slots:
-            return await self._connection.send("POST", "/v1/messages", pairs, expected, body=body)
+            return await self._sender.send("POST", "/v1/messages", pairs, expected, body=body)
 
     async def _check_size(self, size: int) -> None:
         """Raise `BodyTooLarge` before any byte is sent.

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final, Self
 
-from bridge.client.connection import BridgeConnection, is_transient, parameter_headers, retry_delay
+from bridge.client.request_sender import RequestSender, is_transient, parameter_headers, retry_delay
 from bridge.client.transport import Pair
 from bridge.errors import BridgeError
 from bridge.wire import problem
@@ -33,14 +33,14 @@ class PushStream:
 
     def __init__(
         self,
-        connect: Callable[[], BridgeConnection],
+        create_sender: Callable[[], RequestSender],
         parameters: Mapping[str, str],
         limit: int | None,
         changed: asyncio.Event,
     ) -> None:
         self.ended = asyncio.Event()
         """Set when the current stream ends, and with it the leases of its messages. Each stream has a new event."""
-        self._connect = connect
+        self._create_sender = create_sender
         self._parameters = parameters
         self._remaining = limit
         self._changed = changed
@@ -96,14 +96,14 @@ class PushStream:
 
     async def _run_once(self) -> None:
         """Read one stream until it ends as requested. Raises the error that ended it otherwise."""
-        connection = self._connect()
+        sender = self._create_sender()
         try:
-            async with connection.stream("/v1/push", self._headers(), CONTENT_TYPE) as chunks, aclosing(chunks):
+            async with sender.stream("/v1/push", self._headers(), CONTENT_TYPE) as chunks, aclosing(chunks):
                 self._opened = True
                 self._changed.set()
-                await self._read(chunks, connection)
+                await self._read(chunks, sender)
         finally:
-            self._incompatible = connection.incompatible
+            self._incompatible = sender.incompatible
             self.ended.set()
             self.ended = asyncio.Event()
             if self._remaining is not None:
@@ -114,30 +114,30 @@ class PushStream:
         limit = {} if self._remaining is None else {"maxmessages": str(self._remaining)}
         return [*parameter_headers({**self._parameters, **limit}), (b"accept", CONTENT_TYPE.encode("ascii"))]
 
-    async def _read(self, chunks: AsyncIterator[bytes], connection: BridgeConnection) -> None:
+    async def _read(self, chunks: AsyncIterator[bytes], sender: RequestSender) -> None:
         unfinished: list[bytes] = []
         async for chunk in chunks:
             *ends, rest = chunk.split(b"\n")
             for end in ends:
                 unfinished.append(end)
-                if (raw := b"".join(unfinished)) and self._add_line(raw, connection):
+                if (raw := b"".join(unfinished)) and self._add_line(raw, sender):
                     return
                 unfinished.clear()
             unfinished.append(rest)
-        raise connection.stream_broken()
+        raise sender.stream_broken()
 
-    def _add_line(self, raw: bytes, connection: BridgeConnection) -> bool:
+    def _add_line(self, raw: bytes, sender: RequestSender) -> bool:
         """Add a line to the buffer; return whether it was the last one. Raises the error that the line contains."""
         try:
             line = decode_line(raw)
         except BridgeError:  # not passed on: a Rejected would mean that the request was wrong
-            raise connection.protocol_error() from None
+            raise sender.protocol_error() from None
         if isinstance(line, StreamEnd):
             if line.reason in _REQUESTED_ENDS:
                 return True
             raise problem.decode(0, {"code": line.reason, "detail": line.detail or f"The stream ended: {line.reason}."})
         if line.receipt is None:
-            raise connection.protocol_error()
+            raise sender.protocol_error()
         self._failures = 0
         if self._remaining is not None:
             self._remaining -= 1

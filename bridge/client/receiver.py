@@ -11,8 +11,8 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
 
-from bridge.client.connection import BridgeConnection, is_transient, retry_delay
 from bridge.client.push_stream import PushStream
+from bridge.client.request_sender import RequestSender, is_transient, retry_delay
 from bridge.client.transport import ReceivedMessage
 from bridge.errors import BridgeError, LeaseEnded, OutcomeUnknown, ReceiptInvalid
 from bridge.wire.push_framing import StreamMessage
@@ -287,12 +287,12 @@ def _to_received(line: StreamMessage, receipt: str | None) -> ReceivedMessage:
 
 @asynccontextmanager
 async def open_receiver(
-    client: Acknowledger, connect: Callable[[], BridgeConnection], options: ReceiveOptions
+    client: Acknowledger, create_sender: Callable[[], RequestSender], options: ReceiveOptions
 ) -> AsyncIterator[Receiver]:
     """Receive messages during the block."""
     changed = asyncio.Event()
     async with (
-        PushStream(connect, options.parameters(), options.max_messages, changed) as stream,
+        PushStream(create_sender, options.parameters(), options.max_messages, changed) as stream,
         AckSender(client.ack, changed) as ack_sender,
     ):
         receiver = Receiver(client, stream, ack_sender, options.ack_mode)

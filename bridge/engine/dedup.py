@@ -12,9 +12,9 @@ from typing import Final, Protocol
 from uuid import UUID, uuid5
 
 from adapters.base import Replayable, Stored
-from bridge.engine.batch import Produced, WaitingMessage
 from bridge.engine.clock import Clock
-from bridge.engine.options import Counters
+from bridge.engine.counters import Counters
+from bridge.engine.produce_batch import Produced, WaitingMessage
 from bridge.errors import BridgeError, IdempotencyMismatch, OutcomeUnknown
 from bridge.message import Field, Message
 

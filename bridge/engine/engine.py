@@ -8,17 +8,18 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from adapters.base import Adapter, Delivery, Replayable
-from bridge.engine.batch import Produced
 from bridge.engine.clock import BackgroundTasks, Clock
-from bridge.engine.consumer import Consumer, ConsumerOptions
+from bridge.engine.counters import OTHER, Counters, LabelCounts
 from bridge.engine.dedup import Deduplicator
 from bridge.engine.destination_registry import Administration, DestinationRegistry
 from bridge.engine.entry import Entry
 from bridge.engine.group import Group
 from bridge.engine.names import SubscriptionKey, is_dead_letter
-from bridge.engine.options import OTHER, Counters, EngineOptions, LabelCounts
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_batch import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.pulls import PullRequest
+from bridge.engine.push_consumer import ConsumerOptions, PushConsumer
 from bridge.engine.quota import INTERNAL, Share
 from bridge.engine.settling import LeaseSettler
 from bridge.engine.transactions import Transactions
@@ -94,7 +95,7 @@ class Engine:
         self._closed_for: tuple[str, str | None, asyncio.Future[None]] | None = None
         """Source and group, None: all groups, that stay closed until the future is done."""
         self.administration = Administration(adapter, self._destinations, self._producer.delayed, self._groups_closed)
-        self._consumers: set[Consumer] = set()
+        self._consumers: set[PushConsumer] = set()
         self._streams: set[Callable[[], None]] = set()
         """Each ends a stream of a producer."""
         self._next_number = 0
@@ -154,7 +155,7 @@ class Engine:
                 return None
         return self._open_and_pull(key, pull_request, ack=ack, client=client)
 
-    async def consume(self, key: SubscriptionKey, options: ConsumerOptions, client: str = INTERNAL) -> Consumer:
+    async def consume(self, key: SubscriptionKey, options: ConsumerOptions, client: str = INTERNAL) -> PushConsumer:
         """Open a consumer; the caller has to close it. `client` is that of `client_of`. Raises `BridgeError`."""
         group, group_number = await self._open_group(key, client, waits=True)
         self._waiting.take(client)
@@ -235,8 +236,8 @@ class Engine:
         options: ConsumerOptions,
         write_receipt: Callable[[Entry], str],
         on_close: Callable[[], None],
-    ) -> Consumer:
-        return Consumer(group, self.clock, options, write_receipt, on_close)
+    ) -> PushConsumer:
+        return PushConsumer(group, self.clock, options, write_receipt, on_close)
 
     def _check_ready(self) -> None:
         if self.not_ready_reason is not None:

@@ -11,12 +11,13 @@ from typing import Final
 
 from adapters.base import Delivery, Lagging, Outcome, Rejoining, Subscription
 from bridge.engine.clock import Clock
+from bridge.engine.counters import Counters, Counts
+from bridge.engine.dead_letters_and_deferrals import BufferRemovals, WriteDeadLetter, confirmed, ignore_result
 from bridge.engine.entry import Entry
-from bridge.engine.options import Counters, Counts, EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.engine.prefetcher import Prefetcher
 from bridge.engine.pulls import IdempotentPulls, PullRequest, WaitingPulls
-from bridge.engine.removals import Removals, WriteDeadLetter, confirmed, ignore_result
 from bridge.errors import BridgeError, LeaseEnded
 
 _WALL_CHECK: Final = 10_000
@@ -58,7 +59,7 @@ class Group:
         self._waiting_pulls = WaitingPulls(counters, self.undo)
         self._idempotent_pulls = IdempotentPulls(self.buffer.leases)
         self._prefetcher = Prefetcher(subscription, self.buffer, clock, options, self._serve)
-        self._removals = Removals(
+        self._removals = BufferRemovals(
             subscription,
             self.buffer,
             clock,

@@ -5,9 +5,9 @@ from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
-from bridge.engine.batch import Produced
 from bridge.engine.dedup import Name
 from bridge.engine.options import EngineOptions
+from bridge.engine.produce_batch import Produced
 from bridge.engine.quota import INTERNAL, DelayedShare, Share
 from bridge.errors import BodyTooLarge, IdempotencyMismatch
 

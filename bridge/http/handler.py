@@ -1,6 +1,6 @@
 """The ASGI side of an endpoint: reads one request within the limits, calls the endpoint, sends the reply.
 
-Only this module and `app.py` use ASGI.
+Only this module and the modules of the two ports use ASGI.
 """
 
 import asyncio

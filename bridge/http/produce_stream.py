@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from bridge.engine.batch import Produced
 from bridge.engine.dedup import named
 from bridge.engine.engine import Engine
+from bridge.engine.produce_batch import Produced
 from bridge.engine.quota import client_of
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid
 from bridge.http.params import parse_require

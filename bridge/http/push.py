@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Final, NamedTuple
 
-from bridge.engine.consumer import CREDIT, Consumer, ConsumerOptions, Leased
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
+from bridge.engine.push_consumer import CREDIT, ConsumerOptions, Leased, PushConsumer
 from bridge.engine.quota import client_of
 from bridge.errors import BridgeError, HeaderInvalid
 from bridge.http.params import (
@@ -174,7 +174,7 @@ class _StreamWriter:
 
     def __init__(  # noqa: PLR0913 - all that one stream needs
         self,
-        consumer: Consumer,
+        consumer: PushConsumer,
         framing: Framing,
         buffer: ReplayBuffer | None,
         missed: list[Event],

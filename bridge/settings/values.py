@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from bridge.callbacks.addresses import AddressPolicy
-from bridge.callbacks.targets import AllowedTargets
+from bridge.callbacks.allowed_targets import AllowedTargets
 from bridge.wire.webhook_signatures import Signer
 
 PORT_MAX: Final = 65535

@@ -8,16 +8,16 @@ from opentelemetry.trace import Span
 from adapters.base import Adapter
 from bridge.callbacks.delivery_worker import Post
 from bridge.callbacks.registration import Registration
-from bridge.callbacks.retry import EndpointResponse
-from bridge.engine.batch import Produced
+from bridge.callbacks.retry_policy import EndpointResponse
 from bridge.engine.clock import Clock
-from bridge.engine.consumer import Consumer, ConsumerOptions, Leased
 from bridge.engine.engine import Engine, Pulled
 from bridge.engine.entry import Entry
 from bridge.engine.group import Group
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
+from bridge.engine.produce_batch import Produced
 from bridge.engine.pulls import PullRequest
+from bridge.engine.push_consumer import ConsumerOptions, Leased, PushConsumer
 from bridge.engine.quota import INTERNAL
 from bridge.engine.transactions import Transactions
 from bridge.errors import BridgeError
@@ -135,8 +135,8 @@ class TracedEngine(Engine):
         options: ConsumerOptions,
         write_receipt: Callable[[Entry], str],
         on_close: Callable[[], None],
-    ) -> Consumer:
-        consumer = TracedConsumer(group, self.clock, options, write_receipt, on_close)
+    ) -> PushConsumer:
+        consumer = TracedPushConsumer(group, self.clock, options, write_receipt, on_close)
         consumer.trace(self._tracing, key)
         return consumer
 
@@ -160,7 +160,7 @@ class TracedEngine(Engine):
         return spans
 
 
-class TracedConsumer(Consumer):
+class TracedPushConsumer(PushConsumer):
     """A consumer that traces what it takes and settles. The deliveries of a callback are traced by `trace_posts`."""
 
     def trace(self, tracing: Tracing, key: SubscriptionKey) -> None:
@@ -169,7 +169,7 @@ class TracedConsumer(Consumer):
         self._key = key
 
     async def take(self) -> list[Leased]:
-        """See `Consumer.take`."""
+        """See `PushConsumer.take`."""
         begun = self._clock.wall()
         taken = await super().take()
         if self._options.receipts:
@@ -180,7 +180,7 @@ class TracedConsumer(Consumer):
         return taken
 
     async def ack(self, *leased: Leased) -> None:
-        """See `Consumer.ack`."""
+        """See `PushConsumer.ack`."""
         spans = [span for each in leased if (span := self._start(ACK, each)) is not None]
         try:
             await super().ack(*leased)
@@ -192,7 +192,7 @@ class TracedConsumer(Consumer):
             end(span)
 
     def nack(self, leased: Leased, delay: int) -> None:
-        """See `Consumer.nack`."""
+        """See `PushConsumer.nack`."""
         span = self._start(NACK, leased)
         super().nack(leased, delay)
         if span is not None:

@@ -8,9 +8,10 @@ from typing import Any
 from opentelemetry.trace import Span
 
 from adapters.base import Adapter
-from bridge.engine.batch import Produced
 from bridge.engine.clock import Clock
-from bridge.engine.options import Counters, EngineOptions
+from bridge.engine.counters import Counters
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_batch import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.transactions import Commit, Judged, TransactionRequest, Transactions
 from bridge.tracing.spans import (

@@ -12,7 +12,7 @@ import yaml
 from standardwebhooks import Webhook
 
 from bridge.callbacks.registry import STATES
-from bridge.callbacks.retry import MAX_BACKOFF, backoff
+from bridge.callbacks.retry_policy import MAX_BACKOFF, backoff
 from bridge.message import Message
 from bridge.settings import load
 from bridge.wire.callback_batch import decode_results, encode_batch

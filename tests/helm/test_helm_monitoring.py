@@ -15,10 +15,10 @@ from promql_parser import parse
 
 from adapters.memory import connect
 from bridge.engine.clock import SystemClock
-from bridge.engine.consumer import ConsumerOptions
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
+from bridge.engine.push_consumer import ConsumerOptions
 from bridge.metrics import BridgeMetrics
 from bridge.mirror.monitoring.metrics import registry
 from bridge.mirror.monitoring.status import Committed, Status

@@ -144,7 +144,7 @@ async def test_messages_stay_leased_however_long_the_one_in_hand_takes(client: C
 
 
 def client_url(client: Client) -> str:
-    return client._connection._url
+    return client._sender._url
 
 
 async def test_handlers_that_run_at_the_same_time_acknowledge_themselves(client: Client) -> None:

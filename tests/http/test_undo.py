@@ -9,13 +9,13 @@ import pytest
 
 from adapters.memory import connect
 from bridge.callbacks.registry import CallbackRegistry
-from bridge.engine.batch import Produced
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
+from bridge.engine.produce_batch import Produced
 from bridge.engine.pulls import PullRequest
-from bridge.http.app import DataApp, routes
+from bridge.http.data_port import DataApp, routes
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_reply import Limits
 from bridge.message import Message

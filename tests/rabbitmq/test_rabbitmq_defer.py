@@ -12,11 +12,12 @@ from adapters.base import Delivery
 from adapters.rabbitmq.adapter import RabbitMQAdapter
 from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology.names import queue
-from bridge.engine import removals
+from bridge.engine import dead_letters_and_deferrals
 from bridge.engine.clock import SystemClock
+from bridge.engine.counters import Counters, Counts
 from bridge.engine.entry import Entry
 from bridge.engine.group import Group
-from bridge.engine.options import Counters, Counts, EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.engine.pulls import PullRequest
 from bridge.errors import BackendUnavailable
 from tests.calls import lease
@@ -79,7 +80,7 @@ async def consuming(url: str, prefix: str) -> AsyncIterator[Consuming]:
 
 @pytest_asyncio.fixture
 async def here(rabbitmq_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Consuming]:
-    monkeypatch.setattr(removals, "_LONG", 500)
+    monkeypatch.setattr(dead_letters_and_deferrals, "_LONG", 500)
     async with consuming(rabbitmq_url, prefix) as found:
         yield found
 

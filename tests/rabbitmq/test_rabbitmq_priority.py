@@ -11,8 +11,9 @@ from adapters.rabbitmq.adapter import RabbitMQAdapter
 from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology.names import queue
 from bridge.engine.clock import SystemClock
+from bridge.engine.counters import Counters, Counts
 from bridge.engine.group import Group
-from bridge.engine.options import Counters, Counts, EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.engine.pulls import PullRequest
 from tests.calls import lease
 from tests.rabbitmq import natives

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 import pytest
 
 from bridge.callbacks.addresses import AddressPolicy
+from bridge.callbacks.allowed_targets import AllowedTargets
 from bridge.callbacks.dialer import Dialer
 from bridge.callbacks.egress import Egress
-from bridge.callbacks.targets import AllowedTargets
 
 OK: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 LONG: Final = 10_000

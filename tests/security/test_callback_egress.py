@@ -10,7 +10,7 @@ from bridge import __version__
 from bridge.callbacks import connection
 from bridge.callbacks.connection import EndpointConnection
 from bridge.callbacks.egress import CONCURRENCY_PER_ORIGIN
-from bridge.callbacks.retry import EndpointResponse, NoResponse, RequestBlocked, RequestFailed
+from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked, RequestFailed
 from tests.security.endpoint import LONG, OK, Connected, Received, Script, Trap, listening, obliging, outlet, several
 
 SOON = 300

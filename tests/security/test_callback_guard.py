@@ -8,10 +8,10 @@ import pytest
 import uvloop
 
 from bridge.callbacks.addresses import AddressPolicy
+from bridge.callbacks.allowed_targets import AllowedTargets, Target
 from bridge.callbacks.dialer import Dialer
 from bridge.callbacks.egress import Egress
-from bridge.callbacks.retry import EndpointResponse, NoResponse, RequestBlocked
-from bridge.callbacks.targets import AllowedTargets, Target
+from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked
 from tests.security.endpoint import Connected, Names, Received, Trap, listening, obliging, outlet
 
 FORBIDDEN = [

@@ -10,7 +10,7 @@ import pytest
 import trustme
 import uvloop
 
-from bridge.callbacks.retry import EndpointResponse, NoResponse
+from bridge.callbacks.retry_policy import EndpointResponse, NoResponse
 from tests.security.endpoint import Endpoint, Names, Trap, obliging, outlet
 
 NAME = "hooks.example"

@@ -11,7 +11,7 @@ from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
-from bridge.http.app import DataApp, routes
+from bridge.http.data_port import DataApp, routes
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_reply import Limits
 from bridge.metrics import BridgeMetrics

@@ -15,7 +15,8 @@ from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
-from bridge.http.app import DataApp, management_app, routes
+from bridge.http.data_port import DataApp, routes
+from bridge.http.management_port import management_app
 from bridge.http.openapi.document import build
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_reply import Limits

@@ -13,9 +13,11 @@ from adapters.memory import connect
 from adapters.memory.subscription import MemorySubscription
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
+from bridge.engine.counters import Counters
 from bridge.engine.engine import Engine
-from bridge.engine.options import Counters, EngineOptions
-from bridge.http.app import DataApp, management_app, routes
+from bridge.engine.options import EngineOptions
+from bridge.http.data_port import DataApp, routes
+from bridge.http.management_port import management_app
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_reply import Limits
 from bridge.metrics import BridgeMetrics, Observer

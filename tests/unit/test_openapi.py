@@ -21,7 +21,7 @@ from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
-from bridge.http.app import DataApp, routes
+from bridge.http.data_port import DataApp, routes
 from bridge.http.openapi.document import build
 from bridge.http.openapi.examples import EXAMPLES
 from bridge.http.openapi.html_page import render

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from adapters.base import TransactionState
+from bridge.callbacks.allowed_targets import URL_MAX
 from bridge.callbacks.registration import FAILURES_KEPT
 from bridge.callbacks.registry import STATES
-from bridge.callbacks.targets import URL_MAX
 from bridge.cloudevents import REQUIRED, SPEC_VERSION
-from bridge.engine.consumer import CREDIT
 from bridge.engine.names import INTERNAL_PREFIXES, NAME_MAX
+from bridge.engine.push_consumer import CREDIT
 from bridge.errors import BridgeError
 from bridge.http.request_reply import (
     CALLBACK_BATCH_MAX,

@@ -127,7 +127,7 @@ def _read(given: dict[str, object], every: float) -> "tuple[Options, Monitoring]
     from bridge.mirror.job import Monitoring
     from bridge.mirror.options import Options
     from bridge.settings import Address, SettingsError, load
-    from bridge.tracing.create import create_tracing
+    from bridge.tracing import create_tracing
 
     chosen = {name: given.pop(name) for name in ("backend", "log_level")}
     overrides = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from bridge.client import Client, ProduceResult
-from bridge.client.connection import is_transient, retry_delay
+from bridge.client.request_sender import is_transient, retry_delay
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, QuotaExceeded
 from bridge.message import Message
 

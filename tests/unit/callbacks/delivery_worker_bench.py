@@ -7,7 +7,7 @@ from typing import Final, Self
 from adapters.base import Delivery
 from bridge.callbacks.delivery_worker import DeliveryWorker, Inflate
 from bridge.callbacks.registration import BatchOptions, DeliveryHistory, Registration
-from bridge.callbacks.retry import EndpointResponse, NoResponse
+from bridge.callbacks.retry_policy import EndpointResponse, NoResponse
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions

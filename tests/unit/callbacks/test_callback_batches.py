@@ -10,8 +10,8 @@ import pytest
 from adapters.base import Outcome
 from bridge.callbacks.delivery_worker import BYTES_MAX, split
 from bridge.callbacks.registration import BatchOptions
-from bridge.callbacks.retry import FAILURE_THRESHOLD, EndpointResponse, NoResponse
-from bridge.engine.consumer import Leased
+from bridge.callbacks.retry_policy import FAILURE_THRESHOLD, EndpointResponse, NoResponse
+from bridge.engine.push_consumer import Leased
 from bridge.errors import BackendUnavailable
 from bridge.message import Message
 from tests.unit.callbacks.delivery_worker_bench import OK, Bench

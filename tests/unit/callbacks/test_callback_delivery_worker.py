@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from adapters.base import Outcome
-from bridge.callbacks.retry import EndpointResponse, NoResponse, RequestBlocked
+from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked
 from bridge.engine.entry import Entry
 from bridge.engine.group import Group
 from bridge.errors import BackendUnavailable, OutcomeUnknown
@@ -202,7 +202,7 @@ async def test_an_open_circuit_lets_one_probe_out_and_nothing_else(clock: LoopCl
 async def test_what_kills_the_endpoint_does_not_take_every_probe(
     clock: LoopClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bridge.callbacks.response_handler.random", lambda: 0.0)  # or another one might be ready first
+    monkeypatch.setattr("bridge.callbacks.ack_or_retry.random", lambda: 0.0)  # or another one might be ready first
     backlog = [delivery(0, priority=10), *(delivery(n) for n in range(1, 40))]
     async with Bench(clock, *backlog, credit=1) as bench:
         bench.endpoint.script = dead

@@ -13,7 +13,7 @@ from bridge.callbacks.registration import (
     metadata_key,
 )
 from bridge.callbacks.registry import STATES, CallbackEntry, describe
-from bridge.callbacks.retry import FAILURE_THRESHOLD, CircuitBreaker
+from bridge.callbacks.retry_policy import FAILURE_THRESHOLD, CircuitBreaker
 from bridge.engine.names import SubscriptionKey
 
 ORDERS = Registration(SubscriptionKey("orders", "app"), "https://shop.example/hook?token=secret", 4)

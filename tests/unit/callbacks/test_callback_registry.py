@@ -7,10 +7,10 @@ from typing import Self
 import pytest
 
 from bridge.callbacks import registry
+from bridge.callbacks.allowed_targets import AllowedTargets
 from bridge.callbacks.registration import Registration, decode_registration, metadata_key
 from bridge.callbacks.registry import STATES, CallbackRegistry, DeliveryOptions, describe
-from bridge.callbacks.retry import EndpointResponse
-from bridge.callbacks.targets import AllowedTargets
+from bridge.callbacks.retry_policy import EndpointResponse
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions

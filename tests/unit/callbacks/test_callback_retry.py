@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bridge.callbacks.retry import (
+from bridge.callbacks.retry_policy import (
     FAILURE_THRESHOLD,
     FIRST_BACKOFF,
     MAX_BACKOFF,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bridge.callbacks.registration import BatchOptions, Registration
-from bridge.callbacks.retry import NoResponse, RequestBlocked
+from bridge.callbacks.retry_policy import NoResponse, RequestBlocked
 from bridge.callbacks.webhook_sender import SenderOptions, build_delivery_options
 from bridge.engine.clock import SystemClock
 from bridge.engine.names import SubscriptionKey

@@ -5,4 +5,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.client.connection.FIRST_DELAY", 0.0)
+    monkeypatch.setattr("bridge.client.request_sender.FIRST_DELAY", 0.0)

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from bridge.client import Client, receiver
-from bridge.client.connection import FIRST_DELAY, MAX_DELAY, retry_delay
+from bridge.client.request_sender import FIRST_DELAY, MAX_DELAY, retry_delay
 from bridge.errors import (
     BackendUnavailable,
     BridgeError,
@@ -157,7 +157,7 @@ async def test_a_bridge_that_cannot_be_reached_is_an_error_of_entering() -> None
 
 
 async def test_a_head_that_does_not_come_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.client.connection.RESPONSE_SECONDS", 0.01)
+    monkeypatch.setattr("bridge.client.request_sender.RESPONSE_SECONDS", 0.01)
 
     async def silent(_request: httpx.Request) -> httpx.Response:
         await forever()
@@ -291,7 +291,7 @@ async def test_leases_of_buffered_messages_are_renewed() -> None:
 
 
 def test_delays_grow_to_a_limit_and_are_added_to_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.client.connection.FIRST_DELAY", FIRST_DELAY)
+    monkeypatch.setattr("bridge.client.request_sender.FIRST_DELAY", FIRST_DELAY)
     assert [retry_delay(failures, 1.0, None) for failures in (1, 2, 3)] == [
         FIRST_DELAY,
         2 * FIRST_DELAY,

@@ -387,7 +387,7 @@ async def test_a_callback_is_registered_with_what_is_named_and_stopped() -> None
 
 
 async def test_a_batch_is_repeated_with_the_same_ids_until_all_of_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.client.connection.FIRST_DELAY", 0)
+    monkeypatch.setattr("bridge.client.request_sender.FIRST_DELAY", 0)
     ids: list[list[str | None]] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from bridge.engine.batch import Produced
-from bridge.engine.consumer import ConsumerOptions
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
+from bridge.engine.produce_batch import Produced
 from bridge.engine.pulls import PullRequest
+from bridge.engine.push_consumer import ConsumerOptions
 from bridge.errors import BackendUnavailable, DestinationUnknown, LeaseEnded, LimitReached, NotFound
 from bridge.message import Message
 from tests.calls import result

@@ -4,10 +4,11 @@ from collections.abc import Awaitable
 import pytest
 
 from adapters.base import Replayed, Stored
-from bridge.engine.batch import Produced, WaitingMessage
 from bridge.engine.dedup import Deduplicator, RecentMessages
 from bridge.engine.engine import Engine
-from bridge.engine.options import Applied, EngineOptions
+from bridge.engine.field_support import Applied
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_batch import Produced, WaitingMessage
 from bridge.errors import BackendFull, BackendUnavailable, BridgeError, IdempotencyMismatch, OutcomeUnknown
 from bridge.message import Message
 from tests.unit.engine.fakes import FakeAdapter

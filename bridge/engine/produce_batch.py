@@ -1,4 +1,4 @@
-"""What the producer passes around: what the messages of a request share and get, their results, a batch half sent."""
+"""A produce on its way through the engine: its request, its results, and the batch that is not sent yet."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from uuid_utils import uuid7
 
 from adapters.base import Stored
-from bridge.engine.options import Applied
+from bridge.engine.field_support import Applied
 from bridge.message import PRIORITIES, Field, Message
 
 _TRACE_ID: Final = slice(3, 35)

@@ -53,7 +53,7 @@ class Leased(NamedTuple):
     """Number of this lease: the entry may be leased again later, to another consumer."""
 
 
-class Consumer:
+class PushConsumer:
     """Takes messages of one group while it has credit, and extends their leases; `close` releases them.
 
     It is the `LeaseOwner` of its leases: the group's one timer extends them. One `take` at a time.

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapters.base import Delivery, Outcome
-from bridge.engine.consumer import BATCH, BATCH_BYTES, Consumer, ConsumerOptions, Leased
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.pulls import PullRequest
+from bridge.engine.push_consumer import BATCH, BATCH_BYTES, ConsumerOptions, Leased, PushConsumer
 from bridge.errors import BackendUnavailable, Draining, LeaseEnded, OutcomeUnknown, TooManyInFlight
 from tests.calls import result
 from tests.unit.engine.fakes import FakeAdapter, FakeSubscription, delivery
@@ -44,7 +44,7 @@ class ConsumerBench:
     def subscription(self) -> FakeSubscription:
         return self.adapter.of()
 
-    async def consume(self, **options: object) -> Consumer:
+    async def consume(self, **options: object) -> PushConsumer:
         return await self.engine.consume(APP, ConsumerOptions(LEASE)._replace(**options))  # type: ignore[arg-type]
 
     async def pull(self, wait: int = 0) -> tuple[bytes, int | None] | None:
@@ -584,7 +584,7 @@ async def test_two_consumers_and_a_pull_share_a_group(clock: LoopClock) -> None:
     first, second = await bench.consume(credit=100), await bench.consume(credit=100)
     seen: dict[str, list[int]] = {"first": [], "second": [], "pull": []}
 
-    async def consume(name: str, consumer: Consumer) -> None:
+    async def consume(name: str, consumer: PushConsumer) -> None:
         while found := await consumer.take():
             seen[name] += positions(found)
             await bench.ack(*found)

@@ -1,25 +1,23 @@
-"""The ASGI applications of both ports: the table of routes of the data port, and the management port.
+"""The ASGI application of the data port: its table of routes, and the answers to unknown paths and wrong methods.
 
 A table lookup finds the handler of a message's request; Starlette's routing serves the rest and answers 404 and 405.
 (With its routing for every request, Granian answers half as many requests a second.)
 """
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge import __version__
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.engine import Engine
 from bridge.errors import BridgeError, MethodNotAllowed, NotFound
-from bridge.http.administration import administration_routes
 from bridge.http.callbacks import CallbackEndpoints
 from bridge.http.handler import RequestHandler
 from bridge.http.log_reader import LogReader
@@ -38,7 +36,7 @@ from bridge.http.pull import PullEndpoint, SettleEndpoints
 from bridge.http.push import PushEndpoint
 from bridge.http.request_reply import Deadline, Limits, Pair, Reply, Respond, problem_reply
 from bridge.http.self_description import DescriptionEndpoints
-from bridge.http.transactions import TransactionEndpoints, describe_all
+from bridge.http.transactions import TransactionEndpoints
 from bridge.metrics import BridgeMetrics
 from bridge.slicer import Slicer
 from bridge.wire.header_text import did_you_mean, printable
@@ -136,7 +134,7 @@ def _fallback_app(table: Routes, origins: OriginPolicy, metrics: BridgeMetrics) 
 
     def observed(reply: Reply) -> Response:
         observer.end(observer.begin(), reply.status)
-        return _response(reply)
+        return to_response(reply)
 
     def problem(request: Request, error: Exception) -> Response:
         path: str = request.scope["path"]  # not request.url: it contains the Host header, which a client can forge
@@ -169,70 +167,9 @@ def _fallback_app(table: Routes, origins: OriginPolicy, metrics: BridgeMetrics) 
     return app
 
 
-def _response(reply: Reply) -> Response:
+def to_response(reply: Reply) -> Response:
+    """Return a reply as a response of Starlette."""
     response = Response(reply.body, reply.status)
     content_length = [pair for pair in response.raw_headers if pair[0] == b"content-length"]
     response.raw_headers = [*reply.headers, *content_length]
     return response
-
-
-def _groups_not_ready(engine: Engine) -> Iterator[str]:
-    """Yield a line for each group that gets no messages now. The bridge is ready: other groups and producers work."""
-    for name, group in engine.groups:
-        if (reason := group.not_ready_reason) is not None:
-            yield f"group {name.group} of {name.source} is not ready: {reason}\n"
-
-
-def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins: OriginPolicy) -> Starlette:
-    """Build the application of the management port: probes, metrics, status, and what an operator may change.
-
-    `backend`: its URL without secrets. `origins` is for the changes only.
-    """
-
-    async def livez(_: Request) -> Response:
-        return PlainTextResponse("alive\n")
-
-    async def readyz(_: Request) -> Response:
-        not_ready_reason = "the bridge is draining" if engine.draining else engine.not_ready_reason
-        if not_ready_reason is None:
-            return PlainTextResponse("".join(("ready\n", *_groups_not_ready(engine))))
-        return PlainTextResponse(f"not ready: {not_ready_reason}\n", 503)
-
-    async def exposition(_: Request) -> Response:
-        return Response(metrics.exposition(), media_type="text/plain; version=1.0.0; charset=utf-8")
-
-    async def status(_: Request) -> Response:
-        groups = [
-            {
-                "source": name.source,
-                "consumerId": name.group,
-                "prefetched": group.buffer.size,
-                "ready": group.buffer.ready,
-                "leases": len(group.buffer.leases),
-                "notReadyReason": group.not_ready_reason,
-            }
-            for name, group in engine.groups
-        ]
-        return JSONResponse(
-            {
-                "version": __version__,
-                "backend": backend,
-                "ready": engine.not_ready_reason is None and not engine.draining,
-                "notReadyReason": engine.not_ready_reason,
-                "draining": engine.draining,
-                "counts": metrics.totals(),
-                "groups": groups,
-            }
-        )
-
-    async def transactions(_: Request) -> Response:
-        try:
-            return Response(describe_all(engine.transactions.all_open()), media_type="application/json")
-        except BridgeError as error:
-            return _response(problem_reply(error))
-
-    pages = {"/livez": livez, "/readyz": readyz, "/metrics": exposition, "/status": status}
-    pages["/v1/transactions"] = transactions
-    return Starlette(
-        routes=[*(Route(path, page) for path, page in pages.items()), *administration_routes(engine, origins)]
-    )

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from bridge.callbacks.registration import DeliveryFailure, DeliveryHistory, Registration
-from bridge.callbacks.retry import (
+from bridge.callbacks.retry_policy import (
     FAILURE_THRESHOLD,
     MAX_BACKOFF,
     CircuitBreaker,
@@ -17,8 +17,8 @@ from bridge.callbacks.retry import (
     backoff,
     classify_response,
 )
-from bridge.engine.consumer import Consumer, Leased
 from bridge.engine.engine import Engine
+from bridge.engine.push_consumer import Leased, PushConsumer
 from bridge.errors import BridgeError, LeaseEnded
 from bridge.wire.callback_batch import Result, decode_results
 
@@ -35,9 +35,9 @@ class AckRuns:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: PushConsumer,
         report: Callable[[str | None], None],
-        on_defect: Callable[[Consumer, Sequence[Leased]], None],
+        on_defect: Callable[[PushConsumer, Sequence[Leased]], None],
     ) -> None:
         self.pending = 0
         """POSTs whose messages are not acknowledged yet."""
@@ -105,7 +105,7 @@ _log = logging.getLogger("bridge.callbacks")
 class Session(NamedTuple):
     """The consumer of one session of a worker, and what acknowledges its messages."""
 
-    consumer: Consumer
+    consumer: PushConsumer
     acks: AckRuns
 
 
@@ -144,7 +144,7 @@ class ResponseHandler:
             for leased in batch:
                 session.consumer.defer(leased, 0)
 
-    def fail(self, consumer: Consumer, batch: Sequence[Leased], status: int | None, reason: str) -> None:
+    def fail(self, consumer: PushConsumer, batch: Sequence[Leased], status: int | None, reason: str) -> None:
         """Record a POST that failed as a whole, and give its messages back. `status` None: there was no response."""
         if consumer.stopped:
             return  # "nothing is counted as a failed delivery": the engine gives back messages that are still leased
@@ -229,7 +229,7 @@ class ResponseHandler:
         )
         self._engine.counters.callbacks_failed += 1
 
-    def _retry(self, consumer: Consumer, leased: Leased) -> None:
+    def _retry(self, consumer: PushConsumer, leased: Leased) -> None:
         consumer.nack(leased, backoff(leased.message.delivery_count or 1, MAX_BACKOFF, random()))  # noqa: S311
 
     def _log_circuit(self, level: int, sentence: str) -> None:

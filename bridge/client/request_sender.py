@@ -37,7 +37,7 @@ _OK: Final = 200
 _ERRORS: Final = 400
 
 
-class BridgeConnection:
+class RequestSender:
     """Sends requests to the bridge at `url` and reads their responses as a bridge's."""
 
     def __init__(self, url: str, transport: Transport) -> None:

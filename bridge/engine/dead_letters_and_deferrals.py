@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from adapters.base import Deferring, Outcome, Subscription
 from bridge.engine.clock import Clock
+from bridge.engine.counters import Counters
 from bridge.engine.entry import Entry
 from bridge.engine.names import SubscriptionKey, dead_letter_of
-from bridge.engine.options import Counters
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import BridgeError, OutcomeUnknown
 from bridge.message import Message
@@ -48,7 +48,7 @@ def build_dead_letter(key: SubscriptionKey, entry: Entry) -> tuple[Message, dict
     return message, reason
 
 
-class Removals:
+class BufferRemovals:
     """Runs one task for each removal. The message's key waits; if the removal fails, the buffer keeps the message."""
 
     def __init__(  # noqa: PLR0913 - the collaborators of one group, built in one place (group.py)
