@@ -58,7 +58,7 @@ class Options(NamedTuple):
     servers: tuple[str, ...]
     security: Security = Security()
     client: Client | None = None
-    """For producing; None: librdkafka if it is installed, else kafka-python."""
+    """For producing; None: kafka-python."""
     partitions: int = 8
     """Of a topic created from now on."""
     replication: int = -1

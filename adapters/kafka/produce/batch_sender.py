@@ -9,7 +9,7 @@
   and never asks for another), and what was taken from the queue at that moment is not sent for 60 s;
 - without a producer id nothing expires, and while a connection is made it goes round without a pause.
 
-Its parts are sound: the connections and the requests are used as they are, the accumulator with batches of its own.
+Its parts are sound: the connections and requests are used as they are, the accumulator with batches of `accumulator`.
 Records go through twice as fast this way: 27,000 of 1 KiB per second with 26 us of CPU for each, where it has 12,900
 with 74; that was with the batches of the library.
 """
