@@ -1,4 +1,4 @@
-"""Questions and orders about topics and groups, few and far between; kafka-python asks them for either client."""
+"""Requests about topics and groups, which are rare; kafka-python sends them also if librdkafka produces."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -56,7 +56,7 @@ class Admin:
         await self._do(create, topic)
 
     async def leaders(self, topic: str) -> int:
-        """How many partitions of a topic have a leader now; 0 where there is no such topic."""
+        """Return how many partitions of a topic have a leader now; 0: there is no such topic."""
 
         def leaders(client: KafkaAdminClient) -> int:
             [described] = client.describe_topics([topic])
@@ -65,7 +65,7 @@ class Admin:
         return await self._do(leaders, topic)
 
     async def topics(self, prefix: str) -> list[str]:
-        """Every topic whose name starts so."""
+        """Return every topic whose name has this prefix."""
         return await self._do(lambda client: [t for t in client.list_topics() if t.startswith(prefix)], "topics")
 
     async def delete_records(self, before: Mapping[Part, int]) -> None:
@@ -101,7 +101,7 @@ class Admin:
         await self._change(delete, ", ".join(topics))
 
     async def delete_group_offsets(self, group: str, parts: Collection[Part]) -> None:
-        """Delete what a group without members has committed of these partitions.
+        """Delete the offsets of these partitions that a group without members has committed.
 
         Raises `BackendUnavailable` if the group has members, `OutcomeUnknown` without an answer, `Refused`.
         """
@@ -130,7 +130,7 @@ class Admin:
         return await self._do(end_offsets, ", ".join(topics))
 
     async def group_offsets(self, group: str) -> dict[Part, Commit]:
-        """What a group has committed; empty for one that is not known."""
+        """Return the offsets that a group has committed; empty for a group that is not known."""
 
         def group_offsets(client: KafkaAdminClient) -> dict[Part, Commit]:
             found = client.list_group_offsets(group)[group]
@@ -147,7 +147,7 @@ class Admin:
         return await self._do(instances, group)
 
     async def set_group_offsets(self, group: str, commits: Commits) -> None:
-        """Commit for a group that has no members. Raises `BackendUnavailable` where it has some."""
+        """Commit for a group that has no members. Raises `BackendUnavailable` if it has some."""
         await self._do(partial(_commit, group, commits), group)
 
     async def start_at_end(self, group: str, topics: Sequence[str]) -> None:
@@ -165,7 +165,7 @@ class Admin:
             self._thread.shutdown(wait=False)
 
     async def _change(self, ask: Callable[[KafkaAdminClient], None], what: str) -> None:
-        """Do what can be repeated but may have been done already when no answer comes."""
+        """Make a change that can be repeated, and that may have been made although no answer comes."""
         try:
             await self._do(ask, what)
         except BackendUnavailable as error:
@@ -201,7 +201,7 @@ class Admin:
         try:
             return ask(self._client)
         except _AGAIN:
-            # It keeps who was controller or coordinator, also after that broker has gone: begin anew.
+            # The client remembers a controller or coordinator also after that broker has gone: connect again.
             self._disconnect()
             raise
 

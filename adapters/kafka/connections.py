@@ -33,7 +33,7 @@ _CUT_SHORT: Final = "timed out"
 """In the error of an attempt that was under way at the end of `BOOTSTRAP_TIMEOUT`: those before it say more."""
 _CONNECTING: Final = 20.0
 _INFORMING: Final = 3
-"""Questions for the metadata of a group's topics: one may be on its way that does not name them, or a topic be gone."""
+"""Requests for the metadata of a group's topics: one under way may not name them, and a topic may be deleted."""
 
 
 for _name in ("kafka.protocol.parser", "kafka.net.connection", "kafka.admin.client"):
@@ -42,7 +42,7 @@ for _name in ("kafka.protocol.parser", "kafka.net.connection", "kafka.admin.clie
 
 
 class _Complete:
-    """Takes what came right before the end of a connection: the library drops it, and with it why a login failed."""
+    """Reads the last bytes before the end of a connection: the library drops them, and the reason of a failed login."""
 
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
         received, error = super()._sock_recv()  # type: ignore[misc] # of the class that it is mixed into
@@ -58,7 +58,7 @@ class _TlsTransport(_Complete, KafkaSSLTransport):  # type: ignore[misc] # has n
 
 
 class _Direct(KafkaNetSocket):  # type: ignore[misc] # has no types
-    """Connects, and closes the socket of what was refused: the library left one open each second without a broker."""
+    """Connects, and closes the socket if that is refused: the library left one open each second without a broker."""
 
     SCHEMES = ("direct",)
     """How `create_connection` finds this class."""
@@ -125,7 +125,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc] # has no types
         self._bootstrap_wakeup.notify()
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> KafkaTCPTransport:  # noqa: ANN401 - a named tuple
-        """Connect, and close the socket where TLS fails, which the library leaves open."""
+        """Connect, and close the socket if TLS fails; the library leaves it open."""
         sock = await create_connection(
             self._net, node.host, node.port, self.config["socket_options"], "direct://", timeout_at=timeout_at
         )
@@ -144,7 +144,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc] # has no types
         return transport
 
     def close_sockets(self) -> None:
-        """Close what is still open once the loop has ended: the library waits there to write, or to shake hands."""
+        """Close the sockets that are open after the loop has ended: the library waits to write, or for a handshake."""
         for transport in self._transports:
             sock, transport._sock = transport._sock, None  # noqa: SLF001 - as above
             if sock is not None:
@@ -184,7 +184,7 @@ _TIMEOUTS: Final = {"bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT, "request_timeout_
 
 
 class _Made:
-    """The network clients that a constructor has made, by giving itself to it as their class."""
+    """The network clients that a constructor of the library has made: it calls this object instead of a class."""
 
     def __init__(self) -> None:
         self.clients: list[Client] = []
@@ -229,7 +229,7 @@ def reading(options: Options, **more: object) -> Iterator[KafkaConsumer]:
     try:
         yield KafkaConsumer(**connection_settings(options), **_TIMEOUTS, **own, kafka_client=made)
     finally:
-        made.close()  # not the consumer: where none came about, its threads and sockets are there all the same
+        made.close()  # not the consumer: if its constructor has failed, its threads and sockets exist all the same
 
 
 _PATIENCE: Final = 10.0

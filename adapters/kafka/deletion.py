@@ -100,9 +100,9 @@ class Purges:
         await self._send(_BEGUN + destination, None)
 
     async def purge(self, topics: Sequence[str]) -> bool:
-        """Have no forwarder write to these topics what is stored in delay topics now; return whether there are any.
+        """Mark the records that are in delay topics now, so that no forwarder writes them to these topics.
 
-        Raises `BackendUnavailable`, `OutcomeUnknown` or a `Rejected`.
+        Returns whether there are delay topics. Raises `BackendUnavailable`, `OutcomeUnknown` or a `Rejected`.
         """
         if not await self._delay_topics_exist():
             return False
@@ -113,7 +113,7 @@ class Purges:
         return True
 
     async def forget(self, level: str) -> None:
-        """Drop what marks say of a delay topic before it is created anew: its offsets begin again."""
+        """Remove a delay topic from all marks before it is created again: its offsets begin again."""
         await self.refresh()
         for topic, ends in list(self._marks.items()):
             kept = {part: end for part, end in ends.items() if part.topic != level}
@@ -216,7 +216,7 @@ class Deletion:
             with _begun():
                 if delayed:
                     await self._purges.purge(topics)
-                    await self._remove(topics)  # meanwhile forwarding may have created a topic anew
+                    await self._remove(topics)  # meanwhile forwarding may have created a topic again
                 if delayed or broken_off:
                     await self._purges.finish(destination)
         finally:

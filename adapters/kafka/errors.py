@@ -31,7 +31,7 @@ _FORBIDDEN: Final = {
     53: "the transactional id",
     65: "the delegation token",
 }
-"""*_AUTHORIZATION_FAILED, and of what."""
+"""*_AUTHORIZATION_FAILED, and the thing that it is about."""
 
 _AGAINST_RULES: Final = {
     21: "its brokers do not know these acks",  # INVALID_REQUIRED_ACKS
@@ -46,7 +46,7 @@ _AGAINST_RULES: Final = {
 }
 
 _OF_RECORD: Final = frozenset({32, 87})
-"""Of these, what a topic refuses in one record and not in others."""
+"""Of these, the reasons for which a topic refuses one record and accepts others."""
 
 _TRANSIENT: Final = {
     2: "a batch was damaged on its way",  # CORRUPT_MESSAGE
@@ -101,14 +101,14 @@ class RecordRefused(Refused):
 
 
 def topic_removed(topic: str) -> BackendUnavailable:
-    """The topic was there a moment ago. Nothing was stored; on its next use it is looked for, or made, again."""
+    """Return the error for a topic that existed a moment ago. Nothing was stored; its next use looks for it again."""
     error = BackendUnavailable(f"{topic}: the topic, or this partition of it, has just been deleted.")
     error.__cause__ = _Removed(topic)
     return error
 
 
 def is_topic_removed(error: BaseException | None) -> bool:
-    """Whether it is what `topic_removed` returned."""
+    """Whether an error is one of `topic_removed`."""
     return error is not None and isinstance(error.__cause__, _Removed)
 
 
@@ -124,7 +124,7 @@ def certain(code: int) -> bool:
 
 
 def of_produce(code: int, topic: str) -> BridgeError:
-    """What became of a record whose produce request was answered with this code, the first time it was sent."""
+    """Return the error of a record whose produce request was answered with this code the first time it was sent."""
     if code == UNKNOWN_TOPIC:
         return topic_removed(topic)
     if code in _TOO_LARGE:
@@ -138,7 +138,7 @@ def of_produce(code: int, topic: str) -> BridgeError:
 
 
 def of_code(code: int, what: str) -> BridgeError:
-    """Why a request that stores no message failed with this code; `what` it was about, for a person."""
+    """Return the error of a request that stores no message; `what` it was about, for a person."""
     if code == UNKNOWN_TOPIC:
         return DestinationUnknown(f"{what}: there is no such topic or partition.")
     if code == INVALID_TOPIC:
@@ -167,7 +167,7 @@ _SIGNS: Final = (
     ("DNS", "the host name cannot be resolved."),
     ("timed out", "it does not answer."),
 )
-"""What stands in kafka-python's exceptions, and what it means."""
+"""Parts of the texts of kafka-python's exceptions, and their meaning."""
 _REFUSALS: Final = (
     (kafka.SaslAuthenticationFailedError, "authentication failed: a wrong user, password or token."),
     (kafka.UnsupportedSaslMechanismError, "this listener does not offer the mechanism of the login."),
@@ -178,14 +178,14 @@ REFUSALS: Final = (*(kind for kind, _ in _REFUSALS), BridgeError)
 
 
 def code_of(error: BaseException) -> int:
-    """Return the protocol's code; that of a broken connection for everything that is the library's own."""
+    """Return the protocol's code; that of a broken connection for the library's own exceptions."""
     if isinstance(error, kafka.BrokerResponseError) and error.errno is not None:
         return int(error.errno)
     return _NETWORK
 
 
 def of_exception(error: BaseException, what: str) -> BridgeError:
-    """Why a request that stores no message failed; `what` it was about, for a person."""
+    """Return the error for an exception of a request that stores no message; `what` it was about, for a person."""
     if isinstance(error, BridgeError):
         return error
     if isinstance(error, kafka.SaslAuthenticationFailedError):
@@ -200,7 +200,7 @@ def of_exception(error: BaseException, what: str) -> BridgeError:
 
 
 def no_connection(options: Options, reason: BaseException | None) -> BackendUnavailable:
-    """Say what may be wrong when none of the servers could be used; `reason` is what the last try ended with."""
+    """Return the error if none of the servers could be used; `reason`: the exception of the last attempt."""
     security = options.security
     guess = _guess(reason, tls=security.tls, login=security.mechanism is not None)
     return BackendUnavailable(f"Kafka at {', '.join(options.servers)}: {guess}")

@@ -6,15 +6,15 @@
 | `oms_p_<name>`, with `properties=plain` `<name>` | a property, as UTF-8 text |
 | `content-type`, `traceparent`, `tracestate` | the same, the usual names |
 | the record's key, partition, timestamp | messageKey, partition, storeTimestamp; no header |
-| the topic | destination; the caller says which, as a record may lie in a lane or a dead-letter topic |
+| the topic | destination; the caller passes it, as a record may be in a lane or a dead-letter topic |
 | with `format=cloudevents` `ce_<attribute>` | a CloudEvent: its attributes, among them properties |
 | `oms_d_<name>` | nothing: the bridge's own, never seen by a client |
 
 deliveryCount is counted, never written. Any other header is a native producer's, and becomes a property.
 
-A message comes back from its record as it was, except: gzip is written anew (the body inflates to the same), traceId is
-set where only a traceparent was, half a surrogate pair becomes `?`, and what the record itself has is taken from it:
-partition, storeTimestamp, no deliveryCount. What native producers write, `foreign` makes something of.
+A message comes back from its record as it was, except: gzip is compressed again (the body inflates to the same),
+traceId is set if only a traceparent was, half a surrogate pair becomes `?`, and partition and storeTimestamp are those
+of the record. Records of native producers are read as well.
 
 For 3 fields, a key and 2 properties 2.1 us either way, a native record with 7 headers 6.5 us (CPython 3.11).
 """
@@ -95,7 +95,7 @@ _KEY: Final = FIELD_INDEX["message_key"]
 
 _PROPERTY: Final = len(PROPERTY_PREFIX)
 _SHORT: Final = NAME_BYTES_MAX // 4
-"""A name of so many characters is short enough, whatever they are."""
+"""A name of so many characters is short enough in any script."""
 _GZIP: Final = GZIP.encode()
 _DIGITS_MAX: Final = 19
 
@@ -117,7 +117,7 @@ def to_record(message: Message, topic: str, header_of: PropertyHeaders = prefixe
 
 
 def from_record(record: Record, destination: str) -> Message:
-    """Read a message from whatever lies in Kafka; a native record has the messageId `topic-partition-offset`."""
+    """Read a message from any record; a native record has the messageId `topic-partition-offset`."""
     topic, partition, offset, timestamp, key, value, headers = record
     values: list[Any] = list(_NEW)
     properties: dict[str, str] = {}
@@ -199,7 +199,7 @@ def _unpack(message: Message, headers: list[tuple[str, bytes]]) -> bytes:
 
 
 def _add_unmapped(values: list[Any], properties: dict[str, str], unmapped: Unmapped, *, native: bool) -> None:
-    """Find a place for what the table has none for."""
+    """Keep headers that are not in the table: most become properties."""
     kept: Unmapped = []
     sent_as = claimed = False
     for name, raw in unmapped:

@@ -26,7 +26,7 @@ _log = logging.getLogger("bridge.kafka")
 
 
 class MetadataTopic:
-    """What was kept, by key: read once at the start, and written through.
+    """Entries by key: read once at the start, and written through.
 
     A bridge with an `instance` has its own entries. Bridges without share those of their prefix; what one of them
     changes reaches the others when they start.
@@ -41,7 +41,7 @@ class MetadataTopic:
         self._keeping = asyncio.Lock()
 
     async def start(self) -> None:
-        """Read what is kept; there is no topic before there was a note. Raises `BackendUnavailable` or `Refused`."""
+        """Read all entries; the topic is created with the first one. Raises `BackendUnavailable` or `Refused`."""
         there = await self._publisher.partitions(self._topic)
         notes: dict[str, str] = {}
         for record in await read_through(self._options, Part(self._topic, 0)) if there else ():
@@ -49,7 +49,7 @@ class MetadataTopic:
         self._notes = notes
 
     async def put(self, key: str, value: str | None) -> None:
-        """See `MetadataStore`. Raises also `Refused`, where the bridge's user may not write or make the topic."""
+        """See `MetadataStore`. Raises also `Refused` if the bridge's user may not write or create the topic."""
         async with self._keeping:
             if self._notes is None:
                 raise BackendUnavailable(_NOT_READ)

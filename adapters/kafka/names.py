@@ -1,4 +1,4 @@
-"""Names of topics and groups that the bridge makes: lanes of a destination, delay topics, notes."""
+"""Names of topics and groups that the bridge makes: lanes of a destination, delay topics, metadata."""
 
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ class Own(NamedTuple):
 
     @property
     def notes(self) -> str:
-        """The compacted topic of the bridge's own notes."""
+        """The compacted topic of the bridge's own metadata."""
         return f"{self.prefix}notes"
 
     @property
@@ -31,12 +31,12 @@ class Own(NamedTuple):
 
     @property
     def transactions(self) -> str:
-        """The topic of prepared messages and of what became of them; a prefix of the transactional ids."""
+        """The topic of prepared messages and their outcomes; a prefix of the transactional ids."""
         return f"{self.prefix}transactions"
 
     @property
     def forwarders(self) -> str:
-        """The consumer group of those who forward delayed messages."""
+        """The consumer group of the bridges' forwarders of delayed messages."""
         return f"{self.prefix}forwarder"
 
     def delay(self, level: str) -> str:

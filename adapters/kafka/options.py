@@ -30,19 +30,19 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 class Security(NamedTuple):
-    """How the bridge shows who it is, and checks who the brokers are."""
+    """How the bridge authenticates itself and the brokers."""
 
     tls: bool = False
     ca: Path | None = None
     """PEM file of the authorities; None: those of this machine."""
     certificate: Path | None = None
-    """PEM file of the bridge's own certificate, with `key`, where the brokers ask for one."""
+    """PEM file of the bridge's own certificate, with `key`, if the brokers ask for one."""
     key: Path | None = None
     mechanism: Mechanism | None = None
     user: str | None = None
     password: str | None = None
     token_file: Path | None = None
-    """OAUTHBEARER: a file with the token, read anew each time one is needed, as Kubernetes projects it."""
+    """OAUTHBEARER: a file with the token, read each time one is needed, as Kubernetes projects it."""
     token_url: str | None = None
     """OAUTHBEARER: an endpoint that gives tokens for `user` and `password` (client credentials)."""
     scope: str | None = None
@@ -58,7 +58,7 @@ class Options(NamedTuple):
     servers: tuple[str, ...]
     security: Security = Security()
     client: Client | None = None
-    """For producing; None: librdkafka if it is installed, else kafka-python."""
+    """For producing; None: kafka-python."""
     partitions: int = 8
     """Of a topic created from now on."""
     replication: int = -1
@@ -91,9 +91,9 @@ class Options(NamedTuple):
 
 
 DELIVERY_TIMEOUT: Final = 60_000
-"""How long it is tried to learn what became of a record that was sent once."""
+"""Milliseconds for learning the outcome of a record that was sent once."""
 UNSENT_TIMEOUT: Final = 20_000
-"""How long a record waits for a broker that takes it; then it is certain that it was not stored, and reported."""
+"""Milliseconds that a record waits for a broker that accepts it; then it is reported as certainly not stored."""
 REQUEST_TIMEOUT: Final = 10_000
 METADATA_AGE: Final = 10_000
 

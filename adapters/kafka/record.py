@@ -1,4 +1,4 @@
-"""What goes to Kafka and comes from it, the same for every client library."""
+"""Records to Kafka and from it, the same for every client library."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -50,12 +50,12 @@ class Outgoing(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """What a group has committed for one partition."""
+    """The commit of a group for one partition."""
 
     offset: int
     """Of the first record that is not settled."""
     metadata: str
-    """What is settled beyond it, by `marks`; text of another tool means nothing to us."""
+    """The settled offsets beyond it, by `commit_metadata`; the text of another tool is ignored."""
 
 
 Commits = Mapping[Part, Commit]

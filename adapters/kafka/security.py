@@ -66,7 +66,7 @@ _MARGIN: Final = 0.8
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc] # has no types
-    """What kafka-python asks whenever a connection is made or renewed."""
+    """Returns a token whenever kafka-python opens a connection or renews a login."""
 
     def __init__(self, security: Security) -> None:
         super().__init__()

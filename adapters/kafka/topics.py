@@ -23,7 +23,7 @@ class _Known(NamedTuple):
 
 
 class Topics:
-    """The catalogue. Many who ask for the same unknown topic share one question, and one creation."""
+    """The topics that are known. Concurrent calls for the same unknown topic share one request, and one creation."""
 
     def __init__(self, options: Options, admin: Admin, publisher: Publisher) -> None:
         self._options = options
@@ -56,7 +56,7 @@ class Topics:
         return known.partitions if known is not None and known.until > monotonic() else None
 
     def forget(self, topic: str) -> None:
-        """Ask anew on the next use: the topic has turned out not to be there."""
+        """Ask again on the next use: the topic turned out not to exist."""
         for lane in LANES:
             self._known.pop(topic.removesuffix(lane), None)
 
@@ -84,7 +84,7 @@ class Topics:
         raise BackendUnavailable(f"{', '.join(topics)}: deleted, but still reported after {_READY:.0f} s.")
 
     async def ensure(self, topic: str, partitions: int, configs: Mapping[str, str]) -> int:
-        """Have one of the bridge's own topics, whatever `create` says; return how many partitions it has."""
+        """Create one of the bridge's own topics if it is missing; return its number of partitions."""
         found = await self._publisher.partitions(topic)
         return await self._make(topic, partitions, configs) if found is None else found
 
@@ -96,7 +96,7 @@ class Topics:
             await asyncio.wait(self._asking.values())
 
     async def _ask(self, destination: str, *, create: bool) -> int:
-        """Have a topic for every lane; the smallest counts, as a message must have its partition in each."""
+        """Find or create a topic for every lane; the smallest counts, as a message must have its partition in each."""
         self._check(destination)
         least = self._options.partitions
         for number, lane in enumerate(self._lanes):

@@ -1,4 +1,4 @@
-"""What has arrived of one destination for one group and was not fetched yet. Pure: times come in."""
+"""Records of one destination that have arrived for one group and were not fetched yet. Pure: times are passed in."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from adapters.kafka.names import handle
 from adapters.kafka.record import Commit, Part, Record
 
 RECORDS_MAX: Final = 500
-"""Of one partition, waiting to be fetched; above it the partition is paused, below half of it it goes on."""
+"""Records of one partition that wait to be fetched; above it the partition is paused, below half of it resumed."""
 PART_BYTES_MAX: Final = 1 << 20
 """The same in bytes."""
 BYTES_MAX: Final = 4 << 20
@@ -46,7 +46,7 @@ class PartitionBuffer:
         self.progress = SettledRanges(committed)
         self.waiting: deque[Item] = deque()
         self.due: deque[Item] = deque()
-        """Were held until they were due, and are now: they go first."""
+        """Delayed records that are due now: they go first."""
         self.bytes = 0
         """Of `waiting` and `due`."""
         self.queued = False
@@ -59,13 +59,13 @@ class PartitionBuffer:
         return self.progress.span > SPAN_MAX
 
     def peek(self) -> Item | None:
-        """What comes next."""
+        """Return the next item."""
         if self.due:
             return self.due[0]
         return self.waiting[0] if self.waiting else None
 
     def pop(self) -> Item:
-        """Take it."""
+        """Remove the next item."""
         item = (self.due or self.waiting).popleft()
         self.bytes -= item.size
         return item
@@ -101,7 +101,7 @@ class Buffer:
         return self._by_handle.get(number)
 
     def hold(self, part: Part, committed: Commit | None) -> PartitionBuffer:
-        """Begin, or with another log begin anew, where the group's commit says."""
+        """Hold a partition from the group's commit on, instead of what was held of it; None: from its oldest record."""
         self.drop(part)
         held = self.held[part] = PartitionBuffer(part, self._lanes[part.topic], committed)
         self._by_handle[held.handle] = held
@@ -134,7 +134,7 @@ class Buffer:
         self._queue(held)
 
     def take(self, limit: int, max_bytes: int, wall: int) -> list[Delivery]:
-        """Take what may be handed out: at most `limit`, stopping before the bodies exceed `max_bytes`, but for one."""
+        """Return the next deliveries: at most `limit`; bodies of at most `max_bytes`, unless there is only one."""
         self._ripen(wall)
         found: list[Delivery] = []
         for turns in self._order:

@@ -1,13 +1,13 @@
-"""What a group has settled beyond its position, and how often the rest was handed out, as text beside the commit.
+"""Encodes the settled offsets beyond a group's position, and the attempts of the others, as text beside the commit.
 
     oms1:<offset>:<settled>:<attempts>
 
-The offset is the commit's own: where a tool has moved the position and left the text, the two differ, and the text is
+The offset is the commit's own: if a tool has moved the position and left the text, the two differ, and the text is
 void. What is settled is written as runs or as a bitmap, whichever is shorter. Attempts are runs over the unsettled
 offsets in order: how many, with which count. All of it is printable ASCII, as tools show it.
 
-A broker takes 4,096 characters (`offset.metadata.max.bytes`). What is settled always fits while fetching pauses where
-`progress` says; where the attempts do not fit beside it, the lowest counts are dropped first.
+A broker takes 4,096 characters (`offset.metadata.max.bytes`). The settled offsets always fit, as fetching pauses at
+`SPAN_MAX`; if the attempts do not fit beside them, the lowest counts are dropped first.
 """
 
 import re
@@ -24,7 +24,7 @@ CHARACTERS_MAX: Final = 4095
 _SETTLED_MAX: Final = CHARACTERS_MAX - 40
 """Characters, beside the version and an offset of 19 digits."""
 _BITMAP_MAX: Final = 24_000
-"""Offsets: a bitmap of so many always fits. Should even the runs not fit, what is settled beyond is not written."""
+"""Offsets: a bitmap of so many always fits. If even the runs do not fit, settled offsets beyond are not written."""
 
 _NOWHERE: Final = (sys.maxsize, sys.maxsize)
 _VERSION: Final = "oms1"
@@ -43,7 +43,7 @@ Pairs = Iterable[tuple[int, int]]
 
 
 def encode(low: int, settled: RangeSet, attempts: Mapping[int, int]) -> str:
-    """Write the marks for a commit at `low`, empty where there are none; `attempts` are of unsettled offsets."""
+    """Write the text for a commit at `low`, empty if there is nothing to say; `attempts` are of unsettled offsets."""
     if not settled and not attempts:
         return ""
     settled_text = _write_settled(low, settled)
@@ -56,7 +56,7 @@ def encode(low: int, settled: RangeSet, attempts: Mapping[int, int]) -> str:
 
 
 def decode(text: str, offset: int) -> tuple[RangeSet, dict[int, int]]:
-    """Read the marks of a commit at `offset`: what is settled, and the attempts; nothing where they are void."""
+    """Read the text of a commit at `offset`: the settled offsets and the attempts; nothing if the text is void."""
     try:
         version, base, settled_text, attempts_text = text.rstrip("\0").split(":")  # a NUL: see above
         if version == _VERSION and base == str(offset):
@@ -187,7 +187,7 @@ def _numbers(pairs: Pairs) -> str:
 
 
 def _pairs(text: str) -> Pairs:
-    """Read pairs of numbers. Raises `KeyError` for other characters, `ValueError` where one is cut off."""
+    """Read pairs of numbers. Raises `KeyError` for other characters, `ValueError` if one is cut off."""
     numbers = []
     number = shift = 0
     for digit in text:

@@ -23,7 +23,7 @@ GAP: Final = 0.005
 LAZY: Final = 0.05
 """Seconds in which a commit is made that no caller waits for."""
 RETRY: Final = 1.0
-"""Seconds after which what could not be written is tried again."""
+"""Seconds after which a failed commit is tried again."""
 
 _log = logging.getLogger("bridge.kafka")
 
@@ -41,7 +41,7 @@ P = TypeVar("P", bound=Partition)
 
 
 class GroupMember(ABC, Generic[P]):
-    """Base of each `Member` that commits what is settled."""
+    """Base of each `Member` that commits the records it has settled."""
 
     def __init__(
         self, options: Options, admin: Admin, group: str, topics: Sequence[str], partitions: Mapping[Part, P]
@@ -63,7 +63,7 @@ class GroupMember(ABC, Generic[P]):
 
     @abstractmethod
     def _release(self, partitions: Collection[P]) -> None:
-        """Forget partitions. Their commits are read afterwards, so what is known of their records is noted before."""
+        """Forget partitions. Their commits are read afterwards, so the attempts of their records are noted before."""
 
     def revoked(self, parts: Collection[Part]) -> Commits:
         """Release partitions that another bridge will have; returns their last commits."""
@@ -105,7 +105,7 @@ class _Waiter(NamedTuple):
 
 
 class Committer:
-    """Gathers what has changed, and writes it."""
+    """Gathers the partitions that have changed, and writes their positions."""
 
     def __init__(self, held: Mapping[Part, Partition], write: Callable[[Commits], asyncio.Future[None]]) -> None:
         self._held = held
@@ -118,6 +118,8 @@ class Committer:
         """Those whose commit is under way."""
         self._writing: set[Part] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        """Of the loop's clock; uvloop's handles have no `when` for a call at once."""
         self._not_before = 0.0
         self._closed = False
 
@@ -144,7 +146,7 @@ class Committer:
                 complete(waiter.future, None, error)
 
     def stop(self) -> Commits:
-        """Begin no commit any more; returns what the last one has to carry."""
+        """Begin no commit any more; returns the positions for the last one."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -160,9 +162,10 @@ class Committer:
         if self._closed or self._under_way is not None:
             return
         at = max(self._loop.time() + seconds, self._not_before)
-        if self._timer is None or at < self._timer.when():
+        if self._timer is None or at < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
+            self._timer_at = at
             self._timer = self._loop.call_at(at, self._begin)
 
     def _begin(self) -> None:

@@ -1,4 +1,4 @@
-"""What runs on kafka-python's IO thread: commits, and the partitions of a member that come and go.
+"""The coroutines on kafka-python's IO thread: commits, and the partitions of a member that come and go.
 
 A commit is sent by the coordinator's own coroutine, on the thread that it is made for. `commit_async` cannot be used:
 while the coordinator is being looked up it returns the future of the look-up, which says that all is well before
@@ -85,11 +85,11 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         self.parts: set[Part] = set()
         """Assigned, and reported to the member."""
         self.unknown: set[Part] = set()
-        """Assigned, but what is committed for them could not be read yet; they are paused."""
+        """Assigned, but their committed offsets could not be read yet; they are paused."""
         self.fenced = False
         """Whether a commit was refused because another bridge has joined with the same instance."""
         self.final: Commits = {}
-        """What is left to be committed once all is to end."""
+        """The last commits, written when the member leaves."""
         self._closing = False
         self._coordinator = consumer._coordinator  # noqa: SLF001 - the only place that shows when a rebalance is over
         self._cluster = consumer._cluster  # noqa: SLF001 - it has the ids of topics
@@ -116,7 +116,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
                 await self._commit(commits, known)
             except BridgeError as error:
                 self._bridge.answer(future, error)
-            except BaseException as error:  # whatever it is, also the end of the IO thread: a caller waits
+            except BaseException as error:  # any error, also the end of the IO thread: a caller waits
                 self._bridge.answer(future, OutcomeUnknown(f"{self._what}: {type(error).__name__} {error}."))
                 if not isinstance(error, Exception):
                     raise
@@ -125,7 +125,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
 
         try:
             self._net.call_soon_threadsafe(commit)
-        except Exception as error:  # noqa: BLE001 - the IO thread has ended, or it raises what it broke down with
+        except Exception as error:  # noqa: BLE001 - the IO thread has ended, or raises its own failure
             self._bridge.answer(future, BackendUnavailable(f"{self._what}: {error}."))
 
     def close(self, final: Commits) -> None:
@@ -136,7 +136,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
     # On the IO thread:
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Say where each begins, before anything of it is fetched."""
+        """Report each partition and its committed offset to the member, before any record of it is fetched."""
         self.unknown |= {Part(*tp) for tp in assigned}
         try:
             await self.announce()
@@ -144,7 +144,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
             self.consumer.pause(*assigned)  # the poller tries again
 
     async def announce(self) -> None:
-        """Read what is committed for partitions that are new. Raises `KafkaError`; they stay unknown then."""
+        """Read the committed offsets of new partitions. Raises `KafkaError`; they stay unknown then."""
         parts = sorted(self.unknown)
         places = [TopicPartition(*part) for part in parts]
         found: dict[TopicPartition, OffsetAndMetadata] = await self._coordinator.fetch_committed_offsets_async(
@@ -162,11 +162,11 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
             self.consumer.resume(place)
 
     def replaced(self) -> list[Part]:
-        """Which partitions have another log now: their topic was deleted and created anew."""
+        """Return the partitions that have another log now: their topic was deleted and created again."""
         return [part for part in self.parts if self._is_other(part, if_removed=False)]
 
     async def renew(self) -> None:
-        """Begin anew with those. What is committed for them may be of the old log still."""
+        """Start again with those, at their oldest record: their committed offsets may still be of the old log."""
         places = [TopicPartition(*part) for part in self.replaced()]
         parts = self._forget(places)
         self._bridge.put(partial(self._lost, parts))
@@ -206,7 +206,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         while True:
             while self._coordinator.state is not MemberState.STABLE and time.monotonic() < until and not self._closing:
                 await self._net.sleep(_LOOK)
-            # a partition that has gone, or gone and come back, is another's to commit, or was committed when it went
+            # a partition that was revoked, and perhaps assigned again, was committed then
             mine = {part: at for part, at in commits.items() if self._terms.get(part, -1) == known[part]}
             rest = {part: at for part, at in mine.items() if not self._is_other(part, if_removed=False)}
             try:
@@ -258,7 +258,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         return {part: at for part, at in commits.items() if not self._is_other(part, if_removed=True)}
 
     def _is_other(self, part: Part, *, if_removed: bool) -> bool:
-        """Whether a topic is not the one it was; `if_removed`: what to take it for if there is none at the moment."""
+        """Whether the topic was deleted and created again; `if_removed`: the result if it does not exist now."""
         now, then = self._log_of(part), self._logs.get(part)
         return then is not None and (if_removed if now is None else now != then)
 
@@ -314,7 +314,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
 def _terminated(text: str) -> str:
     """Return the text with a NUL behind it, as confluent-kafka writes it, because confluent-kafka reads up to a NUL.
 
-    librdkafka adds none when it reads. Without one, confluent-kafka 2.16.1 returned the text with whatever followed it
-    in memory, or raised UnicodeDecodeError: in a busy process 6 of 48 times.
+    librdkafka adds none when it reads. Without one, confluent-kafka 2.16.1 returned the text with the bytes after it in
+    memory, or raised UnicodeDecodeError: in a busy process 6 of 48 times.
     """
     return f"{text}\0" if text else ""

@@ -26,7 +26,7 @@ _QUICK_FOR: Final = 2.0
 A consumer that takes longer for half of a full buffer has enough in the other half until a fetch that is not quick.
 """
 _AHEAD: Final = 4
-"""Polls whose records the event loop may have yet to take: so much may still arrive after a pause."""
+"""Polls whose records the event loop has not taken yet: so many may still arrive after a pause."""
 _JOINING: Final = 40.0
 """Seconds: the broker waits for a member that was killed as long as its session lasts."""
 _FIRST: Final = 3.0
@@ -50,7 +50,7 @@ class Poller:
     ) -> None:
         self.joined: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
-        """Done when everything is released; raises what became of the last commit, or why the thread has ended."""
+        """Done when everything is released; raises the error of the last commit, or why the thread has ended."""
         self._options = options
         self._group = group
         self._topics = topics
@@ -136,10 +136,10 @@ class Poller:
             self._bridge.answer(self.ended, outcome)
 
     def _attend(self) -> BridgeError | None:
-        """Be a member until `stop` (returns what became of the last commit), or return why that is not possible."""
+        """Be a member until `stop`; return the error of the last commit, or the reason why the membership has ended."""
         try:
             session = Session(self._options, self._group, self._clients)
-        except Exception as error:  # noqa: BLE001 - whatever it is, a caller waits
+        except Exception as error:  # noqa: BLE001 - a caller waits for any outcome
             return BackendUnavailable(str(error))
         self._membership = membership = Membership(session.consumer, self._group, self._member, self._bridge)
         try:
@@ -152,7 +152,7 @@ class Poller:
             session.close()
 
     def _poll(self, session: Session, membership: Membership) -> None:
-        """Poll until all is to end. Raises what cannot be waited out."""
+        """Poll until `stop`. Raises errors that waiting does not end."""
         give_up = time.monotonic() + _JOINING
         while not self._stopping.is_set():
             try:
@@ -179,7 +179,7 @@ class Poller:
                 )
 
     def _hurry(self, session: Session, membership: Membership) -> bool:
-        """Whether the next poll has to be quick; where none could bring anything, wait here until one may."""
+        """Whether the next poll has to be quick; if every partition is paused, wait here until one is resumed."""
         paused = session.paused()
         if not paused:
             return not self._has_joined
@@ -196,7 +196,7 @@ class Poller:
         self._bridge.put(partial(self._arrived, records))
 
     def _look_whether_begun(self, session: Session, membership: Membership, records: list[Record]) -> None:
-        """Let `join` return once each partition has had a record, or has none; or when that takes too long."""
+        """Complete `joined` once each partition has had a record, or has none; or when that takes too long."""
         now = time.monotonic()
         self._first_by = self._first_by or now + _FIRST
         self._begun.update(Part(each.topic, each.partition) for each in records)

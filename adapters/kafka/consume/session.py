@@ -16,7 +16,7 @@ from adapters.kafka.record import Part, Record, fetched
 from adapters.kafka.security import connection_settings
 
 POLL: Final = 500
-"""Milliseconds that a poll lasts where nothing comes: so long may leaving take, or joining again."""
+"""Milliseconds of a poll that finds nothing: so long may leaving take, or joining again."""
 _WAIT: Final = 1_000
 """Milliseconds that a fetch waits at the broker. An idle consumer takes 0.27 % of a core, with 500 of them 0.34 %."""
 _QUICK: Final = 20
@@ -27,7 +27,7 @@ _FETCH_MAX: Final = 2 << 20
 _METADATA: Final = 2.0
 """Seconds that the metadata of the topics is waited for: there may be no such topic any more."""
 _LEAVING: Final = 2_000
-"""Milliseconds for the goodbye."""
+"""Milliseconds for leaving the group."""
 
 
 class Session:
@@ -61,7 +61,7 @@ class Session:
                 fetch_max_bytes=_FETCH_MAX,
                 metrics_enabled=False,
             )
-        except Exception as error:  # whatever it is, its threads and sockets are there
+        except Exception as error:  # on any error its threads and sockets exist already
             failure = clients[-1].connections.failure if clients else None
             for each in clients:
                 each.close()
@@ -94,7 +94,7 @@ class Session:
         return len(self.consumer.paused())
 
     def run(self, coroutine: Callable[[], Coroutine[object, object, object]]) -> None:
-        """Run it on the IO thread and wait for its end. Raises what it raises."""
+        """Run a coroutine on the IO thread and wait for its end. Raises its errors."""
         self.consumer._net.run(coroutine)  # noqa: SLF001
 
     def subscribe(self, topics: Sequence[str], listener: ConsumerRebalanceListener) -> None:
@@ -110,7 +110,7 @@ class Session:
             time.sleep(_QUICK / 1000)
 
     def poll(self, *, quick: bool) -> list[Record]:
-        """Join or rejoin if need be, and return what has come. Raises `KafkaError` and whatever the library does.
+        """Join or rejoin if necessary, and return new records. Raises `KafkaError`, or anything for a library's defect.
 
         The next fetch has to wait for the one that is under way: `quick` makes it and the poll short.
         """

@@ -1,4 +1,4 @@
-"""What a group has read of one partition: what is settled, how often the rest was handed out, what to commit.
+"""The progress of a group in one partition: settled offsets, attempts of the others, and the commit of both.
 
 A commit has room for a bitmap of `SPAN_MAX` offsets, or for the runs between two hundred unsettled ones however far
 apart. So one message that no consumer handles does not stop its partition until a million offsets lie behind it: they
@@ -20,7 +20,7 @@ _FAR: Final = 50
 
 
 class LogReplaced(Exception):
-    """An offset came again: the topic was deleted and created anew, and nothing known is true of its records.
+    """An offset came again: the topic was deleted and created again, and nothing known is true of its records.
 
     The owner continues with `SettledRanges(None)`, and takes no outcome of older deliveries for the new records.
     A new log that has grown beyond the old position before the first check looks like a gap.
@@ -60,7 +60,7 @@ class SettledRanges:
 
     @property
     def span(self) -> int:
-        """How far the fetch is ahead of `low`, in offsets of a bitmap; where few are unsettled, far ones count less."""
+        """How far the fetch is ahead of `low`, in offsets of a bitmap; if few are unsettled, far ones count less."""
         ahead = self._next - self._low
         return max(min(ahead, self._open * _SPARSE), ahead // _FAR, 0)
 
@@ -90,7 +90,7 @@ class SettledRanges:
             self._attempts.pop(offset, None)
 
     def settle(self, offset: int) -> None:
-        """Be done with a record; harmless where it is so already, or was never fetched."""
+        """Settle a record; harmless if it is settled already, or was never fetched."""
         if not self._is_open(offset):
             return
         self._attempts.pop(offset, None)
@@ -101,7 +101,7 @@ class SettledRanges:
             self._settled.add(offset)
 
     def commit(self) -> Commit | None:
-        """Return what to write now: the same as before if nothing has happened. None: nothing is known yet."""
+        """Return the commit to write now: the same as before if nothing has happened. None: nothing is known yet."""
         if self._low < 0:
             return None
         return Commit(self._low, encode(self._low, self._settled, self._attempts))
@@ -110,7 +110,7 @@ class SettledRanges:
         return self._low <= offset < self._next and offset not in self._settled
 
     def _skip(self, offset: int) -> None:
-        """Take what the fetch left out for settled."""
+        """Count the offsets that the fetch left out as settled."""
         start = self._next
         if offset < start:
             raise LogReplaced(offset, start)

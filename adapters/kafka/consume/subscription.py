@@ -22,7 +22,7 @@ _MOVED: Final = "The partition moved to another bridge, which delivers the messa
 
 
 class KafkaSubscription(GroupMember[PartitionBuffer]):
-    """Fetches from what a member of the consumer group was sent, and commits what the engine settles."""
+    """Fetches from the records that a member of the group was sent, and commits those that the engine settles."""
 
     def __init__(self, options: Options, admin: Admin, group: str, topics: Sequence[str], revoked: Revoked) -> None:
         """`topics` by the number of their lane; the first one is named as the destination."""
@@ -56,7 +56,7 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
         return future
 
     def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
-        """Record the outcome: what is settled is committed when the future is done, the rest is with a later commit.
+        """Record the outcome: settled messages are committed when the future is done, attempts with a later commit.
 
         The future raises `BackendUnavailable` also if the partition is another bridge's now: it delivers again.
         """
@@ -94,7 +94,7 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
         }
 
     async def close(self) -> None:
-        """Commit what is not committed yet, and leave the group."""
+        """Commit the last acknowledgements, and leave the group."""
         if self.closed:
             return
         self.closed = True
@@ -160,7 +160,7 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
             complete(pending, [], error)
 
     def _note(self, deliveries: Iterable[Delivery], outcome: Outcome) -> tuple[set[Part], bool]:
-        """Mark what became of deliveries; returns the partitions, and whether some are not held any more."""
+        """Note the outcome of deliveries; returns their partitions, and whether some are not held any more."""
         parts: set[Part] = set()
         lost = False
         for delivery in deliveries:

@@ -1,1 +1,1 @@
-"""Messages that wait in Kafka: the levels, who publishes to them, who moves them on."""
+"""Delayed messages: the delay topics, publishing to them, and forwarding from them."""

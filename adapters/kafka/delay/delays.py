@@ -27,12 +27,12 @@ CONFIGS: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
-    "segment.bytes": str(64 * 1024 * 1024),  # what was forwarded is deleted by whole segments
+    "segment.bytes": str(64 * 1024 * 1024),  # forwarded records are deleted by whole segments
 }
 _LOOK: Final = 10.0
 """Seconds between two looks for delay topics that another bridge has made."""
 _TRIM: Final = 60.0
-"""Seconds between two deletions of what was forwarded."""
+"""Seconds between two deletions of forwarded records."""
 _LAST_TRIM: Final = 2.0
 _MESSAGE_ID: Final = "oms_h_messageId"
 
@@ -40,7 +40,7 @@ _log = logging.getLogger("bridge.kafka")
 
 
 class Delays:
-    """Everything in Kafka that waits: topics, what is published to them, and the forwarder."""
+    """The delay topics, publishing to them, and the forwarder."""
 
     def __init__(self, options: Options, admin: Admin, topics: Topics, publisher: Publisher, purges: Purges) -> None:
         self._options = options
@@ -57,13 +57,13 @@ class Delays:
         self._tasks: list[asyncio.Task[None]] = []
         self._trimmed: dict[Part, int] = {}
         self._notified = False
-        """Whether it was logged that this does not go."""
+        """Whether a failure of that was logged."""
 
     async def start(self) -> None:
         """Forward, if there are delay topics; else look again and again. Raises `BackendUnavailable`, `CannotStart`."""
         if not self._tasks:
             there = await self._are_there()
-            self._tasks = [asyncio.create_task(self._trim_for_ever())]
+            self._tasks = [asyncio.create_task(self._trim_repeatedly())]
             if there:
                 self._forward()
             else:
@@ -91,11 +91,11 @@ class Delays:
         return to_delayed(outgoing, due, part)
 
     def gauges(self) -> Mapping[str, int]:
-        """What the forwarder holds, and what it cannot write now."""
+        """Return numbers of records that the forwarder holds, and of those it cannot write now."""
         return {} if self._forwarder is None else self._forwarder.gauges()
 
     def totals(self) -> Mapping[str, int]:
-        """What the forwarder has done."""
+        """Return numbers of records forwarded and dropped."""
         return {} if self._forwarder is None else self._forwarder.totals()
 
     async def close(self) -> None:
@@ -150,13 +150,13 @@ class Delays:
                 there = await self._are_there()
         self._forward()
 
-    async def _trim_for_ever(self) -> None:
+    async def _trim_repeatedly(self) -> None:
         while True:
             await asyncio.sleep(_TRIM)
             await self._trim(self._forwarder)
 
     async def _trim(self, forwarder: Forwarder | None) -> None:
-        """Delete what is done with at the beginning of each partition that this bridge has, or say once why not."""
+        """Delete forwarded records at the beginning of each partition that this bridge holds, or log once why not."""
         lows = {} if forwarder is None else forwarder.done
         if new := {part: low for part, low in lows.items() if low > self._trimmed.get(part, 0)}:
             try:

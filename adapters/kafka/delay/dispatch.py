@@ -93,7 +93,7 @@ class Move(NamedTuple):
     pending: Pending
     outgoing: Outgoing
     leaving: bool = False
-    """It cannot be written where it is to go, and makes room for others."""
+    """It cannot be written to its topic, and makes room for others."""
     alone: bool = False
     """No other record for its topic is sent meanwhile, so an error is about this one."""
 
@@ -141,7 +141,7 @@ class Dispatch:
         return sum(queue.backoff.refused for queue in self._queues.values()) + len(self._refused)
 
     def moves(self, now: int) -> tuple[list[Move], set[Part]]:
-        """Return what to write now, and the partitions of which records were dropped."""
+        """Return the records to write now, and the partitions of which records were dropped."""
         dropped: set[Part] = set()
         self._queues = {topic: queue for topic, queue in self._queues.items() if not queue.is_unused(now)}
         self._refused = {number: each for number, each in self._refused.items() if each.until + _FORGET >= now}
@@ -202,14 +202,14 @@ class Dispatch:
                 _log.warning("Messages for %s cannot be forwarded now; the bridge retries. %s", topic, error)
 
     def clock_set_back(self, now: int) -> None:
-        """Forget until when to wait: that may be far ahead now."""
+        """Forget the pauses: their ends may be far ahead now."""
         for queue in self._queues.values():
             queue.backoff, queue.limit = Backoff(), TOPIC_IN_FLIGHT_MAX
         self._refused.clear()
         self._pending.clock_set_back(now)
 
     def _next(self, pending: Pending, now: int) -> Outgoing | None:
-        """Return what to write; None: nothing."""
+        """Return the record to write; None: it is dropped."""
         record, waiting = pending.record, pending.waiting
         if waiting is None or _expired(record, now):
             return None
@@ -225,7 +225,7 @@ class Dispatch:
         dropped.add(pending.partition.part)
 
     def _drop_purged(self, moves: deque[Move], dropped: set[Part]) -> None:
-        """Drop what was purged at the head of a queue."""
+        """Drop purged records at the head of a queue."""
         while moves and (waiting := moves[0].pending.waiting) is not None:
             pending = moves[0].pending
             if not self._purged(waiting.final.topic, pending.record):
@@ -238,7 +238,7 @@ class Dispatch:
                 self._drop(pending, dropped)
 
     def _fill(self, topic: str, now: int, found: list[Move], dropped: set[Part]) -> None:
-        """Add to `found` what may be sent to a topic now, and to `dropped` the partitions of what was purged."""
+        """Add to `found` the records that may be sent to a topic now, to `dropped` the partitions of purged ones."""
         queue, before = self._queue(topic), len(found)
         moves = queue.moves
         self._drop_purged(moves, dropped)

@@ -1,4 +1,4 @@
-"""Where a delayed record waits: a ladder of topics, in each of which every record stays equally long.
+"""The delay topics and their records: in a topic of one level every record stays equally long.
 
 It waits until it is to be forwarded: when it is due, or `Options.forwarded_early` before that.
 So the records of a level wake in the order of their offsets, and the forwarder looks at
@@ -30,10 +30,10 @@ class Level(NamedTuple):
 
 
 DUE: Final = Level("due", 0)
-"""The last stretch, below two seconds: records lie there in no order of time."""
+"""The last level, below two seconds: its records are in no order of time."""
 SPARE: Final = 500
-"""What a dwell leaves before a record is forwarded, ms. Records of one key that are due together may come over
-different levels; so they meet in the last one, and go in the order in which they were published."""
+"""Time that is left after a dwell before a record is forwarded, ms. Records of one key that are due together may come
+over different levels; so they meet in the last one, and go in the order in which they were published."""
 _SHORTEST: Final = 1000
 LEVELS: Final = (*(Level(f"{8**power}s", _SHORTEST * 8**power) for power in reversed(range(8))), DUE)
 """From the longest dwell to none."""
@@ -66,12 +66,12 @@ _DIGITS_MAX: Final = 19
 
 
 class Waiting(NamedTuple):
-    """What a record of a delay topic says about itself. Times are milliseconds since 1970."""
+    """The headers of a record of a delay topic. Times are milliseconds since 1970."""
 
     final: Part
     due: int
     again: int = 0
-    """When to try again what could not be forwarded; 0: it was not tried yet."""
+    """When to try again to forward it; 0: it was not tried yet."""
 
 
 def to_delayed(outgoing: Outgoing, due: int, part: Part) -> Outgoing:
@@ -90,7 +90,7 @@ def to_delayed(outgoing: Outgoing, due: int, part: Part) -> Outgoing:
 
 
 def waiting_of(record: Record) -> Waiting | None:
-    """Read where a record of a delay topic goes and when; None: the bridge did not write it."""
+    """Read the destination and the due time of a record of a delay topic; None: the bridge did not write it."""
     found = dict(record.headers)
     due, topic, partition, again = (found.get(name, b"") for name in (DUE_AT, TOPIC, PARTITION, AGAIN))
     if not (_is_number(due) and _is_number(partition) and topic):
@@ -141,7 +141,7 @@ AHEAD: Final = 2000
 RECORDS_MAX: Final = 2000
 """Open records of one partition."""
 BYTES_MAX: Final = 16 * 1024 * 1024
-"""Open records of all partitions; each partition may nevertheless have what one fetch brings."""
+"""Open records of all partitions; each partition may nevertheless have the records of one fetch."""
 
 
 class DelayPartition:
@@ -199,7 +199,7 @@ class PendingDelays:
         return sum(partition.open for partition in self.partitions.values())
 
     def hold(self, part: Part, level: Level, committed: Commit | None) -> DelayPartition:
-        """Hold a partition from its committed state on, instead of what was held of it."""
+        """Hold a partition from its commit on, instead of what was held of it."""
         self.drop(part)
         partition = self.partitions[part] = DelayPartition(part, level, committed)
         return partition
@@ -268,7 +268,7 @@ class PendingDelays:
         return not partition.open or (partition.last_wake <= now + AHEAD and self._bytes < BYTES_MAX)
 
     def clock_set_back(self, now: int) -> None:
-        """Compute anew when records wake: they were appended at times that are in the future now."""
+        """Compute again when records wake: they were appended at times that are in the future now."""
         for partition in self.partitions.values():
             partition.last_wake = 0
         waiting, self._heap = self._heap, []
@@ -286,5 +286,5 @@ class PendingDelays:
 
 
 def size(record: Record) -> int:
-    """Return about what a record takes in memory, in bytes."""
+    """Return about how many bytes a record takes in memory."""
     return 500 + len(record.value or b"") + sum(len(value) for _, value in record.headers)

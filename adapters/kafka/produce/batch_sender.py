@@ -1,4 +1,4 @@
-"""kafka-python's sender thread, with rounds of our own.
+"""kafka-python's sender thread, with the bridge's own rounds.
 
 `KafkaProducer` of 3.0.12 is not used as it is, because:
 
@@ -9,7 +9,7 @@
   and never asks for another), and what was taken from the queue at that moment is not sent for 60 s;
 - without a producer id nothing expires, and while a connection is made it goes round without a pause.
 
-Its parts are sound: the connections and the requests are used as they are, the accumulator with batches of our own.
+Its parts are sound: the connections and requests are used as they are, the accumulator with batches of `accumulator`.
 Records go through twice as fast this way: 27,000 of 1 KiB per second with 26 us of CPU for each, where it has 12,900
 with 74; that was with the batches of the library.
 """
@@ -49,7 +49,7 @@ class ErrorClassifier(Sender):  # type: ignore[misc] # has no types
         """Batches of which an earlier attempt may have been stored."""
 
     def _dispatch_error(self, batch: ProducerBatch, exception: Exception, partition_response: Any) -> None:  # noqa: ANN401
-        """ErrorClassifier one batch that was answered with an error, or not at all: split it, repeat it, or fail it."""
+        """Split, repeat or fail a batch that was answered with an error, or not at all."""
         code = errors.code_of(exception)
         if not errors.certain(code) and not isinstance(exception, kafka.NodeNotReadyError):  # that is before it left
             self._doubtful.add(batch)
@@ -72,13 +72,13 @@ class ErrorClassifier(Sender):  # type: ignore[misc] # has no types
         return False
 
     def _get_expired_inflight_batches(self, now: float | None = None) -> Sequence[ProducerBatch]:
-        """None: what is on its way ends with its request, after `request_timeout_ms` at the latest."""
+        """Return none: a batch in flight ends with its request, after `request_timeout_ms` at the latest."""
         del now
         self._in_flight_batches.clear()
         return []
 
     def _expire(self) -> None:
-        """Fail what waits for too long. What is certainly not stored fails early, as it may safely be repeated."""
+        """Fail batches that wait for too long: early if they are certainly not stored, so that a retry is safe."""
         now = time.monotonic()
 
         def overdue(batch: ProducerBatch) -> bool:
@@ -102,7 +102,7 @@ class ErrorClassifier(Sender):  # type: ignore[misc] # has no types
                 self._fail(batch, partial(_of_topic, verdict, part.topic))
 
     def _fail_everything(self) -> None:
-        """Fail also what is on its way, which is unknown then: no code reads the answers any more."""
+        """Fail also batches in flight, as unknown: no code reads the answers any more."""
         said = "The connection to Kafka was closed before the message was sent."
         self._fail_waiting(lambda _: True, lambda _: BackendUnavailable(said))
         for batch in self._accumulator._incomplete.all():  # noqa: SLF001 - as its own `abort_batches` does
@@ -110,13 +110,13 @@ class ErrorClassifier(Sender):  # type: ignore[misc] # has no types
             self._fail(batch, lambda _: BackendUnavailable(said))
 
     def _fail(self, batch: ProducerBatch, verdict: Verdict) -> None:
-        """Complete the futures of the batch's records, and keep the sequence of its partition whole."""
+        """Complete the futures of the batch's records, and keep the sequence of its partition without a gap."""
         transactions, part = self._transaction_manager, batch.topic_partition
         doubtful = batch in self._doubtful
         if batch.has_sequence and transactions.producer_id_and_epoch.match(batch):
             if doubtful:
-                # Which number comes next is unknown: go on under a new identity. Batches that were sent under
-                # the old one keep it, and when they are sent again the brokers still drop what they have.
+                # The next sequence number is unknown: continue with a new producer id. Batches that were sent with
+                # the old one keep it, and when they are sent again the brokers drop those they have.
                 transactions.reset_producer_id()
             else:
                 transactions.set_sequence_number(part, batch.base_sequence)
@@ -148,7 +148,7 @@ def _unknown(topic: str) -> Verdict:
 _log = logging.getLogger(__name__)
 
 _ROUND_MAX: Final = 0.1
-"""Seconds after which a round ends while something waits, to see what has waited too long."""
+"""Seconds after which a round ends while batches wait, to find those that have waited too long."""
 _FAILED_ROUNDS_MAX: Final = 50
 _DENIED_PAUSE: Final = 1.0
 """Seconds between two tries to get a producer id without the permission to write anything."""
@@ -158,7 +158,7 @@ _TOPIC_DENIED: Final = kafka.TopicAuthorizationFailedError.errno
 
 
 class BatchSender(ErrorClassifier):
-    """One thread: connects, sends, judges. Ends when it is closed, or when it cannot continue."""
+    """One thread: connects, sends and handles the answers. Ends when it is closed, or when it cannot continue."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class BatchSender(ErrorClassifier):
         started: Callable[[BaseException | None], None],
         **settings: Any,  # noqa: ANN401 - the library's own
     ) -> None:
-        """`started` is called once on this thread: with None when connected, or with what hindered that."""
+        """`started` is called once on this thread: with None when connected, or with the error."""
         super().__init__(client, client.cluster, accumulator, transaction_manager=transactions, **settings)
         self.daemon = True
         self.ended = False
@@ -181,7 +181,7 @@ class BatchSender(ErrorClassifier):
         """Topics that are wanted and not there, since when."""
 
     def run(self) -> None:
-        """Connect, then send until the end; whatever is left then fails, and all connections are closed."""
+        """Connect, then send until the end; remaining batches fail then, and all connections are closed."""
         try:
             self._client.connections.bootstrap(BOOTSTRAP_TIMEOUT)
         except BaseException as error:  # noqa: BLE001 - it is the result of the start
@@ -205,7 +205,7 @@ class BatchSender(ErrorClassifier):
             try:
                 self.run_once()
                 failed = 0
-            except Exception:  # noqa: BLE001 - whatever it is, the next round may do better
+            except Exception:  # noqa: BLE001 - the next round may do better
                 failed += 1
                 _log.exception("kafka-python's sender failed in a round")
                 if failed == _FAILED_ROUNDS_MAX:
@@ -213,7 +213,7 @@ class BatchSender(ErrorClassifier):
                 time.sleep(_ROUND_MAX)
 
     def run_once(self) -> None:
-        """Do one round: get an identity if there is none, fail what is overdue, send what is ready, take answers."""
+        """Do one round: get a producer id if there is none, fail overdue batches, send ready ones, read answers."""
         while self._topics_to_add:
             self._metadata.add_topic(self._topics_to_add.pop())
         now = time.monotonic()
@@ -253,7 +253,7 @@ class BatchSender(ErrorClassifier):
             self._asking = False
 
     def _refreshed(self, cluster: ClusterMetadata) -> None:
-        """Fail what waits for a topic that is gone, and ask for it no more: the library would, ten times a second."""
+        """Fail batches for a topic that was deleted, and stop asking for it: the library would, ten times a second."""
         now = time.monotonic()
         missing = cluster._topics - cluster._partitions.keys()  # noqa: SLF001 - has no other way
         self._missing = {topic: self._missing.get(topic, now) for topic in missing}

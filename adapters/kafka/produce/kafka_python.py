@@ -112,7 +112,7 @@ class KafkaPythonProducer:
         return self._sender is not None and self._sender.ended
 
     async def close(self, patience: int) -> None:
-        """Send what is accepted for at most `patience` ms; then it fails, each record as what it is."""
+        """Send accepted records for at most `patience` ms; then each fails, as not stored or as unknown."""
         sender = self._sender
         if sender is None:
             return
@@ -130,7 +130,7 @@ class KafkaPythonProducer:
     # On the loop
 
     async def _run(self, ask: Callable[[], Awaitable[Any]], what: str) -> Any:  # noqa: ANN401 - what `ask` returns
-        """Have something awaited on the sender thread. Raises what of the bridge's errors its error means."""
+        """Await a coroutine on the sender thread. Raises errors of the bridge."""
         future = self._loop.create_future()
         try:
             question = self._client.connections.call_soon(ask)

@@ -26,7 +26,7 @@ _CRITICAL: Final = 2
 """In syslog's numbers. A less important line is written for each attempt to connect, twice a second in an outage; what
 it says reaches us as an error as well, and is reported once."""
 _TOKEN_AGE: Final = 30.0
-"""Seconds after which librdkafka asks anew, whatever the token says: its issuer decides how long it is valid."""
+"""Seconds after which librdkafka asks for another token, also if this one is valid for longer."""
 
 _BUSY: Final = 0.001
 """Seconds between two looks for reports while there are any to come. With a thread that waits for them it took 24 us of
@@ -136,7 +136,7 @@ class LibrdkafkaProducer:
         await self._loop.run_in_executor(None, self._client.close)
 
     def _poll(self) -> None:
-        """Hear the reports there are, and come again."""
+        """Handle the delivery reports there are, and schedule the next call."""
         try:
             self._client.poll(0)
         finally:
@@ -144,7 +144,7 @@ class LibrdkafkaProducer:
             self._timer = self._loop.call_later(_BUSY if self._busy else _IDLE, self._poll)
 
     def _failed(self, error: KafkaError) -> None:
-        """Hear from `poll` of what is not about one record."""
+        """Handle an error of `poll` that is not about one record."""
         if _is_fatal(error):
             self._broken = True
             _log.error("%s: %s", self._what, error.str())
@@ -182,7 +182,7 @@ class _Sent(asyncio.Future[Stored]):
         self._topic = topic
 
     def report(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
-        """Hear from `poll` what became of the record."""
+        """Complete the future; called by `poll`."""
         if self.done():  # no caller waits any more
             return
         if error is not None:
@@ -216,7 +216,7 @@ def _connected(client: confluent_kafka.Producer) -> bool:
 
 
 def settings_of(options: Options) -> Settings:
-    """Return what both sides have in common."""
+    """Return the settings for connections."""
     return {
         "bootstrap.servers": ",".join(options.servers),
         "client.id": f"oms-bridge-{options.instance}" if options.instance else "oms-bridge",
@@ -244,7 +244,7 @@ def check(security: Security) -> None:
     if security.mechanism == "OAUTHBEARER":
         try:
             TokenProvider(security).token()
-        except Exception as error:  # whatever hinders: a file, the network, an answer that is none
+        except Exception as error:  # a file, the network, an invalid answer
             raise BackendUnavailable(f"There is no token for Kafka: {error}.") from error
 
 
@@ -285,7 +285,7 @@ _QUIET: Final = 5.0
 
 
 def _reason_of(exception: KafkaException) -> KafkaError:
-    """Return what librdkafka raised."""
+    """Return the error in an exception of librdkafka."""
     error: KafkaError = exception.args[0]
     return error
 
@@ -303,7 +303,7 @@ def _of_creation(error: KafkaError, what: str) -> BackendUnavailable | CannotSta
 
 
 def _of_send(error: KafkaError, topic: str) -> BridgeError:
-    """Why a record was not taken at all: nothing of it has left this process."""
+    """Return the error of a record that was not accepted: nothing of it has left this process."""
     match error.code():
         case KafkaError._UNKNOWN_PARTITION:  # the engine chose one that there was: the topic was deleted
             return errors.of_produce(errors.UNKNOWN_TOPIC, topic)
@@ -316,7 +316,7 @@ def _of_send(error: KafkaError, topic: str) -> BridgeError:
 
 
 def _of_delivery(error: KafkaError, topic: str) -> BridgeError:
-    """What became of a record that was taken, and then reported as failed."""
+    """Return the error of a record that was accepted, and then reported as failed."""
     code = error.code()
     if code > 0:
         return errors.of_produce(code, topic)

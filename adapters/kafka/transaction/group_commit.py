@@ -1,4 +1,4 @@
-"""Writes to Kafka in transactions: whatever has gathered while one runs goes into the next."""
+"""Writes to Kafka in transactions: the records that gather while one runs go into the next."""
 
 import asyncio
 import contextlib
@@ -93,11 +93,14 @@ class GroupCommit:
         return future
 
     async def fence(self, name: str) -> None:
-        """End what a writer has open; it can write nothing from now on. Raises `BackendUnavailable` or `Refused`."""
+        """End the open transaction of a writer, which can write nothing from now on.
+
+        Raises `BackendUnavailable` or `Refused`.
+        """
         await asyncio.to_thread(_Writer(self._options, name).fence)
 
     async def close(self) -> None:
-        """Finish what is queued, and disconnect. Idempotent."""
+        """Finish the queued commits, and disconnect. Idempotent."""
         for task in (self._starting, self._working):
             if task is not None:
                 await asyncio.wait([task])
@@ -168,7 +171,7 @@ class _Writer:
         self._producer: Any = None
 
     def start(self) -> None:
-        """Connect; whatever was open under the name has ended when this returns."""
+        """Connect; a transaction that was open under the name has ended when this returns."""
         compression = None if self._options.compression == "none" else self._options.compression
         try:
             self._producer = producer = transactional(
@@ -203,13 +206,13 @@ class _Writer:
             found = [future.get(timeout=max(until - time.monotonic(), 0)) for future in sent]
             ending = True
             self._wait(producer, transaction.begin_commit())
-        except Exception as error:  # the library raises what it likes
+        except Exception as error:  # the library raises any exception
             topics = ", ".join(sorted({record.topic for record in records}))
             raise CommitFailed(transaction.last_error or error, topics, ending=ending, alone=alone) from error
         return [Stored(each.partition, each.offset) for each in found]
 
     def close(self) -> None:
-        """Disconnect without waiting for what is open."""
+        """Disconnect without waiting for an open transaction."""
         producer, self._producer = self._producer, None
         if producer is None:
             return

@@ -27,7 +27,7 @@ _LIST_MAX: Final = 256 * 1024
 
 
 class Kind(StrEnum):
-    """What an entry says."""
+    """The kinds of entries."""
 
     PREPARED = "prepared"
     """A message belongs to the transaction."""
@@ -39,7 +39,7 @@ class Kind(StrEnum):
     """The messages are stored. The only entry in a transaction of Kafka's: in that of the messages."""
     ROLLED_BACK = "rolled-back"
     RETIRED = "retired"
-    """The writer is fenced: what it has not committed it will never commit."""
+    """The writer is fenced: it commits nothing any more."""
     ENDED = "ended"
     """Transactions that have ended, so that older records can be deleted."""
 
@@ -53,7 +53,7 @@ class Entry(NamedTuple):
     writer: str = ""
     """The transactional id (Kafka's) of the bridge that claims, commits, or is retired."""
     token: str = ""
-    """By which the bridge that wrote the entry finds it again."""
+    """Identifies the entry for the bridge that wrote it."""
     details: Sequence[Any] = ()
 
 
@@ -117,7 +117,7 @@ def ended_of(record: Record) -> list[tuple[Transaction, int]]:
 
 
 class Verdict(Enum):
-    """What an entry has brought about."""
+    """The effect of an entry."""
 
     DONE = auto()
     BLOCKED = auto()
@@ -182,7 +182,7 @@ class TransactionTable:
         return [message_of(*each) for each in found.prepared[: found.claimed]]
 
     def apply(self, entry: Entry, record: Record) -> Verdict:
-        """Take a record and return what it has brought about."""
+        """Apply a record and return its effect."""
         self._forget(record.timestamp)
         self.next = record.offset + 1
         self.unlisted += 1

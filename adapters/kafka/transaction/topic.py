@@ -77,14 +77,14 @@ class TransactionTopic:
         self._changed = asyncio.Event()
 
     async def start(self) -> None:
-        """Read what there is. Raises `BackendUnavailable` or `Refused`."""
+        """Read the topic if it exists. Raises `BackendUnavailable` or `Refused`."""
         await self.read(create=False)
         if not self._upkeep:
             self._upkeep = [asyncio.create_task(self._tidy_repeatedly()), asyncio.create_task(self._wait_for_topic())]
 
     @property
     def started(self) -> bool:
-        """Whether the table says what there is."""
+        """Whether the table is complete."""
         return bool(self._upkeep)
 
     async def close(self) -> None:
@@ -101,7 +101,7 @@ class TransactionTopic:
         return Entry(kind, transaction, writer, next(self._tokens))
 
     async def append(self, entry: Entry, record: Outgoing | None = None) -> Verdict:
-        """Store an entry, with its record unless it is a short one, and return what it has brought about.
+        """Store an entry, with its record unless it is a short one, and return its verdict.
 
         Raises `NotStored`, `OutcomeUnknown` or a `Rejected`.
         """
@@ -235,7 +235,7 @@ class _LogReader:
         while not self._closing.is_set():
             try:
                 self._read()
-            except Exception as error:  # noqa: BLE001 - whatever it is, another connection may do better
+            except Exception as error:  # noqa: BLE001 - another connection may do better
                 problem = errors.of_exception(error, self._part.topic)
                 if not self._failing:
                     self._failing = True

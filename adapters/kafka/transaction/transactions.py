@@ -148,7 +148,7 @@ class Transactions:
         return [Stored(None, None) if record.topic.startswith(self._own) else place for record, place in places]
 
     async def _find_out(self, writer: str, failed: CommitFailed) -> None:
-        """Retire a writer that has failed: after that, what it has committed has been read."""
+        """Retire a writer that has failed: after that, everything it has committed has been read."""
         try:
             await self._retire(writer)
         except BridgeError as error:
@@ -207,7 +207,7 @@ class Transactions:
         await self._topic.append(self._topic.entry(Kind.RETIRED, writer=writer))
 
     async def _fence_others(self) -> None:
-        """End what other bridges have open: while it is, nothing behind it in the topic can be read."""
+        """End open transactions of other bridges: no record behind them in the topic can be read until then."""
         for writer in self._topic.table.owners - {self._group.current} - self._retiring.keys():
             with contextlib.suppress(BridgeError):
                 await self._group.fence(writer)
