@@ -180,7 +180,6 @@ class Confirms:
 
     def _on_close(self, _channel: object, reason: BaseException) -> None:
         unconfirmed, self.unconfirmed = self.unconfirmed, {}
-        self._connection.confirmed.pop(self._channel.raw.channel_number, None)
         cause = _cause_of(unconfirmed, reason)
         self.ended = reason
         self._check_settled()
