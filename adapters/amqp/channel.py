@@ -8,6 +8,7 @@ from pika.channel import Channel as PikaChannel
 from pika.exceptions import AMQPError
 from pika.spec import Basic
 
+from adapters.amqp.connection import Delivered
 from adapters.amqp.errors import of_channel
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
@@ -31,6 +32,10 @@ class Channel:
     def open(self) -> bool:
         """Whether it is open."""
         return bool(self.raw.is_open)
+
+    def on_delivery(self, delivered: Delivered) -> None:
+        """Set the callback for all messages that are delivered on the channel; pika's are not called then."""
+        self.raw.connection.delivered[self.raw.channel_number] = delivered
 
     async def ask(self, subject: str, method: str, **arguments: object) -> Any:  # noqa: ANN401 - the method's answer
         """Call a method of pika's channel and return the broker's answer: `ask("orders", "queue_declare", …)`.
@@ -91,6 +96,7 @@ class Channel:
             await asyncio.wait((self.ended,), timeout=_TIMEOUT)
 
     def _closed(self, _channel: PikaChannel, reason: BaseException) -> None:
+        self.raw.connection.forget(self.raw.channel_number)
         if not self.ended.done():
             self.ended.set_result(reason)
         for answer in self._waiting:

@@ -16,21 +16,48 @@ import pika.connection
 from pika import exceptions, frame
 
 from adapters.amqp.errors import ClosedInTLS
+from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.amqp.settings import CONNECT_TIMEOUT
 
 _HEAD: Final = Struct(">BHI")
 _CONFIRM: Final = Struct(">BHIIQB")
 _CONTENT: Final = Struct(">HHQ")
+_METHOD_OF: Final = Struct(">I")
+_TAG: Final = Struct(">QB")
 _METHOD: Final = 1
 _HEADER: Final = 2
+_BODY: Final = 3
 _ACK: Final = 0x003C_0050
 _NACK: Final = 0x003C_0078
+_DELIVER: Final = 0x003C_003C
 _OVERHEAD: Final = 8
 """Bytes of a frame beside its payload."""
 
 Confirmed = Callable[[int, bool, bool], None]
 """Called with a delivery tag, whether all earlier ones are confirmed as well, and whether it is an ack."""
+
+
+Delivered = Callable[[str, Arrival], None]
+"""Called with the consumer tag and the message."""
+
+
+class _Delivery:
+    """A message whose frames have not all arrived."""
+
+    __slots__ = ("consumer", "left", "pieces", "properties", "redelivered", "routing_key", "tag")
+
+    def __init__(self, data: bytes, at: int) -> None:
+        """Read the arguments of `basic.deliver`."""
+        tag_at = at + 1 + data[at]
+        self.consumer = data[at + 1 : tag_at].decode()
+        self.tag, self.redelivered = _TAG.unpack_from(data, tag_at)
+        key_at = tag_at + _TAG.size + 1 + data[tag_at + _TAG.size]
+        self.routing_key = data[key_at + 1 : key_at + 1 + data[key_at]].decode("utf-8", "replace")
+        self.properties: Properties | None = None
+        self.left = 0
+        """Bytes of the body that have not arrived."""
+        self.pieces: list[bytes] = []
 
 
 class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[misc] # pika has no types
@@ -51,6 +78,10 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         """Whether the broker reads more slowly than the bridge writes."""
         self.confirmed: dict[int, Confirmed] = {}
         """Callbacks for confirms, by channel: pika's dispatch takes longer than the rest of a publish."""
+        self.delivered: dict[int, Delivered] = {}
+        """Callbacks for deliveries, by channel: pika's dispatch takes half of the time of a delivery."""
+        self._deliveries: dict[int, _Delivery] = {}
+        """Incomplete deliveries, by channel."""
         super().__init__(
             parameters,
             on_open_callback=lambda _connection: self._handshake.set_result(None),
@@ -78,6 +109,12 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         if not self.lost.done():
             self._terminate_stream(exceptions.AMQPHeartbeatTimeout("no answer"))
 
+    def forget(self, channel: int) -> None:
+        """Remove the callbacks of a closed channel."""
+        self.confirmed.pop(channel, None)
+        self.delivered.pop(channel, None)
+        self._deliveries.pop(channel, None)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
         self._secured = transport.get_extra_info("ssl_object") is not None
@@ -94,7 +131,9 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
             end = at + length + _OVERHEAD
             if end > size or data.startswith(b"AMQP", at):
                 break
-            if kind == _HEADER:
+            if channel in self.delivered and self._deliver(kind, channel, data, at + _HEAD.size, end - 1):
+                pass
+            elif kind == _HEADER:
                 self._process_frame(_header(channel, data[at + _HEAD.size : end - 1]))
             elif kind != _METHOD or channel not in self.confirmed or not self._confirm(channel, data, at):
                 self._process_frame(frame.decode_frame(data[at:end])[1])
@@ -144,6 +183,30 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         if method not in {_ACK, _NACK}:
             return False
         self.confirmed[channel](number, bool(bits & 1), method == _ACK)
+        return True
+
+    def _deliver(self, kind: int, channel: int, data: bytes, at: int, end: int) -> bool:
+        """Handle the payload of a frame if it is one of a delivery; return whether it is."""
+        if kind == _METHOD:
+            if _METHOD_OF.unpack_from(data, at)[0] != _DELIVER:
+                return False
+            self._deliveries[channel] = _Delivery(data, at + _METHOD_OF.size)
+            return True
+        delivery = self._deliveries.get(channel)
+        if delivery is None:
+            return False
+        if kind == _HEADER:
+            _class, _weight, delivery.left = _CONTENT.unpack_from(data, at)
+            delivery.properties = Properties().decode(data, at + _CONTENT.size)
+        elif kind == _BODY:
+            delivery.pieces.append(data[at:end])
+            delivery.left -= end - at
+        if delivery.properties is not None and delivery.left <= 0:
+            del self._deliveries[channel]
+            body = delivery.pieces[0] if len(delivery.pieces) == 1 else b"".join(delivery.pieces)
+            redelivered, key = bool(delivery.redelivered), delivery.routing_key
+            arrival = Arrival(delivery.tag, redelivered, key, delivery.properties, body)
+            self.delivered[channel](delivery.consumer, arrival)
         return True
 
     def _on_not_opened(self, _connection: object, error: BaseException) -> None:

@@ -10,8 +10,7 @@ from uuid import uuid4
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
-from adapters.rabbitmq.group.backfill import END
-from adapters.rabbitmq.group.groups import Groups
+from adapters.rabbitmq.group.groups import END, Groups
 from adapters.rabbitmq.message.mapping import is_marker, to_properties
 from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.publish.publisher import Publisher

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from pika.exceptions import ChannelClosed
 
@@ -44,12 +44,15 @@ class Consumer:
         self._shared = shared
         self._queues: dict[str, str] = {}
         """The consumed queues, by consumer tag."""
+        self._receivers: dict[str, Arrived] = {}
+        """Callbacks, by consumer tag."""
         self._queue = ""
         """The last consumed queue."""
         self._confirmations = count()
         self._confirmation: str | None = None
         """Tag of the second consumer while it exists. Each has a new tag: pika keeps the last one a moment longer."""
         self._closing = False
+        channel.on_delivery(self._delivered)
         channel.ended.add_done_callback(lambda ended: self._ended(ended.result()))
         channel.raw.add_on_cancel_callback(lambda frame: self._cancelled(str(frame.method.consumer_tag)))
 
@@ -66,11 +69,10 @@ class Consumer:
         declared = await self._channel.ask(queue, "queue_declare", queue=queue, passive=True)
         await self._channel.ask(queue, "basic_qos", prefetch_count=self._prefetch)
 
-        def deliver(_raw: object, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401 - pika's
-            arrived(Arrival(method.delivery_tag, method.redelivered, method.routing_key, properties, body))
-
-        tag = f"partition {len(self._queues)}"
-        await self._channel.ask(queue, "basic_consume", queue=queue, on_message_callback=deliver, consumer_tag=tag)
+        tag = f"partition {len(self._receivers)}"
+        self._receivers[tag] = arrived
+        consume = {"queue": queue, "on_message_callback": _ignore_delivery, "consumer_tag": tag}
+        await self._channel.ask(queue, "basic_consume", **consume)
         self._queues[tag] = self._queue = queue
         return int(declared.message_count)
 
@@ -101,6 +103,11 @@ class Consumer:
         self._closing = True
         await self._channel.close()
 
+    def _delivered(self, consumer: str, arrival: Arrival) -> None:
+        arrived = self._receivers.get(consumer)
+        if arrived is not None and not self._closing:
+            arrived(arrival)
+
     def _ended(self, reason: BaseException) -> None:
         # without a queue yet, `consume` raises it
         if not self._closing and self._queues and isinstance(reason, ChannelClosed):
@@ -116,7 +123,7 @@ class Consumer:
 
 
 def _ignore_delivery(_raw: object, _method: object, _properties: object, _body: bytes) -> None:
-    """Ignore a delivery to the second consumer, after the first has ended and before the channel is closed."""
+    """Fill the place of pika's callback: `Consumer` gets the deliveries from the connection."""
 
 
 _QUIET_TIMEOUT: Final = 2.0

@@ -1,6 +1,6 @@
 """One partition that this bridge consumes: its consumer, acknowledgements, attempts, and its history if it has one.
 
-A history is a queue that is consumed before the partition's own queue, on the same channel: see `group.backfill`. It is
+A history is a queue that is consumed before the partition's own queue, on the same channel: see `group.groups`. It is
 deleted once all its messages are settled. If this bridge ends before, the next one begins with the rest of the history.
 """
 
@@ -14,7 +14,7 @@ from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
 from adapters.rabbitmq.consume.consumer import Acks, Consumer, Waiter
 from adapters.rabbitmq.consume.unacked import PrefetchWindow, Unacked
-from adapters.rabbitmq.group.backfill import END
+from adapters.rabbitmq.group.groups import END
 from adapters.rabbitmq.message.mapping import is_marker
 from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BridgeError, DestinationUnknown, OutcomeUnknown

@@ -162,7 +162,7 @@ class Unacked(Generic[W]):
         """Add a delivered message; `backfilled`: of the partition's history."""
         item = self._expected.take(message_id(arrival)) if arrival.redelivered and self._expected else None
         if item is None:
-            item = Item[W](arrival.tag, backfilled=backfilled)
+            item = Item(arrival.tag, backfilled=backfilled)  # `Item[W](…)` takes 2 us more
             self.backfilled += backfilled
             if not arrival.redelivered:
                 self._on_first_delivery()
@@ -178,11 +178,11 @@ class Unacked(Generic[W]):
 
     def hold(self, tag: int) -> None:
         """Leave a mark unacknowledged until `discard`."""
-        self._tags[tag] = Item[W](tag)
+        self._tags[tag] = Item(tag)
 
     def discard(self, tag: int) -> None:
         """Acknowledge a mark."""
-        item = self._tags.setdefault(tag, Item[W](tag))
+        item = self._tags.setdefault(tag, Item(tag))
         item.settled = True
         self._to_ack[tag] = None
 

@@ -4,16 +4,44 @@ The catalogue says which groups are ready. A group that is not is set up by one 
 queue as a lock; the others wait for the catalogue. The lock, all declarations and all copies are on the declaring
 connection: a bridge that loses the lock cannot write any more. An unfinished set-up begins again with empty queues,
 because no bridge has consumed them yet.
+
+A group that is created after the first message gets a copy of the destination's log, its history:
+
+1. Everything up to a mark in the log is copied into a history queue for each partition. Nothing of it is remembered.
+2. Mark A is written into the log. Messages before it were routed before any binding: they are in no queue of the group.
+3. The group's queues are bound.
+4. After a pause, mark B is written. Messages behind it were routed after the binding: they are in the group's queues.
+5. The log is copied up to B. Messages between A and B may be in the history and in the group's queue.
+6. So each such queue is read up to a marker: messages that are in the history as well are dropped, and the others are
+   moved behind the history. A mark ends the history.
+
+No message before A is delivered twice, and no message that was routed after the binding is missed. Step 4 is a guess: a
+node may route a message without the binding, and have it stored in the log only after B. Then the group misses it. On
+one node that takes a process that is suspended for the whole pause between two instructions. In a cluster, a connection
+between two nodes that stalls for so long is enough, or a log whose leader changes at that moment.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Final
+from time import monotonic
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import uuid4
+
+from pika import BasicProperties
 
 from adapters.amqp.channel import Channel
+from adapters.amqp.errors import of_channel
 from adapters.amqp.link import Link
 from adapters.amqp.lock import lock
-from adapters.rabbitmq.group.backfill import Backfill, NewGroup
+from adapters.amqp.messages import Arrival, Outgoing
+from adapters.amqp.properties import Properties
+from adapters.amqp.settings import REQUEST_TIMEOUT
+from adapters.amqp.stream_reader import Reader
+from adapters.base import Stored
+from adapters.rabbitmq.message.headers import MARKER
+from adapters.rabbitmq.message.mapping import copied, is_marker, message_id
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.catalogue import Catalogue
@@ -21,6 +49,193 @@ from adapters.rabbitmq.topology.declarations import Request, delete_queues, perf
 from adapters.rabbitmq.topology.destinations import Destinations, SharedCalls
 from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BackendFull, BackendUnavailable, DestinationUnknown, OutcomeUnknown
+
+END: Final = "end"
+"""The mark at the end of a history."""
+_PREFETCH: Final = 100
+"""Messages that are read and whose copy is not confirmed: the memory that a copy takes."""
+_PAUSE: Final = 0.05
+"""Seconds between the binding and mark B."""
+_TIMEOUT: Final = REQUEST_TIMEOUT / 1000
+_PERSISTENT: Final = 2
+
+R = TypeVar("R")
+
+
+class NewGroup(NamedTuple):
+    """A group that is being set up."""
+
+    destination: str
+    group: str
+    partitions: int
+
+
+class Backfill:
+    """One copy for one group. `lock` is the channel of the set-up's lock: if the lock is lost, the copy fails."""
+
+    def __init__(self, lock: Channel, link: Link, publisher: Publisher, new: NewGroup) -> None:
+        destination, group, partitions = new
+        self._lock = lock
+        self._link = link
+        self._publisher = publisher
+        self._log = names.log(destination)
+        self._queues = [names.queue(destination, group, partition) for partition in range(partitions)]
+        self._histories = [names.history(destination, group, partition) for partition in range(partitions)]
+        self._partitions = {names.routing_key(partition): partition for partition in range(partitions)}
+        self._name = uuid4().hex
+        self._arrivals: deque[tuple[Reader, Arrival]] = deque()
+        self._woken = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._copying: set[asyncio.Future[Stored]] = set()
+        self._copied: set[int] = set()
+        """Partitions that have a history."""
+        self._after_a = False
+        self._overlap: dict[int, Counter[str]] = {}
+        """By partition: the ids of the messages between A and B, and how often each occurs."""
+
+    async def run(self, bindings: list[Request]) -> list[int]:
+        """Copy the log, and bind the group's queues meanwhile; return the partitions that have a history.
+
+        Raises `BackendUnavailable`, `OutcomeUnknown`, `BackendFull`, `Refused` or `DestinationUnknown`; the set-up must
+        then begin again with empty queues.
+        """
+        self._lock.ended.add_done_callback(lambda ended: self._fail(of_channel(ended.result(), self._log)))
+        reader = await Reader.open(self._link, self._log, _PREFETCH, self._arrived)
+        reader.failed.add_done_callback(lambda failed: self._fail(failed.result()))
+        try:
+            await self._mark("start")
+            await self._copy_up_to("start")
+            await self._mark("a")
+            await perform(self._lock, self._log, bindings)
+            bound = monotonic()
+            await self._copy_up_to("a")
+            await asyncio.sleep(bound + _PAUSE - monotonic())
+            await self._mark("b")
+            self._after_a = True
+            await self._copy_up_to("b")
+            await self._copies()
+            await asyncio.gather(*(self._drop_overlap(*each) for each in self._overlap.items()))
+            for partition in self._copied:
+                self._send(self._histories[partition], marker(END), b"")
+            await self._copies()
+        finally:
+            await reader.close()
+        return sorted(self._copied)
+
+    async def _mark(self, step: str) -> None:
+        await self._publisher.send(Outgoing("", self._log, marker(f"{step} {self._name}"), b""))
+
+    async def _copy_up_to(self, step: str) -> None:
+        while True:
+            reader, arrival = await self._next()
+            if not is_marker(arrival.properties):
+                await self._copy(reader, arrival)
+                continue
+            reader.done(arrival.tag)
+            if is_marker(arrival.properties, f"{step} {self._name}"):
+                return
+
+    async def _copy(self, reader: Reader, arrival: Arrival) -> None:
+        """Send a message to the history of its partition; acknowledge it when the copy is confirmed."""
+        partition = self._partitions.get(arrival.routing_key.rpartition(".")[2], 0)
+        if partition not in self._copied:
+            queue = self._histories[partition]
+            await perform(self._lock, queue, [declarations.partition_queue(queue)])
+            self._copied.add(partition)
+        if self._after_a:
+            self._overlap.setdefault(partition, Counter())[message_id(arrival)] += 1
+        self._send(self._histories[partition], copied(arrival), arrival.body, partial(reader.done, arrival.tag))
+
+    async def _drop_overlap(self, partition: int, overlap: Counter[str]) -> None:
+        """Read the group's queue of a partition up to a marker: drop what the history has, and move the rest there.
+
+        One message at a time: a message behind the marker must not become a redelivered one. The marker stays, and is
+        discarded when the group consumes the queue.
+        """
+        queue, mark = self._queues[partition], f"end of {self._name}"
+        await self._publisher.send(Outgoing("", queue, marker(mark), b""))
+        arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
+
+        def arrived(_raw: object, method: Any, properties: BasicProperties, body: bytes) -> None:  # noqa: ANN401 - pika's
+            arrivals.put_nowait(Arrival(method.delivery_tag, method.redelivered, method.routing_key, properties, body))
+
+        async with self._link.temporary_channel() as channel:
+            await channel.ask(queue, "basic_qos", prefetch_count=1)
+            await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=arrived)
+            while True:
+                arrival = await _within_timeout(arrivals.get(), queue)
+                if is_marker(arrival.properties, mark):
+                    return
+                if not is_marker(arrival.properties) and not is_duplicate(overlap, arrival):
+                    history = self._histories[partition]
+                    await self._publisher.send(Outgoing("", history, copied(arrival), arrival.body))
+                channel.raw.basic_ack(arrival.tag)
+
+    def _send(
+        self, queue: str, properties: Properties, body: bytes, confirmed: Callable[[], None] | None = None
+    ) -> None:
+        copying = self._publisher.send(Outgoing("", queue, properties, body))
+        self._copying.add(copying)
+        copying.add_done_callback(partial(self._sent, confirmed))
+
+    def _sent(self, confirmed: Callable[[], None] | None, copying: asyncio.Future[Stored]) -> None:
+        self._copying.discard(copying)
+        if copying.cancelled():
+            return
+        error = copying.exception()
+        if error is not None:
+            self._fail(error)
+        elif confirmed is not None:
+            confirmed()
+
+    async def _copies(self) -> None:
+        """Wait until all copies are confirmed."""
+        while self._copying:
+            await asyncio.wait(self._copying)
+        self._check()
+
+    async def _next(self) -> tuple[Reader, Arrival]:
+        while not self._arrivals:
+            self._check()
+            self._woken.clear()
+            await _within_timeout(self._woken.wait(), self._log)
+        self._check()
+        return self._arrivals.popleft()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _arrived(self, reader: Reader, _offset: int, arrival: Arrival) -> None:
+        self._arrivals.append((reader, arrival))
+        self._woken.set()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._woken.set()
+
+
+async def _within_timeout(arrival: Coroutine[Any, Any, R], source: str) -> R:
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            return await arrival
+    except TimeoutError:
+        raise BackendUnavailable(f"{source}: RabbitMQ has sent nothing of it for {_TIMEOUT:.0f} s.") from None
+
+
+def marker(mark: str) -> Properties:
+    """Return the properties of a mark among messages."""
+    return Properties(headers={MARKER: mark}, delivery_mode=_PERSISTENT)
+
+
+def is_duplicate(overlap: Counter[str], arrival: Arrival) -> bool:
+    """Return whether the history has this message, too; each copy there counts once."""
+    name = message_id(arrival)
+    if not overlap[name]:
+        return False
+    overlap[name] -= 1
+    return True
+
 
 _RETRY: Final = 0.5
 """Seconds between attempts to get the lock of a set-up that another bridge holds: that bridge may have ended."""

@@ -19,8 +19,9 @@ from adapters.amqp.messages import Outgoing
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.base import Stored
 from adapters.rabbitmq.options import Options
-from adapters.rabbitmq.publish.confirms import Confirms, PendingPublish
-from adapters.rabbitmq.publish.outcomes import (
+from adapters.rabbitmq.publish.confirms import (
+    Confirms,
+    PendingPublish,
     copy_of,
     is_missing,
     is_of_exchange,

@@ -198,7 +198,7 @@ def test_frames_are_read_as_they_come() -> None:
     connection._unread = b""
     connection._process_frame = seen.append
     connection.bytes_received = 0
-    connection.confirmed = {}
+    connection.confirmed, connection.delivered = {}, {}
     for byte in stream:
         connection.data_received(bytes((byte,)))
     connection.data_received(stream)
