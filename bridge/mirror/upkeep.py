@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import to_json
-from bridge.mirror.query import DEAD_LETTER, connected, quoted
+from bridge.mirror.query import DEAD_LETTER, connect, quoted
 from bridge.mirror.schema import AREAS, Area
 from bridge.mirror.table import HOUR, MESSAGES, NAMES, File, Name, Table, shown
 
@@ -206,6 +206,6 @@ def _where(hour: Hour) -> str:
 def _rows(out: str, name: Name, condition: str) -> dict[Hour, int]:
     if condition == "true":
         return {hour: sum(file.rows for file in files) for hour, files in _hours(out, name).items()}
-    with connected(out) as connection:
+    with connect(out) as connection:
         counts = f"SELECT date, hour, count(*) FROM {name} WHERE {condition} GROUP BY ALL"  # noqa: S608 - quoted
         return {Hour(name, date, hour): rows for date, hour, rows in connection.execute(counts).fetchall()}

@@ -11,9 +11,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from adapters.rabbitmq.options import parse
 from bridge.errors import BackendUnavailable
-from bridge.mirror.options import OnDataLoss, Options
-from bridge.mirror.sources.rabbitmq.stream_reader import RabbitMQReader
-from bridge.mirror.sources.reader import Ask
+from bridge.mirror.sources import OnDataLoss, Options
+from bridge.mirror.sources.rabbitmq.source import RabbitMQReader
+from bridge.mirror.sources.range_source import Ask
 from tests.rabbitmq.rooms import Rooms, rooms
 
 GUARD: Final = 60.0

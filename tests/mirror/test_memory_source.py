@@ -17,10 +17,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.message import FIELDS
 from bridge.mirror.offsets import Gap, Ranges
-from bridge.mirror.options import OnDataLoss, Options
-from bridge.mirror.sources.memory.source import MemorySource, _MemoryReader
+from bridge.mirror.sources import OnDataLoss, Options
+from bridge.mirror.sources.memory import MemorySource, _MemoryReader
+from bridge.mirror.sources.range_source import Ask, DataLost, Pieces
 from bridge.mirror.sources.ranges import Piece
-from bridge.mirror.sources.reader import Ask, DataLost, Pieces
 from tests.launch import Bridge
 
 Row = dict[str, Any]

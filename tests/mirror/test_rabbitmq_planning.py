@@ -13,13 +13,12 @@ from adapters.rabbitmq.message.mapping import from_arrival
 from adapters.rabbitmq.topology import names
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.offsets import Gap
-from bridge.mirror.options import Options
-from bridge.mirror.sources import ranges
+from bridge.mirror.sources import Options, ranges
 from bridge.mirror.sources.rabbitmq import end_offsets as rabbitmq_ends
-from bridge.mirror.sources.rabbitmq import reading as rabbitmq_range
-from bridge.mirror.sources.rabbitmq import stream_reader as rabbitmq_reader
+from bridge.mirror.sources.rabbitmq import range_reader as rabbitmq_range
+from bridge.mirror.sources.rabbitmq import source as rabbitmq_reader
 from bridge.mirror.sources.rabbitmq.source import RabbitMQSource
-from bridge.mirror.sources.reader import DataLost
+from bridge.mirror.sources.range_source import DataLost
 from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.mirror.rabbitmq_logs import (

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from bridge.cli.program import main
 from bridge.client import Client
 from bridge.message import Message
-from bridge.mirror.restore import sender
-from bridge.mirror.restore.state import State
+from bridge.mirror import restore as sender
+from bridge.mirror.restore import State
 from tests.launch import Bridge
 from tests.mirror.made import NOON, Batch, make_mirror, message, some
 

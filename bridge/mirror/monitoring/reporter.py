@@ -22,15 +22,13 @@ from pyspark.sql.streaming.listener import (
 )
 
 from bridge.errors import BackendUnavailable, CannotStart
-from bridge.mirror.monitoring.metrics import registry
-from bridge.mirror.monitoring.server import Pages, Response, serving
+from bridge.mirror.monitoring.server import Pages, Response, registry, serving
 from bridge.mirror.monitoring.status import Committed, Status, write
 from bridge.mirror.monitoring.terminal import live_view, summary, terminal
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.options import Options
-from bridge.mirror.sources.base import Source
+from bridge.mirror.sources import Options, Source
+from bridge.mirror.sources.range_source import TROUBLE
 from bridge.mirror.sources.ranges import describe
-from bridge.mirror.sources.reader import TROUBLE
 from bridge.settings import Address, redact
 
 READY_FOR: Final = 60.0

@@ -6,8 +6,8 @@ import pytest
 
 from adapters.kafka.names import Own
 from bridge.errors import BackendUnavailable
+from bridge.mirror.sources.kafka.errors import explain, outage
 from bridge.mirror.sources.kafka.source import pattern
-from bridge.mirror.sources.kafka.trouble import explain, outage
 
 _LOST = """[STREAM_FAILED] Query [id = bbdd00cd] terminated with exception: Some data may have been lost because they
 are not available in Kafka any more;

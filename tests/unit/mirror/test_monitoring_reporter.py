@@ -20,13 +20,11 @@ from pyspark.sql.streaming.listener import QueryStartedEvent, SourceProgress
 
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.monitoring import reporter as module
-from bridge.mirror.monitoring.metrics import registry
 from bridge.mirror.monitoring.reporter import Reporter, lag, reporting, sentence
+from bridge.mirror.monitoring.server import registry
 from bridge.mirror.monitoring.status import Status
 from bridge.mirror.offsets import Gap, Ranges
-from bridge.mirror.options import Options
-from bridge.mirror.sources import ranges
-from bridge.mirror.sources.base import Source
+from bridge.mirror.sources import Options, Source, ranges
 from bridge.settings import Address
 from tests.docs.page import Page
 from tests.unit.mirror.monitored import BEGIN, batch, busy

@@ -6,8 +6,8 @@ from typing import Any, cast
 from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.message.mapping import to_properties
 from bridge.message import Message
-from bridge.mirror.sources.rabbitmq.reading import RangeReading
-from bridge.mirror.sources.rabbitmq.streams import Stream
+from bridge.mirror.sources.rabbitmq.catalogue import Stream
+from bridge.mirror.sources.rabbitmq.range_reader import RangeReading
 from bridge.mirror.sources.ranges import Piece
 
 

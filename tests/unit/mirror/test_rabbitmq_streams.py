@@ -5,7 +5,7 @@ from typing import Final
 from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.topology import names
 from adapters.rabbitmq.topology.declarations import Layout
-from bridge.mirror.sources.rabbitmq.streams import Stream, behind, logs, streams, without_log
+from bridge.mirror.sources.rabbitmq.catalogue import Stream, behind, logs, streams, without_log
 from bridge.mirror.sources.ranges import Place
 
 OPTIONS: Final = Options(servers=(("localhost", 5672),))

@@ -9,10 +9,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from bridge.errors import BackendUnavailable
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.options import OnDataLoss, Options
-from bridge.mirror.sources import ranges
+from bridge.mirror.sources import OnDataLoss, Options, ranges
+from bridge.mirror.sources.range_source import TROUBLE, Ask, DataLost, Pieces, RangeReader, explain, outage
 from bridge.mirror.sources.ranges import Piece
-from bridge.mirror.sources.reader import TROUBLE, Ask, DataLost, Pieces, RangeReader, explain, outage
 
 ALL = ReadAllAvailable()
 

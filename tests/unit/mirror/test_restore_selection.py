@@ -9,9 +9,8 @@ import pytest
 from bridge.client import Client, ProduceResult
 from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, CannotStart, OutcomeUnknown, QuotaExceeded
 from bridge.message import Message
-from bridge.mirror.restore.sender import Sender, again
-from bridge.mirror.restore.state import State
-from bridge.mirror.restore.to_message import Row, to_message
+from bridge.mirror.restore import Sender, State, again
+from bridge.mirror.restore_rows import Row, to_message
 
 NOW = 1_000_000
 STORED = ProduceResult("id", 1, "host", None, None, {})
@@ -98,8 +97,8 @@ async def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr("bridge.mirror.restore.sender.asyncio.sleep", sleep)
-    monkeypatch.setattr("bridge.mirror.restore.sender.time.monotonic", lambda: 7.0)
+    monkeypatch.setattr("bridge.mirror.restore.asyncio.sleep", sleep)
+    monkeypatch.setattr("bridge.mirror.restore.time.monotonic", lambda: 7.0)
     paced = Sender(cast("Client", Taking()), 20.0, lambda *_: None)
     assert paced.batch == 5
     for _ in range(3):

@@ -5,9 +5,9 @@ import errno
 import pytest
 
 from bridge.errors import CannotStart
+from bridge.mirror.checkpoint import Found, check
 from bridge.mirror.offsets import Record
-from bridge.mirror.sink.check import Found, check
-from bridge.mirror.sink.full import explain
+from bridge.mirror.sink import explain_full_disk
 
 EMPTY = Found("/m", "/m/checkpoint", None, planned=False, committed=-1, files=False, record=None)
 RUNNING = Found("/m", "/m/checkpoint", "q", planned=True, committed=1, files=True, record=Record("q", 1))
@@ -50,5 +50,5 @@ def test_a_full_disk_is_recognized_by_any_name(subtests: pytest.Subtests) -> Non
     ]
     for error in cases:
         with subtests.test(error=error):
-            assert str(explain(error, "/m")).startswith("The disk of /m, or of Spark's folders, is full")
-            assert explain(OSError(errno.EIO, "I/O error"), "/m") is None
+            assert str(explain_full_disk(error, "/m")).startswith("The disk of /m, or of Spark's folders, is full")
+            assert explain_full_disk(OSError(errno.EIO, "I/O error"), "/m") is None

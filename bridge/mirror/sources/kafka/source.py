@@ -1,23 +1,72 @@
 """Kafka as a source: Spark's own connector, and the bridge's own mapping behind it."""
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from adapters.kafka.names import Own
+from adapters.kafka.record import Part
 from adapters.kafka.url import parse
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Gap, Ranges
-from bridge.mirror.options import Options
 from bridge.mirror.rows import BATCH_BYTES, BATCH_ROWS
 from bridge.mirror.schema import SOURCE_DDL
-from bridge.mirror.sources.kafka import offsets, trouble
-from bridge.mirror.sources.kafka.asking import Asking
-from bridge.mirror.sources.kafka.reread import reread
-from bridge.mirror.sources.kafka.rows import COLUMNS, convert, log_of
-from bridge.mirror.sources.kafka.security import java_settings
+from bridge.mirror.sources import Options
+from bridge.mirror.sources.kafka import errors
+from bridge.mirror.sources.kafka.client import Asking, Offsets, java_settings
+from bridge.mirror.sources.kafka.records import COLUMNS, convert, log_of, reread
+
+EARLIEST: Final = -2
+"""What stands for the oldest offset in a text that says where the connector begins."""
+
+
+def read_offsets(text: str) -> dict[Part, int]:
+    """Read offsets, also from Spark's file of those where everything began: it puts a NUL and `v1` before them."""
+    topics = json.loads(text[text.index("{") :])
+    return {Part(topic, int(partition)): at for topic, parts in topics.items() for partition, at in parts.items()}
+
+
+def write_offsets(offsets: Offsets) -> str:
+    """Write offsets."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), at in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = at
+    return json.dumps(topics)
+
+
+def starting_offsets(start: Mapping[str, int], parts: Iterator[Part]) -> str:
+    """Write where to begin: the connector requires every partition, and no other."""
+    return write_offsets({part: start.get(log_of(*part), EARLIEST) for part in parts})
+
+
+def moved_ranges(before: Offsets, after: Offsets) -> Ranges:
+    """Return what was read; a partition that was not there before begins at 0."""
+    starts = {part: before.get(part, 0) for part in after}
+    return {log_of(*part): (starts[part], end) for part, end in after.items() if end > starts[part]}
+
+
+def found_gaps(before: Offsets, after: Offsets, firsts: Offsets, remade: frozenset[str]) -> Iterator[Gap]:
+    """Yield what is gone of what lies between.
+
+    `firsts`: the oldest offset of every partition that there is; `remade`: topics that were deleted and made again.
+    """
+    for part, start in before.items():
+        end = after.get(part)
+        if end is None:
+            yield Gap(log_of(*part), start, None)
+        elif end < start or part.topic in remade:
+            yield Gap(log_of(*part), start, None)
+            if skipped := min(start, end):  # of its new life, for the connector goes on where it was, or at the new end
+                yield Gap(log_of(*part), 0, skipped)
+    for part, end in after.items():
+        start = before.get(part, 0)
+        first = firsts.get(part, end)
+        if start < min(first, end):
+            yield Gap(log_of(*part), start, min(first, end))
+
 
 _ARROW: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
@@ -60,7 +109,7 @@ class KafkaSource:
         Before the first batch is the text of `<checkpoint>/sources/0/0`, where Spark writes down what it begins with.
         Without it every partition is said to begin at 0. A range that regresses, of a topic made anew, is left out.
         """
-        return offsets.moved(_read(before), _read(after))
+        return moved_ranges(_read(before), _read(after))
 
     def gaps(self, before: str | None, after: str) -> Iterable[Gap]:
         """Return what is gone of what lies between; see `moved`. Raises `BackendUnavailable`.
@@ -71,7 +120,7 @@ class KafkaSource:
         topics, firsts = self._asking.firsts([part for part, at in end.items() if at != start.get(part)])
         remade = frozenset(each.name for each in topics if self._lives.get(each.name, each.life) != each.life)
         self._lives |= {each.name: each.life for each in topics}
-        return tuple(offsets.gaps(start, end, firsts, remade))
+        return tuple(found_gaps(start, end, firsts, remade))
 
     def fallback_read(
         self, spark: SparkSession, before: str | None, after: str, error: BaseException
@@ -80,9 +129,9 @@ class KafkaSource:
 
         A timestamp that Java reads as a time beyond the year 294247 ends the connector's batch, each time anew.
         """
-        if not trouble.unreadable(error):
+        if not errors.unreadable(error):
             return None
-        return reread(spark, self._kafka, offsets.moved(_read(before), _read(after)))
+        return reread(spark, self._kafka, moved_ranges(_read(before), _read(after)))
 
     def bounds(self) -> Ranges:
         """Return the first offset and the last stable one of every partition. Raises `BackendUnavailable`."""
@@ -91,11 +140,11 @@ class KafkaSource:
 
     def outage(self, error: BaseException) -> bool:
         """Whether a query ended because the brokers could not be reached: it is to be started again."""
-        return trouble.outage(error)
+        return errors.outage(error)
 
     def explain(self, error: BaseException) -> str | None:
         """Return the operator's sentence about the error that ended a query; None: it is none of Kafka's."""
-        return trouble.explain(error)
+        return errors.explain(error)
 
     def _settings(self, spark: SparkSession, start: Mapping[str, int]) -> dict[str, str]:
         return {
@@ -115,7 +164,7 @@ class KafkaSource:
     def _starting(self, start: Mapping[str, int]) -> str:
         if not start:
             return "earliest"
-        return offsets.starting(start, (part for topic in self._asking.topics() for part in topic.parts()))
+        return starting_offsets(start, (part for topic in self._asking.topics() for part in topic.parts()))
 
 
 def pattern(own: Own) -> str:
@@ -124,5 +173,5 @@ def pattern(own: Own) -> str:
     return rf"^(?!__|oms\.|(?:{ours})$).+$"
 
 
-def _read(text: str | None) -> offsets.Offsets:
-    return {} if text is None else offsets.read(text)
+def _read(text: str | None) -> Offsets:
+    return {} if text is None else read_offsets(text)
