@@ -62,9 +62,9 @@ class State:
 BATCH_MESSAGES: Final = 500
 BATCH_BYTES: Final = 1 << 20
 """A batch ends at either, well inside the limits of a bridge with default settings."""
-PATIENCE: Final = 60.0
+GIVE_UP_AFTER: Final = 60.0
 """Seconds of last_error without a single message stored after which it gives up."""
-_PARTS: Final = 4
+_BATCHES_PER_SECOND: Final = 4
 """Under a rate, batches a second: more would be smoother and slower."""
 
 Result = ProduceResult | BridgeError
@@ -84,43 +84,47 @@ class Sender:
     @property
     def batch(self) -> int:
         """Messages of one batch, at most."""
-        return BATCH_MESSAGES if self._rate is None else max(1, min(BATCH_MESSAGES, int(self._rate / _PARTS)))
+        return (
+            BATCH_MESSAGES if self._rate is None else max(1, min(BATCH_MESSAGES, int(self._rate / _BATCHES_PER_SECOND)))
+        )
 
     async def send(self, batch: Sequence[Message]) -> None:
-        """Return when each message is stored or refused. Raises what does not pass, or has not within `PATIENCE`."""
+        """Return when each message is stored or refused. Raises a lasting error, or one that lasts `GIVE_UP_AFTER`."""
         if self._rate is not None:
             await asyncio.sleep(self._start + self._sent / self._rate - time.monotonic())
             self._sent += len(batch)
         await self._send(batch)
 
     async def _send(self, batch: Sequence[Message]) -> None:
-        todo, failures, failing_since = batch, 0, time.monotonic()
-        while todo:
+        pending, failures, failing_since = batch, 0, time.monotonic()
+        while pending:
             try:
-                results: Sequence[Result] = await self._client.produce_batch(todo)
+                results: Sequence[Result] = await self._client.produce_batch(pending)
             except (BodyTooLarge, BodyInvalid) as error:
-                if len(todo) > 1:
-                    for message in todo:
+                if len(pending) > 1:
+                    for message in pending:
                         await self._send([message])
                     return
                 results = [error]
             except BridgeError as error:
-                if not _passes(error):
+                if not _may_succeed_later(error):
                     raise
-                results = [error] * len(todo)
-            rest = again(todo, results)
-            self._note(todo, results, rest)
-            if len(rest) < len(todo):
+                results = [error] * len(pending)
+            rest = to_resend(pending, results)
+            self._record(pending, results, rest)
+            if len(rest) < len(pending):
                 failures, failing_since = 0, time.monotonic()
             if rest:
-                last_error = next(result for result in results if isinstance(result, BridgeError) and _passes(result))
-                if time.monotonic() - failing_since > PATIENCE:
+                last_error = next(
+                    result for result in results if isinstance(result, BridgeError) and _may_succeed_later(result)
+                )
+                if time.monotonic() - failing_since > GIVE_UP_AFTER:
                     raise last_error
                 failures += 1
                 await asyncio.sleep(retry_delay(failures, random.random(), last_error.retry_after))  # noqa: S311 - no secret
-            todo = [todo[place] for place in rest]
+            pending = [pending[place] for place in rest]
 
-    def _note(self, batch: Sequence[Message], results: Sequence[Result], rest: Sequence[int]) -> None:
+    def _record(self, batch: Sequence[Message], results: Sequence[Result], rest: Sequence[int]) -> None:
         for place, (message, result) in enumerate(zip(batch, results, strict=True)):
             if place in rest:
                 continue
@@ -130,23 +134,23 @@ class Sender:
                 self.stored += 1
 
 
-def again(batch: Sequence[Message], results: Sequence[Result]) -> list[int]:
+def to_resend(batch: Sequence[Message], results: Sequence[Result]) -> list[int]:
     """Return the places of what has to be sent again: what may succeed later, and what of its key came after it."""
     rest, held = [], set()
     for place, (message, result) in enumerate(zip(batch, results, strict=True)):
         key = message.message_key
-        if key in held or (isinstance(result, BridgeError) and _passes(result)):
+        if key in held or (isinstance(result, BridgeError) and _may_succeed_later(result)):
             rest.append(place)
             if key is not None:
                 held.add(key)
     return rest
 
 
-def _passes(error: BridgeError) -> bool:
+def _may_succeed_later(error: BridgeError) -> bool:
     return is_transient(error) or isinstance(error, QuotaExceeded)
 
 
-class Wishes(NamedTuple):
+class RestoreOptions(NamedTuple):
     """How to restore."""
 
     destination: str | None = None
@@ -158,7 +162,7 @@ class Wishes(NamedTuple):
 
 
 @dataclass(slots=True)
-class Done:
+class Outcome:
     """What became of the messages."""
 
     stored: int = 0
@@ -168,23 +172,28 @@ class Done:
 
 
 async def restore(  # noqa: PLR0913, PLR0917 - the input, the options and the callbacks
-    client: Client, rows: Iterator[Row], state: State, wishes: Wishes, done: Done, moved: Callable[[int], None]
+    client: Client,
+    rows: Iterator[Row],
+    state: State,
+    options: RestoreOptions,
+    outcome: Outcome,
+    advance: Callable[[int], None],
 ) -> None:
-    """Send everything; `moved` is called for rows that are done, `done` holds what was done also when this raises."""
-    sender = Sender(client, wishes.rate, lambda message, error: done.refused.append((message, error)))
+    """Send everything. `advance` gets the number of rows of each batch; `outcome` is complete also when this raises."""
+    sender = Sender(client, options.rate, lambda message, error: outcome.refused.append((message, error)))
     while chunk := await asyncio.to_thread(_take, rows, sender.batch):
         now = time.time_ns() // 1_000_000
-        there = [to_message(row, destination=wishes.destination, expired=wishes.expired, now=now) for row in chunk]
+        there = [to_message(row, destination=options.destination, expired=options.expired, now=now) for row in chunk]
         messages = [message for message in there if message is not None]
         try:
             await sender.send(messages)
         finally:
-            done.stored = sender.stored
-        done.expired += len(chunk) - len(messages)
+            outcome.stored = sender.stored
+        outcome.expired += len(chunk) - len(messages)
         for row in chunk:
             state.reached(row.log, row.offset)
         state.keep()
-        moved(len(chunk))
+        advance(len(chunk))
 
 
 def _take(rows: Iterator[Row], most: int) -> list[Row]:

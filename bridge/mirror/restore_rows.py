@@ -74,7 +74,7 @@ class Selection(NamedTuple):
     end: int | None = None
 
 
-class Amount(NamedTuple):
+class DestinationTotal(NamedTuple):
     """How much there is of one destination. Times in ms since 1970."""
 
     destination: str
@@ -95,13 +95,13 @@ def select(connection: duckdb.DuckDBPyConnection, selection: Selection, reached:
     connection.execute(f"CREATE VIEW {_CHOSEN} AS {chosen}")
 
 
-def amounts(connection: duckdb.DuckDBPyConnection) -> list[Amount]:
+def amounts(connection: duckdb.DuckDBPyConnection) -> list[DestinationTotal]:
     """Count, by destination."""
     counted = (
         f"SELECT destination, count(*), coalesce(sum(body_size), 0)::BIGINT, min(epoch_ms({_STORED})), "  # noqa: S608
         f"max(epoch_ms({_STORED})) FROM {_CHOSEN} GROUP BY destination ORDER BY destination"
     )
-    return [Amount(*row) for row in connection.execute(counted).fetchall()]
+    return [DestinationTotal(*row) for row in connection.execute(counted).fetchall()]
 
 
 def in_order(connection: duckdb.DuckDBPyConnection, most: int | None = None) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from bridge.mirror.rows import Rows
 from bridge.mirror.session import s3_settings, session
 from bridge.mirror.sink import Sink
 from bridge.mirror.sources import Options
-from bridge.mirror.sources.range_source import RangeData, RangeReader, RangeSource
+from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, RangeSource
 from bridge.mirror.table import create, spark_path
 
 LOGS = ("even", "odd")
@@ -62,7 +62,7 @@ def made(log: str, offset: int) -> Message:
     )
 
 
-class NumbersData(RangeData):
+class NumbersData(RangeDataSource):
     reads = NumbersReader
 
     @classmethod

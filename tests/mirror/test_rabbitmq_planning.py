@@ -222,7 +222,7 @@ def test_what_was_cut_off_after_it_was_planned_is_named_by_the_reader(rabbitmq_u
 def test_a_stream_that_was_deleted_and_made_anew_is_another_log(
     rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rabbitmq_reader, "DOUBT", 0.0)
+    monkeypatch.setattr(rabbitmq_reader, "RECREATED_AFTER", 0.0)
     backend, d = own(rabbitmq_url), new()
     store(backend, d, bodies(5))
     with planning(backend) as reader:

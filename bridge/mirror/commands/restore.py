@@ -16,8 +16,8 @@ from bridge.mirror.commands.options import MirrorCommand, out_option
 
 if TYPE_CHECKING:
     from bridge.client import Client
-    from bridge.mirror.restore import Done, State
-    from bridge.mirror.restore_rows import Amount, Row
+    from bridge.mirror.restore import Outcome, State
+    from bridge.mirror.restore_rows import DestinationTotal, Row
 
 _SHOWN: Final = 5
 """Messages that a dry run shows."""
@@ -84,7 +84,7 @@ def restore(out: str, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - cl
 
 def _send(
     rows: "Iterator[Row]",
-    amount: "Sequence[Amount]",
+    amount: "Sequence[DestinationTotal]",
     state: "State",
     *,
     as_json: bool,
@@ -93,26 +93,26 @@ def _send(
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from bridge.mirror.restore import Done, Wishes, restore
+    from bridge.mirror.restore import Outcome, RestoreOptions, restore
 
-    wishes = Wishes(given["to_destination"], given["expired"], given["rate"])
-    done = Done()
+    options = RestoreOptions(given["to_destination"], given["expired"], given["rate"])
+    outcome = Outcome()
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("messages", total=sum(a.rows for a in amount))
 
         async def restoring(client: "Client") -> None:
-            await restore(client, rows, state, wishes, done, lambda count: progress.advance(task, count))
+            await restore(client, rows, state, options, outcome, lambda count: progress.advance(task, count))
 
         try:
             run_with_client(given, restoring, as_json=as_json)
         finally:
-            _show_done(done, as_json=as_json)
-    return FAILED if done.refused else 0
+            _show_done(outcome, as_json=as_json)
+    return FAILED if outcome.refused else 0
 
 
-def _show_plan(amount: "Sequence[Amount]", rows: "Sequence[Row]", *, as_json: bool) -> None:
+def _show_plan(amount: "Sequence[DestinationTotal]", rows: "Sequence[Row]", *, as_json: bool) -> None:
     from bridge.wire.jsonform import encode
 
     if as_json:
@@ -128,18 +128,18 @@ def _show_plan(amount: "Sequence[Amount]", rows: "Sequence[Row]", *, as_json: bo
         click.echo(f"  {place}  {id_}  {printable(row.message.destination)}  {len(row.message.body)} bytes")
 
 
-def _show_done(done: "Done", *, as_json: bool) -> None:
+def _show_done(outcome: "Outcome", *, as_json: bool) -> None:
     from bridge.wire.problem import members
 
     if as_json:
-        refused = [{"messageId": m.message_id, "destination": m.destination, **members(e)} for m, e in done.refused]
-        click.echo(json.dumps({"sent": done.stored, "expired": done.expired, "refused": refused}))
+        refused = [{"messageId": m.message_id, "destination": m.destination, **members(e)} for m, e in outcome.refused]
+        click.echo(json.dumps({"sent": outcome.stored, "expired": outcome.expired, "refused": refused}))
         return
-    for message, error in done.refused[:_NAMED]:
+    for message, error in outcome.refused[:_NAMED]:
         click.echo(
             f"Error: {printable(message.message_id or '')} of {printable(message.destination)}: {error}", err=True
         )
-    click.echo(f"{done.stored} sent, {done.expired} expired and skipped, {len(done.refused)} refused")
+    click.echo(f"{outcome.stored} sent, {outcome.expired} expired and skipped, {len(outcome.refused)} refused")
 
 
 def _ms(moment: datetime | None) -> int | None:

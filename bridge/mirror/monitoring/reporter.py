@@ -27,7 +27,7 @@ from bridge.mirror.monitoring.status import Committed, Status, write
 from bridge.mirror.monitoring.terminal import live_view, summary, terminal
 from bridge.mirror.offsets import Ranges
 from bridge.mirror.sources import Options, Source
-from bridge.mirror.sources.range_source import TROUBLE
+from bridge.mirror.sources.range_source import LAST_ERROR
 from bridge.mirror.sources.ranges import describe
 from bridge.settings import Address, redact
 
@@ -218,8 +218,8 @@ def lag(source: SourceProgress, moved: Moved) -> Mapping[str, int] | None:
     if {end, latest} & {"None", "null"}:  # an offset that is null in the JVM, as PySpark shows it
         return None
     logs = json.loads(latest)
-    if isinstance(logs, dict) and isinstance(logs.get(TROUBLE), str):  # a topic of that name is an object
-        del logs[TROUBLE]
+    if isinstance(logs, dict) and isinstance(logs.get(LAST_ERROR), str):  # a topic of that name is an object
+        del logs[LAST_ERROR]
     if not logs:  # of a batch that is repeated after a restart: the backend was not asked yet
         return None
     return {log: last - first for log, (first, last) in moved(end, json.dumps(logs)).items() if last > first}

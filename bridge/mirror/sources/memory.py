@@ -18,7 +18,7 @@ from bridge.mirror.offsets import Ranges
 from bridge.mirror.rows import Rows
 from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX
 from bridge.mirror.sources import Options, ranges
-from bridge.mirror.sources.range_source import Ask, RangeData, RangeReader, RangeSource
+from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, RangeSource, ReaderOptions
 from bridge.wire import log_block
 from bridge.wire.log_block import Block
 
@@ -159,7 +159,7 @@ def _column(block: Block, name: str, count: int) -> pa.Array:
 class _MemoryReader(RangeReader):
     backend = BACKEND
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: ReaderOptions) -> None:
         super().__init__(ask)
         self._log = MemoryLog(ask.options.bridge)
 
@@ -195,7 +195,7 @@ class _MemoryReader(RangeReader):
             at = block.next
 
 
-class _MemoryData(RangeData):
+class _MemoryData(RangeDataSource):
     reads = _MemoryReader
 
 

@@ -24,14 +24,14 @@ from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.rows import Rows
 from bridge.mirror.schema import SOURCE_DDL
 from bridge.mirror.sources import Options, ranges
-from bridge.mirror.sources.ranges import Piece, Place
+from bridge.mirror.sources.ranges import Position, Split
 
 _PAUSE: Final = 1.0
 """Seconds without asking after the first time a backend could not be reached; twice as long each further time."""
 _LONGEST_PAUSE: Final = 30.0
 _OPTION: Final = "secret"
 """It holds the backend's URL; Spark shows the value of no option whose name says that it is one."""
-TROUBLE: Final = "trouble"
+LAST_ERROR: Final = "trouble"
 """In what is reported as the latest offset; no log is called so."""
 _BUSY: Final = "Python worker failed to connect back"
 """What Spark says when a new planner is not there within 10 s: seen on two cores with a load of 20."""
@@ -42,7 +42,7 @@ class DataLost(Exception):
     """Offsets are gone before they were read, and the options say to stop then."""
 
 
-class Ask(NamedTuple):
+class ReaderOptions(NamedTuple):
     """Options of a reader."""
 
     options: Options
@@ -56,18 +56,18 @@ class Ask(NamedTuple):
         return {_OPTION: json.dumps([self.options._asdict(), dict(self.start), self.tasks])}
 
     @classmethod
-    def from_options(cls, given: Mapping[str, str]) -> "Ask":
+    def from_options(cls, given: Mapping[str, str]) -> "ReaderOptions":
         """Read what `to_options` wrote."""
         options, start, tasks = json.loads(given[_OPTION])
         return cls(Options(**options | {"conf": tuple(options["conf"])}), start, tasks)
 
 
-class Pieces(InputPartition):
+class Splits(InputPartition):
     """What one task reads."""
 
-    def __init__(self, pieces: tuple[Piece, ...]) -> None:
-        super().__init__(pieces)
-        self.pieces = pieces
+    def __init__(self, splits: tuple[Split, ...]) -> None:
+        super().__init__(splits)
+        self.splits = splits
 
 
 class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -76,14 +76,14 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     backend: str
     """Name for the column of that name."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: ReaderOptions) -> None:
         self._ask = ask
         self._target: Ranges | None = None
         self.seen: Ranges = {}
         """What `bounds` said when it was last asked."""
-        self._trouble: str | None = None
+        self._last_error: str | None = None
         self._pause = 0.0
-        self._asleep_until = 0.0
+        self._retry_at = 0.0
 
     @abstractmethod
     def bounds(self) -> Ranges:
@@ -147,8 +147,8 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return what the backend had when it was last asked, in the form of an offset."""
-        seen = ranges.to_json({log: Place(*pair) for log, pair in self.seen.items()})
-        return {**seen, TROUBLE: self._trouble} if self._trouble else seen
+        seen = ranges.to_json({log: Position(*pair) for log, pair in self.seen.items()})
+        return {**seen, LAST_ERROR: self._last_error} if self._last_error else seen
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Share what lies between two offsets out among tasks, without what is known to be gone."""
@@ -157,55 +157,55 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for gap in ranges.gaps(before, after):
             if gap.end is not None:
                 wanted[gap.log] = (gap.end, max(gap.end, after[gap.log].next))
-        return [Pieces(pieces) for pieces in ranges.split(wanted, self._ask.tasks)]
+        return [Splits(splits) for splits in ranges.split(wanted, self._ask.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read what one task was given. Raises `DataLost` and `BackendUnavailable`."""
-        assert isinstance(partition, Pieces)  # noqa: S101 - only this module makes them
+        assert isinstance(partition, Splits)  # noqa: S101 - only this module makes them
         try:
-            for log, start, end in partition.pieces:
+            for log, start, end in partition.splits:
                 yield from self.read_log(log, start, end)
         finally:
             self.stop()
 
     def _bounds(self) -> Ranges | None:
         """Return None while the backend cannot be reached; asked at longer and longer intervals then."""
-        if time.monotonic() < self._asleep_until:
+        if time.monotonic() < self._retry_at:
             return None
         try:
             bounds = self.bounds()
         except BackendUnavailable as error:
             if self._target is not None:
                 raise  # without new data the query would end, as if all were done
-            self._trouble = error.detail
+            self._last_error = error.detail
             self._pause = min(self._pause * 2 or _PAUSE, _LONGEST_PAUSE)
-            self._asleep_until = time.monotonic() + self._pause
+            self._retry_at = time.monotonic() + self._pause
             return None
-        self._trouble, self._pause = None, 0.0
+        self._last_error, self._pause = None, 0.0
         return bounds
 
 
 def outage(error: BaseException) -> bool:
     """Whether a query ended because the backend, or a planner, could not be reached: it may go on after a pause."""
-    return _found(error, "BackendUnavailable") is not None or _BUSY in str(error)
+    return _raised(error, "BackendUnavailable") is not None or _BUSY in str(error)
 
 
 def explain(error: BaseException) -> str | None:
     """Say in one sentence what an operator must repair or decide; None where there is nothing, as for an outage."""
-    if lost := _found(error, "DataLost"):
+    if lost := _raised(error, "DataLost"):
         return (
             f"Messages were dropped before they were mirrored: {lost}. With --on-data-loss record the mirror records"
             " the gap and continues."
         )
-    return _found(error, "CannotStart")
+    return _raised(error, "CannotStart")
 
 
-def _found(error: BaseException, name: str) -> str | None:
+def _raised(error: BaseException, name: str) -> str | None:
     """Return what an error of the planner or a task said: Spark hands it on as the text of a traceback."""
     return next((match[2] for match in _MARK.finditer(str(error)) if match[1] == name), None)
 
 
-class RangeData(DataSource):
+class RangeDataSource(DataSource):
     """Gives Spark a reader. Spark finds the class by its name, so each kind is a class at module level."""
 
     reads: ClassVar[type[RangeReader]]
@@ -221,13 +221,13 @@ class RangeData(DataSource):
 
     def streamReader(self, schema: StructType) -> RangeReader:  # noqa: ARG002 - Spark's signature
         """Return a reader for what the options ask."""
-        return self.reads(Ask.from_options(self.options))
+        return self.reads(ReaderOptions.from_options(self.options))
 
 
 class RangeSource:
     """All of `Source` but `bounds`."""
 
-    data: ClassVar[type[RangeData]]
+    data: ClassVar[type[RangeDataSource]]
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -235,7 +235,7 @@ class RangeSource:
     def rows(self, spark: SparkSession, start: Mapping[str, int]) -> DataFrame:
         """See `Source`."""
         spark.dataSource.register(self.data)
-        ask = Ask(self._options, start, spark.sparkContext.defaultParallelism)
+        ask = ReaderOptions(self._options, start, spark.sparkContext.defaultParallelism)
         return spark.readStream.format(self.data.name()).options(**ask.to_options()).load()
 
     def moved(self, before: str | None, after: str) -> Ranges:

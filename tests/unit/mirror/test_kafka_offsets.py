@@ -9,8 +9,8 @@ A, B, C = Part("a", 0), Part("a", 1), Part("c", 0)
 NONE: frozenset[str] = frozenset()
 
 
-def gaps(before: Offsets, after: Offsets, firsts: Offsets, remade: frozenset[str] = NONE) -> list[Gap]:
-    return list(offsets.found_gaps(before, after, firsts, remade))
+def gaps(before: Offsets, after: Offsets, firsts: Offsets, recreated: frozenset[str] = NONE) -> list[Gap]:
+    return list(offsets.gaps_between(before, after, firsts, recreated))
 
 
 def test_offsets_are_read_as_spark_writes_them() -> None:
@@ -30,11 +30,11 @@ def test_a_start_names_every_partition_and_no_other() -> None:
 
 
 def test_what_moved() -> None:
-    assert offsets.moved_ranges({A: 5, B: 5}, {A: 9, B: 5, C: 2}) == {"a/0": (5, 9), "c/0": (0, 2)}
+    assert offsets.ranges_between({A: 5, B: 5}, {A: 9, B: 5, C: 2}) == {"a/0": (5, 9), "c/0": (0, 2)}
 
 
 def test_a_range_that_regresses_was_not_read() -> None:
-    assert offsets.moved_ranges({A: 50}, {A: 5}) == {}
+    assert offsets.ranges_between({A: 50}, {A: 5}) == {}
 
 
 def test_nothing_is_gone() -> None:

@@ -7,14 +7,14 @@ from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.message.mapping import to_properties
 from bridge.message import Message
 from bridge.mirror.sources.rabbitmq.catalogue import Stream
-from bridge.mirror.sources.rabbitmq.range_reader import RangeReading
-from bridge.mirror.sources.ranges import Piece
+from bridge.mirror.sources.rabbitmq.range_reader import StreamRangeReader
+from bridge.mirror.sources.ranges import Split
 
 
 def test_one_acknowledgement_for_500_deliveries() -> None:
     acknowledged: list[int] = []
     raw = SimpleNamespace(is_open=True, basic_ack=lambda tag, multiple: acknowledged.append(tag if multiple else -1))
-    reading = RangeReading(cast("Any", None), Piece("orders.log/1", 0, 1_000_000), Stream("orders", 1))
+    reading = StreamRangeReader(cast("Any", None), Split("orders.log/1", 0, 1_000_000), Stream("orders", 1))
     reading._channel = cast("Any", SimpleNamespace(open=True, raw=raw))
     properties, body = to_properties(Message("orders", b"x", message_id="1", born_timestamp=1, store_timestamp=1))
     for offset in range(2_000):

@@ -10,8 +10,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from bridge.errors import BackendUnavailable
 from bridge.mirror.offsets import Ranges
 from bridge.mirror.sources import OnDataLoss, Options, ranges
-from bridge.mirror.sources.range_source import TROUBLE, Ask, DataLost, Pieces, RangeReader, explain, outage
-from bridge.mirror.sources.ranges import Piece
+from bridge.mirror.sources.range_source import LAST_ERROR, DataLost, RangeReader, ReaderOptions, Splits, explain, outage
+from bridge.mirror.sources.ranges import Split
 
 ALL = ReadAllAvailable()
 
@@ -22,7 +22,9 @@ class Shelf(RangeReader):
     backend = "shelf"
 
     def __init__(self, on_data_loss: OnDataLoss = "fail", start: dict[str, int] | None = None) -> None:
-        super().__init__(Ask(Options("memory://", "/out", on_data_loss=on_data_loss, rows=100), start or {}, 2))
+        super().__init__(
+            ReaderOptions(Options("memory://", "/out", on_data_loss=on_data_loss, rows=100), start or {}, 2)
+        )
         self.logs: dict[str, tuple[int, int]] = {}
         self.away = False
         self.asked = 0
@@ -43,17 +45,17 @@ class Shelf(RangeReader):
             yield from self.lost(log, "orders", start, min(first, end))
 
 
-def wanted(shelf: Shelf, start: dict[str, object], end: dict[str, object]) -> list[Piece]:
-    found: list[Piece] = []
+def wanted(shelf: Shelf, start: dict[str, object], end: dict[str, object]) -> list[Split]:
+    found: list[Split] = []
     for partition in shelf.partitions(start, end):
-        assert isinstance(partition, Pieces)
-        found += partition.pieces
+        assert isinstance(partition, Splits)
+        found += partition.splits
     return found
 
 
 def test_options_travel_as_text() -> None:
-    ask = Ask(Options("memory://", "/out", rows=7), {"a": 3}, 2)
-    assert Ask.from_options(ask.to_options()) == ask
+    ask = ReaderOptions(Options("memory://", "/out", rows=7), {"a": 3}, 2)
+    assert ReaderOptions.from_options(ask.to_options()) == ask
 
 
 def test_a_batch_is_limited_as_the_options_say() -> None:
@@ -84,7 +86,7 @@ def test_an_outage_is_no_news_and_asked_about_less_and_less_often(monkeypatch: p
 
 def report_of(shelf: Shelf) -> tuple[Ranges, str | None]:
     fields = shelf.reportLatestOffset()
-    trouble = fields.pop(TROUBLE, None)
+    trouble = fields.pop(LAST_ERROR, None)
     return {log: (place.begin, place.next) for log, place in ranges.from_json(fields).items()}, trouble
 
 

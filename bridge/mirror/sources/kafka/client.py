@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 Offsets = Mapping[Part, int]
 
-_WHAT: Final = "topics of the mirror"
+_SUBJECT: Final = "topics of the mirror"
 
 
 class Topic(NamedTuple):
     """One topic that is mirrored."""
 
     name: str
-    life: str
+    id: str
     """Its id: another one when it is deleted and made again."""
     partitions: int
 
@@ -37,18 +37,18 @@ class Topic(NamedTuple):
         return (Part(self.name, number) for number in range(self.partitions))
 
 
-class Asking:
+class TopicAdmin:
     """Each method connects, asks and closes: it is called once a batch. All raise `BackendUnavailable`, `Refused`."""
 
     def __init__(self, options: Options, pattern: str) -> None:
         """`pattern` is that of the names of topics that are mirrored. Raises `CannotStart` for bad files."""
         self._options = options
         connection_settings(options)  # a bad file ends the start, and not a batch
-        self._mirrored = re.compile(pattern).fullmatch
+        self._is_mirrored = re.compile(pattern).fullmatch
 
     def topics(self) -> list[Topic]:
         """Every topic that is mirrored."""
-        return self._ask(self._topics)
+        return self._request(self._topics)
 
     def firsts(self, parts: Collection[Part]) -> tuple[list[Topic], Offsets]:
         """Every topic, and the first offset of those of the partitions that there are."""
@@ -58,7 +58,7 @@ class Asking:
             there = {part for topic in topics for part in topic.parts()}
             return topics, _offsets(client, there.intersection(parts), OffsetSpec.EARLIEST)
 
-        return self._ask(firsts)
+        return self._request(firsts)
 
     def bounds(self) -> tuple[Offsets, Offsets]:
         """Of each partition the first offset, and the next one: the last stable offset."""
@@ -67,21 +67,21 @@ class Asking:
             parts = [part for topic in self._topics(client) for part in topic.parts()]
             return _offsets(client, parts, OffsetSpec.EARLIEST), _offsets(client, parts, OffsetSpec.LATEST)
 
-        return self._ask(bounds)
+        return self._request(bounds)
 
     def _topics(self, client: KafkaAdminClient) -> list[Topic]:
         return [
             Topic(topic["name"], str(topic["topic_id"]), len(topic["partitions"]))
             for topic in client.describe_topics()
-            if self._mirrored(topic["name"])
+            if self._is_mirrored(topic["name"])
         ]
 
-    def _ask(self, question: Callable[[KafkaAdminClient], T]) -> T:
+    def _request(self, request: Callable[[KafkaAdminClient], T]) -> T:
         try:
             with closing(connections.admin(self._options)) as client:
-                return question(client)
+                return request(client)
         except (kafka.KafkaError, OSError) as error:
-            raise client_errors.of_request(error, _WHAT) from error
+            raise client_errors.of_request(error, _SUBJECT) from error
 
 
 def _offsets(client: KafkaAdminClient, parts: Iterable[Part], spec: OffsetSpec) -> Offsets:

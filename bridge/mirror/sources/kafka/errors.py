@@ -9,7 +9,9 @@ from bridge.errors import BackendUnavailable
 _PART: Final = r"(\S+)-(\d+)"
 _RECORD: Final = "--on-data-loss record records the gap and continues."
 
-_FORGED: Final = re.compile(r"Record at topic (\S+) partition (\d+) offset (\d+) has timestamp value (-?\d+)")
+_INVALID_TIMESTAMP: Final = re.compile(
+    r"Record at topic (\S+) partition (\d+) offset (\d+) has timestamp value (-?\d+)"
+)
 
 _Sentence = Callable[..., str]
 
@@ -23,7 +25,7 @@ def _unread(start: str, end: str, topic: str, number: str) -> str:
     return f"{_partition(topic, number)}: {lost}; {_RECORD}"
 
 
-def _begun_late(topic: str, number: str, first: str) -> str:
+def _starts_late(topic: str, number: str, first: str) -> str:
     lost = f"the offsets 0 to {int(first) - 1} were dropped before the mirror read them"
     return f"{_partition(topic, number)}: {lost}; {_RECORD}"
 
@@ -32,7 +34,7 @@ def _reset(topic: str, number: str, wanted: str, found: str) -> str:
     return f"{_partition(topic, number)}: offset {wanted} was expected, and {found} was read; {_RECORD}"
 
 
-def _regressed(topic: str, number: str, wanted: str, end: str) -> str:
+def _went_back(topic: str, number: str, wanted: str, end: str) -> str:
     lost = f"offset {wanted} was expected, and it ends at {end}: it was recreated, or lost its last records"
     return f"{_partition(topic, number)}: {lost}; {_RECORD}"
 
@@ -41,24 +43,24 @@ def _deleted(parts: str) -> str:
     return f"Kafka's partitions {parts} were deleted, possibly before the mirror had read all of them; {_RECORD}"
 
 
-def _forged(topic: str, number: str, offset: str, time: str) -> str:
+def _invalid_timestamp(topic: str, number: str, offset: str, time: str) -> str:
     wrong = f"the record at offset {offset} has the timestamp {time}, which is not a time in milliseconds"
     return f"{_partition(topic, number)}: {wrong}, and Spark's connector cannot read it."
 
 
-def _forbidden(topics: str) -> str:
+def _not_authorized(topics: str) -> str:
     return f"The mirror has no permission to read {topics} in Kafka: it needs Describe and Read on its topics."
 
 
-_SAID: Final[tuple[tuple[re.Pattern[str], _Sentence], ...]] = (
+_SENTENCES: Final[tuple[tuple[re.Pattern[str], _Sentence], ...]] = (
     (re.compile(rf"Could not read records in offset \[(\d+), (\d+)\) for topic partition {_PART}"), _unread),
-    (re.compile(rf"Added partition {_PART} starts from (\d+) instead of 0"), _begun_late),
+    (re.compile(rf"Added partition {_PART} starts from (\d+) instead of 0"), _starts_late),
     (re.compile(rf"Starting offset for {_PART} was (\d+) but consumer reset to (\d+)"), _reset),
-    (re.compile(rf"Partition {_PART} offset was changed from (\d+) to (\d+)"), _regressed),
+    (re.compile(rf"Partition {_PART} offset was changed from (\d+) to (\d+)"), _went_back),
     (re.compile(r"Partitions \w*\(([^)]+)\) have been deleted"), _deleted),
     (re.compile(r"Cannot find initial offsets for partitions \w*\(([^)]+)\)"), _deleted),
-    (_FORGED, _forged),
-    (re.compile(r"Not authorized to access topics: \[([^\]]+)\]"), _forbidden),
+    (_INVALID_TIMESTAMP, _invalid_timestamp),
+    (re.compile(r"Not authorized to access topics: \[([^\]]+)\]"), _not_authorized),
     (
         re.compile(r"SaslAuthenticationException"),
         lambda: "Kafka refuses the login of the mirror: a wrong user, password or mechanism.",
@@ -70,7 +72,7 @@ _SAID: Final[tuple[tuple[re.Pattern[str], _Sentence], ...]] = (
 )
 """In the words of Spark 4.2 and of its kafka-clients 3.9."""
 
-_PASSING: Final = re.compile(
+_TRANSIENT: Final = re.compile(
     r"(?:Timeout|Disconnect|Network|NotLeaderOrFollower|LeaderNotAvailable|UnknownTopicOrPartition|UnknownTopicId"
     r"|KafkaStorage|FencedLeaderEpoch|UnknownLeaderEpoch)Exception"
     r"|No resolvable bootstrap urls"
@@ -82,17 +84,17 @@ _PASSING: Final = re.compile(
 def explain(error: BaseException) -> str | None:
     """Return a sentence for an operator; None: nothing that is known, or an outage."""
     text = str(error)
-    found = ((pattern.search(text), sentence) for pattern, sentence in _SAID)
+    found = ((pattern.search(text), sentence) for pattern, sentence in _SENTENCES)
     return next((sentence(*match.groups()) for match, sentence in found if match), None)
 
 
 def unreadable(error: BaseException) -> bool:
     """Whether it was one record's timestamp that ended a batch: the connector has no way past it."""
-    return _FORGED.search(str(error)) is not None
+    return _INVALID_TIMESTAMP.search(str(error)) is not None
 
 
 def outage(error: BaseException) -> bool:
     """Whether it is an outage: the same query is started again later."""
     if isinstance(error, BackendUnavailable):
         return True
-    return explain(error) is None and _PASSING.search(str(error)) is not None
+    return explain(error) is None and _TRANSIENT.search(str(error)) is not None

@@ -33,7 +33,7 @@ _MICROS: Final = 1000
 def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Turn batches of `COLUMNS` into batches of `schema.SOURCE`."""
     rows = Rows(BACKEND)
-    with _uncollected():
+    with _without_gc():
         for batch in batches:
             for record in zip(*_columns(batch), strict=True):
                 add(rows, record)
@@ -44,7 +44,7 @@ def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_gc() -> Iterator[None]:
     """Keep the collector of cycles from searching: a record makes 30 objects and no cycle. It took half of the time."""
     enabled = gc.isenabled()
     gc.disable()
@@ -120,11 +120,11 @@ def _headers(column: pa.ListArray) -> list[Headers]:
 _RANGES: Final = "log string, start bigint, end bigint"
 _POLL: Final = 500
 """Milliseconds."""
-_PATIENCE: Final = 60.0
+_NEXT_RECORD: Final = 60.0
 """Seconds in which the next record must come."""
 
 
-def reread(spark: SparkSession, options: Options, ranges: Ranges) -> DataFrame:
+def read_again(spark: SparkSession, options: Options, ranges: Ranges) -> DataFrame:
     """Return the rows of the ranges, of the columns `schema.SOURCE_DDL`; a range is read by one worker."""
     plan = spark.createDataFrame([(log, start, end) for log, (start, end) in ranges.items()], _RANGES)
     return plan.repartition(max(1, len(ranges)), "log").mapInArrow(partial(_read, options), SOURCE_DDL)
@@ -148,7 +148,7 @@ def _records(consumer: KafkaConsumer, part: TopicPartition, start: int, end: int
     """Yield what lies there; what is gone is left out, as the connector does. Raises `TimeoutError`."""
     consumer.assign([part])
     consumer.seek(part, start)
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _NEXT_RECORD
     while (at := consumer.position(part)) < end:
         for found in consumer.poll(timeout_ms=_POLL).get(part, ()):
             if found.offset >= end:
@@ -157,6 +157,6 @@ def _records(consumer: KafkaConsumer, part: TopicPartition, start: int, end: int
                 part.topic, part.partition, found.offset, found.timestamp, found.key, found.value, found.headers
             )
         if consumer.position(part) > at:
-            until = time.monotonic() + _PATIENCE
+            until = time.monotonic() + _NEXT_RECORD
         elif time.monotonic() > until:
             raise TimeoutError(f"{part.topic}, partition {part.partition}: no record came after offset {at}")

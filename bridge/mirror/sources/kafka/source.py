@@ -16,8 +16,8 @@ from bridge.mirror.rows import BATCH_BYTES, BATCH_ROWS
 from bridge.mirror.schema import SOURCE_DDL
 from bridge.mirror.sources import Options
 from bridge.mirror.sources.kafka import errors
-from bridge.mirror.sources.kafka.client import Asking, Offsets, java_settings
-from bridge.mirror.sources.kafka.records import COLUMNS, convert, log_of, reread
+from bridge.mirror.sources.kafka.client import Offsets, TopicAdmin, java_settings
+from bridge.mirror.sources.kafka.records import COLUMNS, convert, log_of, read_again
 
 EARLIEST: Final = -2
 """What stands for the oldest offset in a text that says where the connector begins."""
@@ -42,13 +42,13 @@ def starting_offsets(start: Mapping[str, int], parts: Iterator[Part]) -> str:
     return write_offsets({part: start.get(log_of(*part), EARLIEST) for part in parts})
 
 
-def moved_ranges(before: Offsets, after: Offsets) -> Ranges:
+def ranges_between(before: Offsets, after: Offsets) -> Ranges:
     """Return what was read; a partition that was not there before begins at 0."""
     starts = {part: before.get(part, 0) for part in after}
     return {log_of(*part): (starts[part], end) for part, end in after.items() if end > starts[part]}
 
 
-def found_gaps(before: Offsets, after: Offsets, firsts: Offsets, remade: frozenset[str]) -> Iterator[Gap]:
+def gaps_between(before: Offsets, after: Offsets, firsts: Offsets, recreated: frozenset[str]) -> Iterator[Gap]:
     """Yield what is gone of what lies between.
 
     `firsts`: the oldest offset of every partition that there is; `remade`: topics that were deleted and made again.
@@ -57,7 +57,7 @@ def found_gaps(before: Offsets, after: Offsets, firsts: Offsets, remade: frozens
         end = after.get(part)
         if end is None:
             yield Gap(log_of(*part), start, None)
-        elif end < start or part.topic in remade:
+        elif end < start or part.topic in recreated:
             yield Gap(log_of(*part), start, None)
             if skipped := min(start, end):  # of its new life, for the connector goes on where it was, or at the new end
                 yield Gap(log_of(*part), 0, skipped)
@@ -73,7 +73,7 @@ _ARROW: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
 }
 """What is handed to Python at once: 10,000 records without a bound of their own are 10 GB of the largest ones."""
-_QUESTION: Final = "10000"
+_REQUEST: Final = "10000"
 """Milliseconds for one question to the brokers; the connector asks three times, then it is an outage."""
 _FETCH: Final = "30000"
 """Milliseconds in which a record must come; a task is tried four times. Nothing stops a task sooner while it waits."""
@@ -98,8 +98,8 @@ class KafkaSource:
         self._kafka = kafka
         self._pattern = pattern(Own(kafka.prefix))
         self._client = {"bootstrap.servers": ",".join(kafka.servers), **java_settings(kafka.security)}
-        self._asking = Asking(kafka, self._pattern)
-        self._lives: dict[str, str] = {}
+        self._admin = TopicAdmin(kafka, self._pattern)
+        self._topic_ids: dict[str, str] = {}
         """The id of each topic when it was last looked at."""
 
     def rows(self, spark: SparkSession, start: Mapping[str, int]) -> DataFrame:
@@ -116,7 +116,7 @@ class KafkaSource:
         Before the first batch is the text of `<checkpoint>/sources/0/0`, where Spark writes down what it begins with.
         Without it every partition is said to begin at 0. A range that regresses, of a topic made anew, is left out.
         """
-        return moved_ranges(_read(before), _read(after))
+        return ranges_between(_read(before), _read(after))
 
     def gaps(self, before: str | None, after: str) -> Iterable[Gap]:
         """Return what is gone of what lies between; see `moved`. Raises `BackendUnavailable`.
@@ -124,10 +124,10 @@ class KafkaSource:
         A topic that was deleted and made anew is seen where its offsets regress, and while this source runs by its id.
         """
         start, end = _read(before), _read(after)
-        topics, firsts = self._asking.firsts([part for part, at in end.items() if at != start.get(part)])
-        remade = frozenset(each.name for each in topics if self._lives.get(each.name, each.life) != each.life)
-        self._lives |= {each.name: each.life for each in topics}
-        return tuple(found_gaps(start, end, firsts, remade))
+        topics, firsts = self._admin.firsts([part for part, at in end.items() if at != start.get(part)])
+        recreated = frozenset(each.name for each in topics if self._topic_ids.get(each.name, each.id) != each.id)
+        self._topic_ids |= {each.name: each.id for each in topics}
+        return tuple(gaps_between(start, end, firsts, recreated))
 
     def fallback_read(
         self, spark: SparkSession, before: str | None, after: str, error: BaseException
@@ -138,11 +138,11 @@ class KafkaSource:
         """
         if not errors.unreadable(error):
             return None
-        return reread(spark, self._kafka, moved_ranges(_read(before), _read(after)))
+        return read_again(spark, self._kafka, ranges_between(_read(before), _read(after)))
 
     def bounds(self) -> Ranges:
         """Return the first offset and the last stable one of every partition. Raises `BackendUnavailable`."""
-        firsts, nexts = self._asking.bounds()
+        firsts, nexts = self._admin.bounds()
         return {log_of(*part): (first, nexts[part]) for part, first in firsts.items()}
 
     def outage(self, error: BaseException) -> bool:
@@ -157,8 +157,8 @@ class KafkaSource:
         return {
             **{f"kafka.{name}": value for name, value in self._client.items()},
             "kafka.isolation.level": "read_committed",
-            "kafka.request.timeout.ms": _QUESTION,
-            "kafka.default.api.timeout.ms": _QUESTION,
+            "kafka.request.timeout.ms": _REQUEST,
+            "kafka.default.api.timeout.ms": _REQUEST,
             "kafka.fetch.max.wait.ms": _FETCH_WAIT,
             "kafkaConsumer.pollTimeoutMs": _FETCH,
             "subscribePattern": self._pattern,
@@ -172,7 +172,7 @@ class KafkaSource:
     def _starting(self, start: Mapping[str, int]) -> str:
         if not start:
             return "earliest"
-        return starting_offsets(start, (part for topic in self._asking.topics() for part in topic.parts()))
+        return starting_offsets(start, (part for topic in self._admin.topics() for part in topic.parts()))
 
 
 def pattern(own: Own) -> str:

@@ -16,9 +16,9 @@ from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.records import Contents
 from bridge.mirror.offsets import Ranges
 from bridge.mirror.sources.rabbitmq.connection import OFFSET
-from bridge.mirror.sources.ranges import Place
+from bridge.mirror.sources.ranges import Position
 
-_LIFE: Final = "#"
+_GENERATION: Final = "#"
 """In no name of a destination."""
 
 
@@ -29,115 +29,121 @@ class Stream(NamedTuple):
     partitions: int
 
 
-def streams(book: Mapping[str, Layout], options: Options) -> dict[str, Stream]:
+def streams(catalogue: Mapping[str, Layout], options: Options) -> dict[str, Stream]:
     """Return by name what should be there; the settings go before what the book says."""
     return {
         names.log(destination): Stream(destination, partitions)
-        for destination, partitions in _destinations(book, options).items()
-        if _keeps_log(destination, book, options)
+        for destination, partitions in _destinations(catalogue, options).items()
+        if _keeps_log(destination, catalogue, options)
     }
 
 
-def without_log(book: Mapping[str, Layout], options: Options) -> list[str]:
+def without_log(catalogue: Mapping[str, Layout], options: Options) -> list[str]:
     """Return the destinations that keep none."""
-    return sorted(d for d in _destinations(book, options) if not _keeps_log(d, book, options))
+    return sorted(d for d in _destinations(catalogue, options) if not _keeps_log(d, catalogue, options))
 
 
-def _destinations(book: Mapping[str, Layout], options: Options) -> dict[str, int]:
-    """Return all of them with their partitions: what has an exchange or a queue of others' stands in no book."""
+def _destinations(catalogue: Mapping[str, Layout], options: Options) -> dict[str, int]:
+    """Return all with their partitions. A destination with another program's exchange or queue is in no catalogue."""
     foreign = {
-        name for name, said in options.destinations.items() if said.exchange is not None or said.queue is not None
+        name
+        for name, existing in options.destinations.items()
+        if existing.exchange is not None or existing.queue is not None
     }
-    return {name: layout.partitions for name, layout in book.items()} | dict.fromkeys(foreign, 1)
+    return {name: layout.partitions for name, layout in catalogue.items()} | dict.fromkeys(foreign, 1)
 
 
-def _keeps_log(destination: str, book: Mapping[str, Layout], options: Options) -> bool:
-    said = options.destinations.get(destination, Existing())
-    if said.queue is not None or said.log is False:
+def _keeps_log(destination: str, catalogue: Mapping[str, Layout], options: Options) -> bool:
+    existing = options.destinations.get(destination, Existing())
+    if existing.queue is not None or existing.log is False:
         return False
-    layout = book.get(destination)
-    return bool(said.log) or (options.log if layout is None else layout.log_bytes > 0)
+    layout = catalogue.get(destination)
+    return bool(existing.log) or (options.log if layout is None else layout.log_bytes > 0)
 
 
 def stream_of(log: str) -> str:
     """Return the stream of a log."""
-    return log.partition(_LIFE)[0]
+    return log.partition(_GENERATION)[0]
 
 
 def logs(
-    found: Ranges, gone: Collection[str], before: Mapping[str, Place], anew: Collection[str]
+    found: Ranges, missing: Collection[str], before: Mapping[str, Position], recreated: Collection[str]
 ) -> dict[str, tuple[int, int]]:
     """Return the bounds of streams as those of logs, where `before` is how far these are planned.
 
     A stream that ends before its place is another one if it is in `anew`; else it is taken to end at its place for
     now. So is one that is neither found nor gone: the book was deleted, or does not name it any more.
     """
-    lives = _lives(before)
+    generations = _generations(before)
     bounds = {
-        log: (place.begin, place.next)
-        for log, place in before.items()
-        if not ended(place) and (stream := stream_of(log)) not in found and stream not in gone
+        log: (position.begin, position.next)
+        for log, position in before.items()
+        if not ended(position) and (stream := stream_of(log)) not in found and stream not in missing
     }
     for stream, (first, end) in found.items():
-        life = lives.get(stream, 0)
-        log = _log(stream, life)
-        place = before.get(log)
-        if place is None:
+        generation = generations.get(stream, 0)
+        log = _log(stream, generation)
+        position = before.get(log)
+        if position is None:
             bounds[log] = (first, end)
-        elif ended(place) or (end < place.next and stream in anew):
-            bounds[_log(stream, life + 1)] = (first, end)
+        elif ended(position) or (end < position.next and stream in recreated):
+            bounds[_log(stream, generation + 1)] = (first, end)
         else:
-            bounds[log] = (first, max(end, place.next))
+            bounds[log] = (first, max(end, position.next))
     return bounds
 
 
-def behind(found: Ranges, before: Mapping[str, Place]) -> list[str]:
+def behind(found: Ranges, before: Mapping[str, Position]) -> list[str]:
     """Return the streams that end before their places."""
-    lives = _lives(before)
-    places = {stream: before.get(_log(stream, lives.get(stream, 0))) for stream in found}
-    return [stream for stream, place in places.items() if place and not ended(place) and found[stream][1] < place.next]
+    generations = _generations(before)
+    positions = {stream: before.get(_log(stream, generations.get(stream, 0))) for stream in found}
+    return [
+        stream
+        for stream, position in positions.items()
+        if position and not ended(position) and found[stream][1] < position.next
+    ]
 
 
-def ended(place: Place) -> bool:
+def ended(position: Position) -> bool:
     """Whether the log is gone."""
-    return place.lost is not None and place.lost[1] is None
+    return position.lost is not None and position.lost[1] is None
 
 
-def _log(stream: str, life: int) -> str:
-    return f"{stream}{_LIFE}{life}" if life else stream
+def _log(stream: str, generation: int) -> str:
+    return f"{stream}{_GENERATION}{generation}" if generation else stream
 
 
-def _lives(before: Mapping[str, Place]) -> dict[str, int]:
+def _generations(before: Mapping[str, Position]) -> dict[str, int]:
     """Return the newest life of each stream."""
-    lives: dict[str, int] = {}
+    generations: dict[str, int] = {}
     for log in before:
-        stream, _, number = log.partition(_LIFE)
-        lives[stream] = max(lives.get(stream, 0), int(number or 0))
-    return lives
+        stream, _, number = log.partition(_GENERATION)
+        generations[stream] = max(generations.get(stream, 0), int(number or 0))
+    return generations
 
 
 _PREFETCH: Final = 1000
 
 
-class BookReader:
+class CatalogueReader:
     """Reads what has been written since it was last asked. When anything fails, another one begins at the start."""
 
-    def __init__(self, channel: Channel, book: str) -> None:
+    def __init__(self, channel: Channel, catalogue: str) -> None:
         self._channel = channel
-        self._book = book
+        self._catalogue = catalogue
         self._contents = Contents(None)
         self._read = 0
         self._tag = 0
 
     @classmethod
-    async def open(cls, link: Link, book: str) -> Self:
+    async def open(cls, link: Link, catalogue: str) -> Self:
         """Begin. Raises `DestinationUnknown` where no bridge has been yet, `Refused` or `BackendUnavailable`."""
-        reader = cls(await link.channel(), book)
+        reader = cls(await link.channel(), catalogue)
         # a book that was deleted has another after it: with its consumer, the channel goes
         reader._channel.raw.add_on_cancel_callback(lambda _frame: reader._channel.raw.close())
-        await reader._answer()
-        consume = {"queue": book, "on_message_callback": reader._arrived, "arguments": {OFFSET: "first"}}
-        await reader._channel.ask(book, "basic_consume", **consume)
+        await reader._round_trip()
+        consume = {"queue": catalogue, "on_message_callback": reader._arrived, "arguments": {OFFSET: "first"}}
+        await reader._channel.ask(catalogue, "basic_consume", **consume)
         return reader
 
     async def destinations(self) -> Mapping[str, Layout]:
@@ -148,12 +154,12 @@ class BookReader:
             if self._tag:
                 self._channel.raw.basic_ack(self._tag, multiple=True)
                 self._tag = 0
-            await self._answer()
+            await self._round_trip()
         return self._contents.destinations
 
-    async def _answer(self) -> None:
+    async def _round_trip(self) -> None:
         """Wait for an answer: what is stored so far comes before it, as far as the credit goes."""
-        await self._channel.ask(self._book, "basic_qos", prefetch_count=_PREFETCH)
+        await self._channel.ask(self._catalogue, "basic_qos", prefetch_count=_PREFETCH)
 
     def _arrived(self, _channel: object, method: Any, properties: Properties, body: bytes) -> None:  # noqa: ANN401 - pika's
         self._contents.read(int((properties.headers or {}).get(OFFSET, 0)), body)

@@ -24,7 +24,7 @@ _NO_ACCESS: Final = {403, 530}
 T = TypeVar("T")
 
 
-class Line:
+class BlockingConnection:
     """One connection at a time, and the event loop that it runs on. What the loop does it does inside `run`."""
 
     def __init__(self, options: Options, purpose: str) -> None:
@@ -52,7 +52,7 @@ class Line:
             self._link = link
         return self._link
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         """Close the connection: the next one is a new one."""
         link, self._link = self._link, None
         if link is not None:
@@ -60,7 +60,7 @@ class Line:
 
     def close(self) -> None:
         """End it all; once."""
-        self._runner.run(self.hang_up())
+        self._runner.run(self.disconnect())
         self._runner.close()
 
     def __enter__(self) -> Self:

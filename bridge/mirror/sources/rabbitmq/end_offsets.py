@@ -25,8 +25,8 @@ from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.names import Own
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.sources.rabbitmq.catalogue import BookReader, Stream, streams, without_log
-from bridge.mirror.sources.rabbitmq.connection import OFFSET, Line
+from bridge.mirror.sources.rabbitmq.catalogue import CatalogueReader, Stream, streams, without_log
+from bridge.mirror.sources.rabbitmq.connection import OFFSET, BlockingConnection
 
 _AT_ONCE: Final = 500
 """Consumers between two answers that are waited for; one takes 1.5 ms."""
@@ -83,23 +83,22 @@ class Probes:
                 reason = self._channel.ended.result() if self._channel.ended.done() else error
                 raise of_channel(reason, stream) from error
             if len(probes) % _AT_ONCE == 0:
-                await self._answer(stream)
-        await self._answer(probes[-1].stream if probes else "streams")
+                await self._round_trip(stream)
+        await self._round_trip(probes[-1].stream if probes else "streams")
         return probes
 
-    async def detach(self, probes: Iterable[Probe]) -> None:
+    async def detach(self, probes: Collection[Probe]) -> None:
         """Read them no more.
 
         They must have used up their credit: pika gives back what comes after that, and RabbitMQ 3.10 closes the
         connection over it.
         """
-        gone = set(probes)
-        for tag in [tag for tag, probe in self._by_tag.items() if probe in gone]:
+        for tag in [tag for tag, probe in self._by_tag.items() if probe in probes]:
             del self._by_tag[tag]
             self._channel.raw.basic_cancel(tag)
-        await self._answer("streams")
+        await self._round_trip("streams")
 
-    def spent(self, probe: Probe) -> bool:
+    def out_of_credit(self, probe: Probe) -> bool:
         """Whether nothing more comes of it before it is acknowledged."""
         return probe.unacked >= self._prefetch
 
@@ -113,14 +112,14 @@ class Probes:
 
     async def settled(self) -> None:
         """Return when everything is here that the broker has sent so far. Raises `BackendUnavailable`."""
-        await self._answer("streams")
+        await self._round_trip("streams")
 
     async def close(self) -> None:
         """Read no more."""
         await self._channel.close()
 
-    async def _answer(self, what: str) -> None:
-        await self._channel.ask(what, "basic_qos", prefetch_count=self._prefetch)
+    async def _round_trip(self, subject: str) -> None:
+        await self._channel.ask(subject, "basic_qos", prefetch_count=self._prefetch)
         if self._cancelled:
             raise BackendUnavailable("RabbitMQ: a stream was deleted, or has no leader.")
 
@@ -144,7 +143,7 @@ _PATIENCE: Final = 10.0
 """Seconds for the first message of a stream that has some."""
 _SOON: Final = 0.01
 _YOUNG: Final = 0.2
-_HEADS: Final = 10.0
+_FIRSTS_VALID: Final = 10.0
 """Seconds for which a first offset is believed where the log goes on to grow: until then the reader finds a gap."""
 NO_LOG: Final = "it has no log"
 NOT_THERE: Final = "its log does not exist"
@@ -153,13 +152,13 @@ NOT_THERE: Final = "its log does not exist"
 class EndOffsets:
     """What is known of all streams. After any error it is of no use any more."""
 
-    def __init__(self, options: Options, line: Line) -> None:
+    def __init__(self, options: Options, connection: BlockingConnection) -> None:
         self._options = options
-        self._line = line
-        self._book: BookReader | None = None
+        self._connection = connection
+        self._catalogue: CatalogueReader | None = None
         self._probes: Probes | None = None
         self._ends: dict[str, Probe] = {}
-        self._heads: dict[str, tuple[int, int, float]] = {}
+        self._firsts: dict[str, tuple[int, int, float]] = {}
         """First offset, the end and the time when it was read."""
         self.streams: Mapping[str, Stream] = {}
         """What there should be, when it was last looked at."""
@@ -173,86 +172,91 @@ class EndOffsets:
         missing = [self.streams[name].destination for name in self.missing]
         return dict.fromkeys(self._without_log, NO_LOG) | dict.fromkeys(missing, NOT_THERE)
 
-    async def look(self) -> None:
+    async def read_catalogue(self) -> None:
         """Read the book. Raises `Refused` or `BackendUnavailable`."""
         known: Mapping[str, Layout] = {}
         try:
-            if self._book is None:
-                self._book = await BookReader.open(await self._line.link(), Own(self._options.prefix).book)
-            known = await self._book.destinations()
+            if self._catalogue is None:
+                self._catalogue = await CatalogueReader.open(
+                    await self._connection.link(), Own(self._options.prefix).book
+                )
+            known = await self._catalogue.destinations()
         except DestinationUnknown:
-            self._book = None
+            self._catalogue = None
         self.streams = streams(known, self._options)
         self._without_log = without_log(known, self._options)
 
     async def bounds(self) -> Ranges:
         """Return the first and the next offset of every stream there is. Raises as `look`."""
-        await self.look()
+        await self.read_catalogue()
         if self._probes is None:
-            self._probes = await Probes.open(await self._line.link(), _PREFETCH)
+            self._probes = await Probes.open(await self._connection.link(), _PREFETCH)
         self.missing = await self._attach_new(self._probes)
         await self._probes.settled()
         await self._catch_up(self._probes)
-        await self._read_heads()
+        await self._read_firsts()
         return {
-            name: (self._heads[name][0], probe.next) if probe.next else (0, 0) for name, probe in self._ends.items()
+            name: (self._firsts[name][0], probe.next) if probe.next else (0, 0) for name, probe in self._ends.items()
         }
 
     async def _attach_new(self, probes: Probes) -> Collection[str]:
         """Stand at the end of streams that are new here; return those that are not there."""
         new = [name for name in self.streams if name not in self._ends]
-        there = await self._there(new)
+        existing = await self._existing(new)
         try:
-            attached = await probes.attach(there, "last")
+            attached = await probes.attach(existing, "last")
         except DestinationUnknown as error:
             raise BackendUnavailable(error.detail) from error  # deleted just now
         self._ends |= {probe.stream: probe for probe in attached}
-        await _first_came(probes, [probe for probe in attached if there[probe.stream]])
+        await _await_first(probes, [probe for probe in attached if existing[probe.stream]])
         if any(probe.next is None for probe in attached):  # empty, or so young that the broker has not counted yet
             await asyncio.sleep(_YOUNG)
-        return set(new) - there.keys()
+        return set(new) - existing.keys()
 
-    async def _there(self, names: Collection[str]) -> dict[str, int]:
+    async def _existing(self, names: Collection[str]) -> dict[str, int]:
         """Return those that are there, with how many messages they are said to hold."""
-        there: dict[str, int] = {}
+        existing: dict[str, int] = {}
         channel: Channel | None = None
         for name in names:
-            channel = channel or await (await self._line.link()).channel()
+            channel = channel or await (await self._connection.link()).channel()
             try:
                 answer = await channel.ask(name, "queue_declare", queue=name, passive=True)
             except DestinationUnknown:
                 channel = None
             else:
-                there[name] = int(answer.message_count)
+                existing[name] = int(answer.message_count)
         if channel is not None:
             await channel.close()
-        return there
+        return existing
 
     async def _catch_up(self, probes: Probes) -> None:
         """Put those to the end that have not come there, and let all of them get more until the next plan."""
-        behind = [probe for probe in self._ends.values() if probes.spent(probe)]
+        behind = [probe for probe in self._ends.values() if probes.out_of_credit(probe)]
         await probes.detach(behind)
         probes.acknowledge()
         moved = await probes.attach([probe.stream for probe in behind], "last")
-        await _first_came(probes, moved)
+        await _await_first(probes, moved)
         self._ends |= {probe.stream: probe for probe in moved}
         for _ in range(_ROUNDS):
             await probes.settled()
-            if not any(probes.spent(probe) for probe in moved):
+            if not any(probes.out_of_credit(probe) for probe in moved):
                 break
             probes.acknowledge()
 
-    async def _read_heads(self) -> None:
+    async def _read_firsts(self) -> None:
         now = time.monotonic()
         stale = [
             probe.stream
             for probe in self._ends.values()
             if probe.next
-            and ((head := self._heads.get(probe.stream)) is None or (head[1] != probe.next and now > head[2] + _HEADS))
+            and (
+                (first := self._firsts.get(probe.stream)) is None
+                or (first[1] != probe.next and now > first[2] + _FIRSTS_VALID)
+            )
         ]
         if stale:
-            firsts = await read_firsts(await self._line.link(), stale)
-            self._heads |= {name: (first, self._ends[name].next or 0, now) for name, first in firsts.items()}
+            firsts = await read_firsts(await self._connection.link(), stale)
+            self._firsts |= {name: (first, self._ends[name].next or 0, now) for name, first in firsts.items()}
 
 
 async def read_firsts(link: Link, names: Collection[str]) -> dict[str, int]:
@@ -260,7 +264,7 @@ async def read_firsts(link: Link, names: Collection[str]) -> dict[str, int]:
     probes = await Probes.open(link, 1)
     try:
         found = await probes.attach(names, "first")
-        await _first_came(probes, found)
+        await _await_first(probes, found)
     except DestinationUnknown as error:
         raise BackendUnavailable(error.detail) from error
     await probes.close()
@@ -276,14 +280,14 @@ async def read_end(link: Link, name: str) -> int | None:
         raise BackendUnavailable(error.detail) from error
     for _ in range(_ROUNDS):
         await probes.settled()
-        if not probes.spent(probe):
+        if not probes.out_of_credit(probe):
             break
         probes.acknowledge()
     await probes.close()
     return probe.next
 
 
-async def _first_came(probes: Probes, expected: Collection[Probe]) -> None:
+async def _await_first(probes: Probes, expected: Collection[Probe]) -> None:
     """Wait for the first message of each. Raises `BackendUnavailable` if there is one that gets none."""
     deadline = time.monotonic() + _PATIENCE
     await probes.settled()

@@ -21,16 +21,16 @@ from adapters.rabbitmq.topology import names
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from bridge.mirror.rows import Rows
 from bridge.mirror.sources.rabbitmq.catalogue import Stream, stream_of
-from bridge.mirror.sources.rabbitmq.connection import OFFSET, Line
+from bridge.mirror.sources.rabbitmq.connection import OFFSET, BlockingConnection
 from bridge.mirror.sources.rabbitmq.end_offsets import read_end, read_firsts
-from bridge.mirror.sources.ranges import Piece
+from bridge.mirror.sources.ranges import Split
 
 BACKEND: Final = "rabbitmq"
 _PREFETCH: Final = 2000
 _ACK_EVERY: Final = 500
 _IDLE: Final = 2.0
 """Seconds without a message after which it is asked whether there is one."""
-_DOUBT: Final = 10.0
+_SHORT_FOR: Final = 10.0
 """Seconds for which a stream must end too early before that is believed: a replica may be behind."""
 _PATIENCE: Final = 60.0
 """Seconds without a message after which reading is given up."""
@@ -44,13 +44,13 @@ class Lost(NamedTuple):
     end: int
 
 
-class RangeReading:
+class StreamRangeReader:
     """One range that is being read."""
 
-    def __init__(self, line: Line, piece: Piece, stream: Stream) -> None:
-        self._line = line
-        self._log, self._next, self._end = piece
-        self._name = stream_of(piece.log)
+    def __init__(self, connection: BlockingConnection, split: Split, stream: Stream) -> None:
+        self._connection = connection
+        self._log, self._next, self._end = split
+        self._name = stream_of(split.log)
         self._destination = stream.destination
         self._partitions = {names.routing_key(number): number for number in range(stream.partitions)}
         self._rows = Rows(BACKEND)
@@ -59,7 +59,7 @@ class RangeReading:
         self._woken = asyncio.Event()
         self._unacknowledged = 0
         self._progress = time.monotonic()
-        self._doubted: float | None = None
+        self._short_since: float | None = None
 
     async def step(self) -> pa.RecordBatch | Lost | None:
         """Return what comes next; None at the end. Raises `Refused`, and `BackendUnavailable` after a minute."""
@@ -67,11 +67,11 @@ class RangeReading:
             try:
                 return await self._step()
             except DestinationUnknown:
-                await self._leave()
+                await self._close_channel()
                 return self._lost(self._end)
             except BackendUnavailable:
-                await self._leave()
-                await self._line.hang_up()
+                await self._close_channel()
+                await self._connection.disconnect()
                 if time.monotonic() > self._progress + _PATIENCE:
                     raise
                 await asyncio.sleep(_PAUSE)
@@ -83,7 +83,7 @@ class RangeReading:
             if not self._arrivals:
                 lost = await self._wait(self._channel)
             elif (offset := self._arrivals[0][0]) > self._next:
-                lost = await self._jump(offset)
+                lost = await self._skip_to(offset)
             else:
                 self._take(*self._arrivals.popleft())
                 continue
@@ -91,11 +91,11 @@ class RangeReading:
                 return lost
         if len(self._rows):
             return self._rows.take()
-        await self._leave()
+        await self._close_channel()
         return None
 
     async def _open(self) -> Channel:
-        channel = await (await self._line.link()).channel()
+        channel = await (await self._connection.link()).channel()
         self._unacknowledged = 0
         channel.ended.add_done_callback(lambda _ended: self._woken.set())
         channel.raw.add_on_cancel_callback(lambda _frame: channel.raw.close())
@@ -109,7 +109,7 @@ class RangeReading:
         if self._next <= offset < self._end and not is_marker(arrival.properties):
             self._add(offset, arrival)
         self._next = max(self._next, offset + 1)
-        self._progress, self._doubted = time.monotonic(), None
+        self._progress, self._short_since = time.monotonic(), None
         self._acknowledge(arrival.tag)
 
     def _acknowledge(self, tag: int) -> None:
@@ -125,14 +125,14 @@ class RangeReading:
         try:
             message = from_arrival(arrival, self._destination, partition)
         except Exception as error:  # noqa: BLE001 - whatever a producer wrote, the job goes on
-            said = f"{type(error).__name__}: {error}"
-            self._rows.add_bad(said, arrival.body, self._destination, self._log, offset)
+            reason = f"{type(error).__name__}: {error}"
+            self._rows.add_bad(reason, arrival.body, self._destination, self._log, offset)
         else:
             self._rows.add(message, self._log, offset)
 
-    async def _jump(self, offset: int) -> Lost | None:
+    async def _skip_to(self, offset: int) -> Lost | None:
         """Say whether what was expected is gone: else there was nothing."""
-        firsts = await read_firsts(await self._line.link(), [self._name])
+        firsts = await read_firsts(await self._connection.link(), [self._name])
         if firsts.get(self._name, offset) <= self._next:
             self._next = offset
             return None
@@ -147,26 +147,26 @@ class RangeReading:
             async with asyncio.timeout(_IDLE):
                 await self._woken.wait()
         except TimeoutError:
-            return await self._doubt()
+            return await self._check_end()
         return None
 
-    async def _doubt(self) -> Lost | None:
+    async def _check_end(self) -> Lost | None:
         now = time.monotonic()
-        end = await read_end(await self._line.link(), self._name)
+        end = await read_end(await self._connection.link(), self._name)
         if end is None or end >= self._end:
-            self._doubted = None
+            self._short_since = None
             if now > self._progress + _PATIENCE:
                 raise BackendUnavailable(f"{self._name}: RabbitMQ has sent nothing of it for {_PATIENCE:.0f} s.")
             return None
-        self._doubted = self._doubted or now
-        return self._lost(self._end) if now > self._doubted + _DOUBT else None
+        self._short_since = self._short_since or now
+        return self._lost(self._end) if now > self._short_since + _SHORT_FOR else None
 
     def _lost(self, end: int) -> Lost:
         lost = Lost(self._next, end)
         self._next = end
         return lost
 
-    async def _leave(self) -> None:
+    async def _close_channel(self) -> None:
         channel, self._channel = self._channel, None
         self._arrivals.clear()
         if channel is not None:

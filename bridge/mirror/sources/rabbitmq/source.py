@@ -17,22 +17,22 @@ from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.offsets import Ranges
 from bridge.mirror.sources import Options, ranges
 from bridge.mirror.sources.rabbitmq.catalogue import Stream, behind, ended, logs, stream_of
-from bridge.mirror.sources.rabbitmq.connection import Line, is_refusal
+from bridge.mirror.sources.rabbitmq.connection import BlockingConnection, is_refusal
 from bridge.mirror.sources.rabbitmq.end_offsets import EndOffsets
-from bridge.mirror.sources.rabbitmq.range_reader import BACKEND, Lost, RangeReading
-from bridge.mirror.sources.range_source import Ask, Pieces, RangeData, RangeReader, RangeSource
-from bridge.mirror.sources.ranges import Piece, Place
+from bridge.mirror.sources.rabbitmq.range_reader import BACKEND, Lost, StreamRangeReader
+from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, RangeSource, ReaderOptions, Splits
+from bridge.mirror.sources.ranges import Position, Split
 
-DOUBT: Final = 10.0
+RECREATED_AFTER: Final = 10.0
 """Seconds for which a stream must end before its place until it is taken for another: a replica may be behind."""
 
 
-class Streams(Pieces):
+class StreamSplits(Splits):
     """What one task reads, and whose streams these are: a task does not read the book."""
 
-    def __init__(self, pieces: tuple[Piece, ...], streams: Mapping[str, Stream]) -> None:
-        super().__init__(pieces)
-        self.streams = {stream_of(piece.log): streams[stream_of(piece.log)] for piece in pieces}
+    def __init__(self, splits: tuple[Split, ...], streams: Mapping[str, Stream]) -> None:
+        super().__init__(splits)
+        self.streams = {stream_of(split.log): streams[stream_of(split.log)] for split in splits}
 
 
 class RabbitMQReader(RangeReader):
@@ -40,13 +40,13 @@ class RabbitMQReader(RangeReader):
 
     backend = BACKEND
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: ReaderOptions) -> None:
         super().__init__(ask)
         self._url = parse(ask.options.backend)
-        self._line: Line | None = None
+        self._connection: BlockingConnection | None = None
         self._ends: EndOffsets | None = None
-        self._before: Mapping[str, Place] = {}
-        self._doubted: dict[str, float] = {}
+        self._before: Mapping[str, Position] = {}
+        self._short_since: dict[str, float] = {}
         """Since when a stream ends before its place."""
         self._streams: Mapping[str, Stream] = {}
         self._all: Ranges | None = None
@@ -54,16 +54,16 @@ class RabbitMQReader(RangeReader):
 
     def bounds(self) -> Ranges:
         """See `RangeReader`."""
-        self._line = self._line or Line(self._url, "mirror plans")
-        ends = self._ends = self._ends or EndOffsets(self._url, self._line)
+        self._connection = self._connection or BlockingConnection(self._url, "mirror plans")
+        ends = self._ends = self._ends or EndOffsets(self._url, self._connection)
         try:
-            found = self._line.run(ends.bounds())
+            found = self._connection.run(ends.bounds())
         except (BackendUnavailable, CannotStart):
             self.stop()
             raise
         now = time.monotonic()
-        self._doubted = {stream: self._doubted.get(stream, now) for stream in behind(found, self._before)}
-        return logs(found, ends.missing, self._before, self._anew())
+        self._short_since = {stream: self._short_since.get(stream, now) for stream in behind(found, self._before)}
+        return logs(found, ends.missing, self._before, self._recreated())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         """See `RangeReader`."""
@@ -74,9 +74,9 @@ class RabbitMQReader(RangeReader):
         """See `RangeReader`. A log that has ended stays in the offset, so that another of its name is another."""
         self._before = before = ranges.from_json(start)
         if self._all is not None:
-            self._target = logs(self._all, (), before, self._anew())
+            self._target = logs(self._all, (), before, self._recreated())
         latest = super().latestOffset(start, limit)
-        over = {log: place for log, place in before.items() if ended(place)}
+        over = {log: position for log, position in before.items() if ended(position)}
         return ranges.to_json(over | ranges.from_json(latest))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -86,7 +86,7 @@ class RabbitMQReader(RangeReader):
             self.bounds()  # an unfinished batch of an earlier process: nothing was asked yet
         streams = self._ends.streams if self._ends is not None else {}
         try:
-            return [Streams(each.pieces, streams) for each in found if isinstance(each, Pieces)]
+            return [StreamSplits(each.splits, streams) for each in found if isinstance(each, Splits)]
         except KeyError as error:
             raise CannotStart(
                 f"RabbitMQ: {error.args[0]} is planned, but the bridges' catalogue stream no longer names its"
@@ -95,17 +95,17 @@ class RabbitMQReader(RangeReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See `RangeReader`."""
-        assert isinstance(partition, Streams)  # noqa: S101 - only the mirror makes them
+        assert isinstance(partition, StreamSplits)  # noqa: S101 - only the mirror makes them
         self._streams = partition.streams
-        self._line = Line(self._url, "mirror reads")
+        self._connection = BlockingConnection(self._url, "mirror reads")
         yield from super().read(partition)
 
     def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """See `RangeReader`."""
-        assert self._line is not None  # noqa: S101 - `read` has made it
+        assert self._connection is not None  # noqa: S101 - `read` has made it
         stream = self._streams[stream_of(log)]
-        reading = RangeReading(self._line, Piece(log, start, end), stream)
-        while (step := self._line.run(reading.step())) is not None:
+        reading = StreamRangeReader(self._connection, Split(log, start, end), stream)
+        while (step := self._connection.run(reading.step())) is not None:
             if isinstance(step, Lost):
                 yield from self.lost(log, stream.destination, step.start, step.end)
             else:
@@ -113,12 +113,12 @@ class RabbitMQReader(RangeReader):
 
     def stop(self) -> None:
         """Close the connection."""
-        line, self._line, self._ends = self._line, None, None
-        if line is not None:
-            line.close()
+        connection, self._connection, self._ends = self._connection, None, None
+        if connection is not None:
+            connection.close()
 
-    def _anew(self) -> set[str]:
-        return {stream for stream, since in self._doubted.items() if time.monotonic() - since >= DOUBT}
+    def _recreated(self) -> set[str]:
+        return {stream for stream, since in self._short_since.items() if time.monotonic() - since >= RECREATED_AFTER}
 
 
 _PURPOSE: Final = "mirror"
@@ -126,7 +126,7 @@ _PURPOSE: Final = "mirror"
 T = TypeVar("T")
 
 
-class _RabbitMQData(RangeData):
+class _RabbitMQData(RangeDataSource):
     reads = RabbitMQReader
 
 
@@ -142,24 +142,24 @@ class RabbitMQSource(RangeSource):
 
     def rows(self, spark: SparkSession, start: Mapping[str, int]) -> DataFrame:
         """See `Source`. Raises `CannotStart` if RabbitMQ refuses the login or the permission."""
-        self._ask(lambda line: line.run(EndOffsets(self._url, line).look()))
+        self._call(lambda connection: connection.run(EndOffsets(self._url, connection).read_catalogue()))
         return super().rows(spark, start)
 
     def bounds(self) -> Ranges:
         """See `Source`; a stream that was recreated has the name of the first. Raises `CannotStart` as `rows` does."""
-        return self._ask(lambda line: line.run(EndOffsets(self._url, line).bounds()))
+        return self._call(lambda connection: connection.run(EndOffsets(self._url, connection).bounds()))
 
     def unmirrored(self) -> Mapping[str, str]:
         """Return destinations that cannot be mirrored, and why. Raises `BackendUnavailable`."""
-        with Line(self._url, _PURPOSE) as line:
-            ends = EndOffsets(self._url, line)
-            line.run(ends.bounds())
+        with BlockingConnection(self._url, _PURPOSE) as connection:
+            ends = EndOffsets(self._url, connection)
+            connection.run(ends.bounds())
             return ends.unmirrored
 
-    def _ask(self, question: Callable[[Line], T]) -> T:
-        with Line(self._url, _PURPOSE) as line:
+    def _call(self, call: Callable[[BlockingConnection], T]) -> T:
+        with BlockingConnection(self._url, _PURPOSE) as connection:
             try:
-                return question(line)
+                return call(connection)
             except BackendUnavailable as error:
                 if is_refusal(error):
                     raise CannotStart(error.detail) from error
