@@ -27,7 +27,7 @@ def gather(out: str, bounds: Callable[[], Ranges] | None, ledger: str | None, na
     The job may run meanwhile. Raises `CannotStart`, and what `bounds` raises.
     """
     before = (Table.require(out).record() or _EMPTY).next  # first: what the backend keeps only grows
-    asked = None if bounds is None else _ask(bounds, before)
+    kept = None if bounds is None else _current_bounds(bounds, before)
     files = [found for name in NAMES for found in _files(out, name)]
     with connect(out) as connection:
         after = Table.require(out).record() or _EMPTY
@@ -38,12 +38,12 @@ def gather(out: str, bounds: Callable[[], Ranges] | None, ledger: str | None, na
             covered=after.covered,
             gaps=after.gaps,
             before=before,
-            bounds=asked,
+            bounds=kept,
             ledger=Ledger() if ledger is None else _reconcile(connection, ledger, names),
         )
 
 
-def _ask(bounds: Callable[[], Ranges], reached: Mapping[str, int]) -> Ranges:
+def _current_bounds(bounds: Callable[[], Ranges], reached: Mapping[str, int]) -> Ranges:
     """Ask again if a log seems shorter than the mirror: the end that RabbitMQ reports may be too early."""
     found = bounds()
     if all(end >= reached.get(log, 0) for log, (_, end) in found.items()):

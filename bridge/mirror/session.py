@@ -34,7 +34,7 @@ _LOCAL: Final = {
 _DRIVER: Final = {
     "spark.driver.memory": "1g",  # 512 MB are enough for batches of 1 KiB messages; 3 GB gave nothing more
     # SerialGC: 591 MB resident in place of 680 MB, at the same speed. Xss: Spark searches the text of an error of
-    # ours with a pattern that needs a stack of more than 1 MB for 3,000 characters
+    # the mirror with a pattern that needs a stack of more than 1 MB for 3,000 characters
     "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Xss16m {LOGGING}",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",

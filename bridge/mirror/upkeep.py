@@ -124,10 +124,10 @@ def vacuum(out: str, retention: timedelta = RETENTION) -> int:
     removed = 0
     for name in NAMES:
         if (table := Table.open(out, name)) is not None:
-            gone = table.delta.vacuum(
+            paths = table.delta.vacuum(
                 hours, dry_run=False, enforce_retention_duration=False, full=True, commit_properties=_metadata(table)
             )
-            removed += len(gone)
+            removed += len(paths)
     return removed
 
 

@@ -12,6 +12,14 @@ from tests.mirror.jvm import jars_at_hand, need_jars, quick_start
 from tests.mirror.kafka_job import Job
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_soak_variable() -> Iterator[None]:
+    """Hide `make soak`'s own variable from jobs: they read the settings, and refuse every OMS_… that is none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OMS_TEST_SOAK", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def quick_jvm() -> None:
     """Let every Spark start quickly, those of jobs in processes of their own too."""

@@ -282,7 +282,7 @@ def test_without_the_book_nothing_is_taken_for_gone(rabbitmq_url: str) -> None:
 
 def test_a_range_that_never_fills_ends(rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rabbitmq_range, "_IDLE", 0.1)
-    monkeypatch.setattr(rabbitmq_range, "_DOUBT", 0.3)
+    monkeypatch.setattr(rabbitmq_range, "_SHORT_FOR", 0.3)
     backend, d = own(rabbitmq_url), new()
     store(backend, d, bodies(5))
     with planning(backend, "record") as reader:
@@ -334,7 +334,7 @@ def test_a_broker_that_is_killed_while_it_is_read(broker: RabbitMQ, monkeypatch:
         rows = next(reading).to_pylist()
         broker.kill()
         assert plan(reader, after) == after  # an outage is no news
-        assert "trouble" in reader.reportLatestOffset()
+        assert "last_error" in reader.reportLatestOffset()
         broker.start()
         wait_until_served(backend, d)
         for batch in reading:

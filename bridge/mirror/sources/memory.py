@@ -55,10 +55,10 @@ class MemoryLog:
 
         Raises `BackendUnavailable` after half a minute, and `CannotStart`.
         """
-        asked = {"x-oms-log": log, "x-oms-offset": str(start), "x-oms-maxmessages": str(limit)}
+        headers = {"x-oms-log": log, "x-oms-offset": str(start), "x-oms-maxmessages": str(limit)}
         for pause in (*_PATIENCE, None):
             try:
-                return log_block.decode(self._get("/v1/log", asked))
+                return log_block.decode(self._get("/v1/log", headers))
             except DestinationUnknown:
                 return None
             except BackendUnavailable:

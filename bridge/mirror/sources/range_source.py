@@ -1,6 +1,6 @@
 """A source that is written in Python: everything that Spark and the job ask, over three methods of each backend.
 
-Spark makes one reader in a process of its own to plan with, and one in each task to read with, and it kills the query
+Spark makes one reader in a separate process to plan with, and one in each task to read with, and it kills the query
 for any exception. So while a backend cannot be reached there is nothing new; a task waits in `read_log` for as long as
 it thinks fit, and then raises `BackendUnavailable`, which `outage` recognizes on the other side.
 """
@@ -31,7 +31,7 @@ _PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 _OPTION: Final = "secret"
 """It holds the backend's URL; Spark shows the value of no option whose name says that it is one."""
-LAST_ERROR: Final = "trouble"
+LAST_ERROR: Final = "last_error"
 """In what is reported as the latest offset; no log is called so."""
 _BUSY: Final = "Python worker failed to connect back"
 """What Spark says when a new planner is not there within 10 s: seen on two cores with a load of 20."""

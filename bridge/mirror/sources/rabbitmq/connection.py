@@ -71,7 +71,7 @@ class BlockingConnection:
 
 
 def is_refusal(error: BackendUnavailable) -> bool:
-    """Whether RabbitMQ was there, and did not let the mirror in: waiting does not mend that."""
+    """Whether RabbitMQ refused the mirror: waiting does not repair that."""
     cause = error.__cause__
     if isinstance(cause, pika.ConnectionClosedByBroker):
         return cause.reply_code in _NO_ACCESS
