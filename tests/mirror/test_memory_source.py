@@ -322,7 +322,7 @@ def test_a_bridge_that_is_away_is_waited_for(mirrored: Mirrored, serve: Callable
         produce(bridge, "orders", "before")
         until(query, lambda: bodies(mirrored.rows) == ["before"])
         bridge.kill()
-        until(query, lambda: "trouble" in str(query.lastProgress))
+        until(query, lambda: "last_error" in str(query.lastProgress))
         bridge = serve(journal, like=bridge)
         produce(bridge, "orders", "after")
         produce(bridge, "new", "made meanwhile")

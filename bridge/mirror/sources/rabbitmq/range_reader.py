@@ -1,7 +1,7 @@
 """Reads a range of offsets of one stream, step by step, over lost connections and killed brokers.
 
-Offsets have holes where RabbitMQ wrote a record for itself: if a later message comes than the expected one, messages were
-dropped only if the stream begins after the expected one.
+Offsets have holes where RabbitMQ wrote a record for itself: if the next message comes later than expected,
+messages were dropped only if the stream begins after the expected offset.
 """
 
 import asyncio
