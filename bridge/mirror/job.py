@@ -21,7 +21,7 @@ from bridge.mirror.monitoring.reporter import Reporter, Show, reporting, sentenc
 from bridge.mirror.offsets import Record
 from bridge.mirror.session import S3_SCHEME, check_conditional_writes, s3_settings, session, submitted
 from bridge.mirror.sink import Sink, explain_full_disk
-from bridge.mirror.sources import Options, Selective, Source, open_source
+from bridge.mirror.sources import Options, Source, open_source
 from bridge.mirror.table import Table, create, is_remote, shown, spark_path
 from bridge.settings import Address
 
@@ -125,9 +125,8 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
             spark.streams.addListener(reporter)
             reporter.activity("reading the mirror")
             query = _prepare(spark, options, source, reporter, tracing, once=timeout is not None)
-            if isinstance(source, Selective):
-                with suppress(BackendUnavailable):  # the query will wait for it
-                    reporter.unmirrored(source.unmirrored())
+            with suppress(BackendUnavailable):  # the query will wait for it
+                reporter.unmirrored(source.unmirrored())
             with exporting(options.out) if options.export else nullcontext():
                 if _supervise(query, source, reporter, stop, timeout):
                     stop.number = None

@@ -181,12 +181,8 @@ def _backend(observations: Observations) -> Iterator[Finding]:
 def _ledger(ledger: Ledger) -> Iterator[Finding]:
     for entry in ledger.named:
         where = "" if entry.destination is None else f" of {entry.destination}"
-        if entry.copies < entry.confirmed:
-            kind: Kind = "ledger-missing"
-            says = f"{where} was confirmed {_times(entry.confirmed)} and is here {_times(entry.copies)}"
-        else:
-            kind = "ledger-doubled"
-            says = f"{where} was confirmed {_times(entry.confirmed)} and is here {_times(entry.copies)}"
+        kind: Kind = "ledger-missing" if entry.copies < entry.confirmed else "ledger-doubled"
+        says = f"{where} was confirmed {_times(entry.confirmed)} and is here {_times(entry.copies)}"
         yield Finding(kind, entry.message_id, abs(entry.copies - entry.confirmed), says.strip())
 
 

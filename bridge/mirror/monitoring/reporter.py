@@ -46,8 +46,6 @@ _REASON_MAX: Final = 500
 Show = Literal["auto", "lines", "quiet"]
 """A view on a terminal, else a log line per batch; log lines; warnings only."""
 P = ParamSpec("P")
-Moved = Callable[[str | None, str], Ranges]
-"""`Source.moved`."""
 
 _log = logging.getLogger("bridge.mirror")
 
@@ -212,7 +210,7 @@ def readiness(status: Status, now: datetime) -> Response:
     return 503, "text/plain", f"not ready: the mirror is {status.state}{reason}\n".encode("utf-8", "replace")
 
 
-def lag(source: SourceProgress, moved: Moved) -> Mapping[str, int] | None:
+def lag(source: SourceProgress, moved: Callable[[str | None, str], Ranges]) -> Mapping[str, int] | None:
     """Return how many offsets each log is behind, without logs that are not; None: unknown."""
     end, latest = source.endOffset, source.latestOffset
     if {end, latest} & {"None", "null"}:  # an offset that is null in the JVM, as PySpark shows it

@@ -10,7 +10,7 @@ Promises common to all of them:
 # ruff: noqa: PLC0415 - each source brings the client library of its backend, an extra
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -85,13 +85,11 @@ class Source(Protocol):
         """Return the operator's sentence about what ended a query; None: it is not known, or an outage."""
         ...
 
-
-@runtime_checkable
-class Selective(Protocol):
-    """Optional power of a source: it finds destinations that cannot be mirrored."""
-
     def unmirrored(self) -> Mapping[str, str]:
-        """Return why not, by destination. It may take seconds. Raises `BackendUnavailable`."""
+        """Return why destinations cannot be mirrored, by destination. It may take seconds.
+
+        Raises `BackendUnavailable`.
+        """
         ...
 
 

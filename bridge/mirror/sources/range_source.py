@@ -249,6 +249,10 @@ class RangeSource:
     def fallback_read(self, _spark: SparkSession, _before: str | None, _after: str, _error: BaseException) -> None:
         """See `Source`: there are no other means."""
 
+    def unmirrored(self) -> Mapping[str, str]:
+        """See `Source`: there are none."""
+        return {}
+
     def outage(self, error: BaseException) -> bool:
         """See `Source`."""
         return outage(error)

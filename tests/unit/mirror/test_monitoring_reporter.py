@@ -288,7 +288,7 @@ def test_the_lag_is_what_lies_between_two_offsets(subtests: pytest.Subtests) -> 
         assert json.loads(after) == {"last_error": {"0": 3}}  # a topic of that name
         return {"trouble/0": (1, 3), "trouble/1": (4, 4), "trouble/2": (5, 2)}
 
-    topic = SourceProgress("", "", '{"last_error":{"0":1}}', '{"trouble":{"0":3}}', 0, 0.0, 0.0, {})
+    topic = SourceProgress("", "", '{"last_error":{"0":1}}', '{"last_error":{"0":3}}', 0, 0.0, 0.0, {})
     assert lag(topic, of_kafka) == {"trouble/0": 2}
 
 

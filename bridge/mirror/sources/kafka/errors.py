@@ -1,76 +1,54 @@
-"""What Spark's connector and Java's client say when a query ends, and what it means. Pure."""
+"""What Spark's connector and Java's client say when a query ends, and what it means. Pure.
+
+The patterns are of Spark 4.2 and of its kafka-clients 3.9.
+"""
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 from bridge.errors import BackendUnavailable
 
-_PART: Final = r"(\S+)-(\d+)"
+_PART: Final = r"(?P<topic>\S+)-(?P<number>\d+)"
+_PARTITION: Final = "Kafka's topic {topic}, partition {number}"
+_DROPPED: Final = "were dropped before the mirror read them"
 _RECORD: Final = "--on-data-loss record records the gap and continues."
-
-_INVALID_TIMESTAMP: Final = re.compile(
-    r"Record at topic (\S+) partition (\d+) offset (\d+) has timestamp value (-?\d+)"
+_DELETED: Final = (
+    f"Kafka's partitions {{parts}} were deleted, possibly before the mirror had read all of them; {_RECORD}"
+)
+_INVALID_TIMESTAMP: Final = (
+    r"Record at topic (?P<topic>\S+) partition (?P<number>\d+) offset (?P<offset>\d+)"
+    r" has timestamp value (?P<time>-?\d+)"
 )
 
-_Sentence = Callable[..., str]
-
-
-def _partition(topic: str, number: str) -> str:
-    return f"Kafka's topic {topic}, partition {number}"
-
-
-def _unread(start: str, end: str, topic: str, number: str) -> str:
-    lost = f"some of the offsets {start} to {int(end) - 1} were dropped before the mirror read them"
-    return f"{_partition(topic, number)}: {lost}; {_RECORD}"
-
-
-def _starts_late(topic: str, number: str, first: str) -> str:
-    lost = f"the offsets 0 to {int(first) - 1} were dropped before the mirror read them"
-    return f"{_partition(topic, number)}: {lost}; {_RECORD}"
-
-
-def _reset(topic: str, number: str, wanted: str, found: str) -> str:
-    return f"{_partition(topic, number)}: offset {wanted} was expected, and {found} was read; {_RECORD}"
-
-
-def _went_back(topic: str, number: str, wanted: str, end: str) -> str:
-    lost = f"offset {wanted} was expected, and it ends at {end}: it was recreated, or lost its last records"
-    return f"{_partition(topic, number)}: {lost}; {_RECORD}"
-
-
-def _deleted(parts: str) -> str:
-    return f"Kafka's partitions {parts} were deleted, possibly before the mirror had read all of them; {_RECORD}"
-
-
-def _invalid_timestamp(topic: str, number: str, offset: str, time: str) -> str:
-    wrong = f"the record at offset {offset} has the timestamp {time}, which is not a time in milliseconds"
-    return f"{_partition(topic, number)}: {wrong}, and Spark's connector cannot read it."
-
-
-def _not_authorized(topics: str) -> str:
-    return f"The mirror has no permission to read {topics} in Kafka: it needs Describe and Read on its topics."
-
-
-_SENTENCES: Final[tuple[tuple[re.Pattern[str], _Sentence], ...]] = (
-    (re.compile(rf"Could not read records in offset \[(\d+), (\d+)\) for topic partition {_PART}"), _unread),
-    (re.compile(rf"Added partition {_PART} starts from (\d+) instead of 0"), _starts_late),
-    (re.compile(rf"Starting offset for {_PART} was (\d+) but consumer reset to (\d+)"), _reset),
-    (re.compile(rf"Partition {_PART} offset was changed from (\d+) to (\d+)"), _went_back),
-    (re.compile(r"Partitions \w*\(([^)]+)\) have been deleted"), _deleted),
-    (re.compile(r"Cannot find initial offsets for partitions \w*\(([^)]+)\)"), _deleted),
-    (_INVALID_TIMESTAMP, _invalid_timestamp),
-    (re.compile(r"Not authorized to access topics: \[([^\]]+)\]"), _not_authorized),
-    (
-        re.compile(r"SaslAuthenticationException"),
-        lambda: "Kafka refuses the login of the mirror: a wrong user, password or mechanism.",
+_SENTENCES: Final = {
+    rf"Could not read records in offset \[(?P<start>\d+), (?P<end>\d+)\) for topic partition {_PART}": (
+        f"{_PARTITION}: some of the offsets {{start}} to {{last}} {_DROPPED}; {_RECORD}"
     ),
-    (
-        re.compile(r"SslAuthenticationException"),
-        lambda: "The TLS handshake with Kafka failed: one side does not trust the certificate of the other.",
+    rf"Added partition {_PART} starts from (?P<end>\d+) instead of 0": (
+        f"{_PARTITION}: the offsets 0 to {{last}} {_DROPPED}; {_RECORD}"
     ),
-)
-"""In the words of Spark 4.2 and of its kafka-clients 3.9."""
+    rf"Starting offset for {_PART} was (?P<start>\d+) but consumer reset to (?P<found>\d+)": (
+        f"{_PARTITION}: offset {{start}} was expected, and {{found}} was read; {_RECORD}"
+    ),
+    rf"Partition {_PART} offset was changed from (?P<start>\d+) to (?P<end>\d+)": (
+        f"{_PARTITION}: offset {{start}} was expected, and it ends at {{end}}: it was recreated, or lost its last "
+        f"records; {_RECORD}"
+    ),
+    r"Partitions \w*\((?P<parts>[^)]+)\) have been deleted": _DELETED,
+    r"Cannot find initial offsets for partitions \w*\((?P<parts>[^)]+)\)": _DELETED,
+    _INVALID_TIMESTAMP: (
+        f"{_PARTITION}: the record at offset {{offset}} has the timestamp {{time}}, which is not a time in "
+        "milliseconds, and Spark's connector cannot read it."
+    ),
+    r"Not authorized to access topics: \[(?P<topics>[^\]]+)\]": (
+        "The mirror has no permission to read {topics} in Kafka: it needs Describe and Read on its topics."
+    ),
+    r"SaslAuthenticationException": "Kafka refuses the login of the mirror: a wrong user, password or mechanism.",
+    r"SslAuthenticationException": (
+        "The TLS handshake with Kafka failed: one side does not trust the certificate of the other."
+    ),
+}
+"""A pattern of the error, and the operator's sentence with its groups; `last` is the offset before `end`."""
 
 _TRANSIENT: Final = re.compile(
     r"(?:Timeout|Disconnect|Network|NotLeaderOrFollower|LeaderNotAvailable|UnknownTopicOrPartition|UnknownTopicId"
@@ -84,13 +62,15 @@ _TRANSIENT: Final = re.compile(
 def explain(error: BaseException) -> str | None:
     """Return a sentence for an operator; None: nothing that is known, or an outage."""
     text = str(error)
-    found = ((pattern.search(text), sentence) for pattern, sentence in _SENTENCES)
-    return next((sentence(*match.groups()) for match, sentence in found if match), None)
+    for pattern, sentence in _SENTENCES.items():
+        if found := re.search(pattern, text):
+            return sentence.format(**found.groupdict(), last=int(found.groupdict().get("end", 0)) - 1)
+    return None
 
 
 def unreadable(error: BaseException) -> bool:
     """Whether it was one record's timestamp that ended a batch: the connector has no way past it."""
-    return _INVALID_TIMESTAMP.search(str(error)) is not None
+    return re.search(_INVALID_TIMESTAMP, str(error)) is not None
 
 
 def outage(error: BaseException) -> bool:

@@ -153,6 +153,10 @@ class KafkaSource:
         """Return the operator's sentence about the error that ended a query; None: it is none of Kafka's."""
         return errors.explain(error)
 
+    def unmirrored(self) -> Mapping[str, str]:
+        """See `Source`: there are none."""
+        return {}
+
     def _settings(self, spark: SparkSession, start: Mapping[str, int]) -> dict[str, str]:
         return {
             **{f"kafka.{name}": value for name, value in self._client.items()},
