@@ -213,7 +213,7 @@ def check_start(out: str, checkpoint: Checkpoint, *, resume: bool) -> Record | N
 
 
 class _Query:
-    """The query as it is begun, each time."""
+    """Starts the query, again after each outage."""
 
     def __init__(self, rows: Callable[[], DataFrame], sink: Sink, checkpoint: str, every: float | None) -> None:
         self._rows = rows

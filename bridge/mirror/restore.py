@@ -1,6 +1,6 @@
 """`mirror restore`: sends rows of the mirror through a bridge, in batches, in order, at a rate, again after an outage.
 
-Delivery is at least once: what was sent when a run broke off and is not in the progress file yet is sent again.
+Delivery is at least once: an interrupted run sends the messages since its last write of the progress file again.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from bridge.mirror.restore_rows import Row, to_message
 class State:
     """The next offset of every log, kept in `path`. None: kept nowhere.
 
-    `of`: what is being restored, as JSON can hold it. Raises `CannotStart` for the file of something else.
+    `of`: the selection, as JSON can hold it. Raises `CannotStart` for the file of another restore.
     """
 
     def __init__(self, path: Path | None, of: Mapping[str, object]) -> None:
@@ -38,7 +38,7 @@ class State:
         self.next[log] = offset + 1
 
     def keep(self) -> None:
-        """Write it: whole, or what was there stays."""
+        """Replace the file at once: a crash leaves the old one."""
         if self._path is None:
             return
         temporary = self._path.with_name(self._path.name + ".tmp")
@@ -135,7 +135,7 @@ class Sender:
 
 
 def to_resend(batch: Sequence[Message], results: Sequence[Result]) -> list[int]:
-    """Return the places of what has to be sent again: what may succeed later, and what of its key came after it."""
+    """Return the indexes to send again: of transient errors, and of later messages with the same key."""
     rest, held = [], set()
     for place, (message, result) in enumerate(zip(batch, results, strict=True)):
         key = message.message_key

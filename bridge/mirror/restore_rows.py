@@ -85,7 +85,7 @@ class DestinationTotal(NamedTuple):
 
 
 def select(connection: duckdb.DuckDBPyConnection, selection: Selection, reached: Mapping[str, int]) -> None:
-    """Make a view of what is asked for and not done yet: `reached` is the next offset by log."""
+    """Create a view of the selected rows that are not sent yet: `reached` is the next offset by log."""
     connection.execute(f'CREATE TABLE {_DONE} (log VARCHAR, "next" BIGINT)')
     if reached:
         connection.executemany(f"INSERT INTO {_DONE} VALUES (?, ?)", list(reached.items()))  # noqa: S608 - ours

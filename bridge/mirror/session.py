@@ -73,7 +73,7 @@ def session(
 ) -> Iterator[SparkSession]:
     """Start Spark, or join what `spark-submit` has started; it ends with the block. Raises `CannotStart` without Java.
 
-    Its settings win over ours, except for what the meaning of the rows hangs on: time zone and types. `conf`: settings
+    Its settings override the mirror's, except for time zone and types, which the rows depend on. `conf`: settings
     of Spark that win over all.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -36,7 +36,7 @@ ORDER: Final = (*PARTITION, "destination", "partition", "log", "offset")
 
 
 def stamped(rows: DataFrame, mirrored: int) -> DataFrame:
-    """Add what the sink adds to rows of `schema.SOURCE_DDL`; `mirrored` is the batch's time, ms since 1970."""
+    """Add the columns of the sink to rows of `schema.SOURCE_DDL`; `mirrored` is the batch's time, ms since 1970."""
     now = F.timestamp_millis(F.lit(mirrored))
     when = F.coalesce("store_timestamp", now)
     stamps = {
@@ -133,7 +133,7 @@ class Sink:
                 _describe(span, self._table, committed)
 
     def _mirror(self, frame: DataFrame, query: str, number: int) -> Committed | None:
-        """Return what was committed; None: the batch was committed before the last stop."""
+        """Return the committed batch; None: it was committed before the last stop."""
         before, after = self._offsets(number)
         ranges, gaps = self._source.moved(before, after), tuple(self._source.gaps(before, after))
         self._table.refresh()

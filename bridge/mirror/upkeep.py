@@ -81,7 +81,7 @@ class Pruned(NamedTuple):
 def compact(out: str, closed: datetime, target: int) -> Iterator[Compacted]:
     """Compact the hours that ended by `closed`, the oldest first, into files of at most about `target` bytes.
 
-    An hour is written anew, sorted by destination, if it has two or more files smaller than half of `target`.
+    An hour is rewritten, sorted by destination, if it has two or more files smaller than half of `target`.
     """
     for name in NAMES:
         hours = _hours(out, name)

@@ -45,7 +45,7 @@ class Finding(NamedTuple):
     subject: str
     """A file, a log, a messageId."""
     number: int
-    """Rows, offsets or copies: of what the sentence speaks of."""
+    """Rows, offsets or copies, as in the sentence."""
     says: str
 
     @property
@@ -107,7 +107,7 @@ class Observations(NamedTuple):
     """What the mirror holds after the backend was asked."""
     gaps: Sequence[Gap] = ()
     before: Mapping[str, int] = MappingProxyType({})
-    """By log, how far the mirror had come before the backend was asked."""
+    """By log, the next offset of the mirror before the backend was asked."""
     bounds: Ranges | None = None
     """What the backend keeps; None: it was not asked."""
     ledger: Ledger = Ledger()

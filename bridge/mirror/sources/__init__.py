@@ -57,14 +57,14 @@ class Source(Protocol):
         ...
 
     def moved(self, before: str | None, after: str) -> Ranges:
-        """Return what lies between two of this source's offsets, as Spark's checkpoint and progress hold them.
+        """Return the ranges between two of this source's offsets, as Spark's checkpoint and progress hold them.
 
         Logs in which nothing moved are left out. `before` None: `after` is where the first batch ended.
         """
         ...
 
     def gaps(self, before: str | None, after: str) -> Iterable[Gap]:
-        """Return what of that range was gone before it could be read; asked before the batch is read."""
+        """Return the gaps in those ranges; called before the batch is read."""
         ...
 
     def bounds(self) -> Ranges:
@@ -74,7 +74,7 @@ class Source(Protocol):
     def fallback_read(
         self, spark: SparkSession, before: str | None, after: str, error: BaseException
     ) -> DataFrame | None:
-        """Return what lies between two offsets, read by other means where reading it ended so; None: there are none."""
+        """Return the rows between two offsets, read another way after that error; None: there is no other way."""
         ...
 
     def outage(self, error: BaseException) -> bool:
@@ -82,7 +82,7 @@ class Source(Protocol):
         ...
 
     def explain(self, error: BaseException) -> str | None:
-        """Return the operator's sentence about what ended a query; None: it is not known, or an outage."""
+        """Return the operator's sentence about the error; None: it is unknown, or an outage."""
         ...
 
     def unmirrored(self) -> Mapping[str, str]:

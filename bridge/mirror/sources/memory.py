@@ -200,9 +200,9 @@ class _MemoryData(RangeDataSource):
 
 
 class MemorySource(RangeSource):
-    """Fulfils `sources.base.Source`.
+    """See `Source`.
 
-    A bridge without a journal begins a new epoch with each start: what the mirror had not read of the old one is lost.
+    A bridge without a journal begins a new epoch with each start: unread messages of the old one are lost.
     """
 
     data = _MemoryData

@@ -32,7 +32,7 @@ _LONGEST_PAUSE: Final = 30.0
 _OPTION: Final = "secret"
 """It holds the backend's URL; Spark shows the value of no option whose name says that it is one."""
 LAST_ERROR: Final = "last_error"
-"""In what is reported as the latest offset; no log is called so."""
+"""Key in the latest offset that is reported; no log has this name."""
 _BUSY: Final = "Python worker failed to connect back"
 """What Spark says when a new planner is not there within 10 s: seen on two cores with a load of 20."""
 _MARK: Final = re.compile(r"^(?:[\w.]+\.)?(DataLost|BackendUnavailable|CannotStart): (.*)$", re.MULTILINE)
@@ -94,7 +94,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @abstractmethod
     def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Read what is in `[start, end)`, the same each time.
+        """Read the messages in `[start, end)`, the same each time.
 
         What is gone since it was planned: `yield from self.lost(…)`. Raises `BackendUnavailable` after some attempts.
         """
@@ -104,7 +104,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close every connection. Called at the end of a task; of a planner only now and then."""
 
     def lost(self, log: str, destination: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield what stands for messages that were gone when their turn came, planned as they were.
+        """Yield a row for messages that were dropped after they were planned.
 
         One row in quarantine, because the batch's gaps are listed by then. Raises `DataLost` where the options say so.
         """
@@ -118,7 +118,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What Spark asks of the planner
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return what comes before the first: Spark asks more than once, and it is always the same."""
+        """Return the offset before the first batch: Spark calls this more than once."""
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -146,12 +146,12 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges.to_json(after)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return what the backend had when it was last asked, in the form of an offset."""
+        """Return the end of all logs at the last look, in the form of an offset."""
         seen = ranges.to_json({log: Position(*pair) for log, pair in self.seen.items()})
         return {**seen, LAST_ERROR: self._last_error} if self._last_error else seen
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Share what lies between two offsets out among tasks, without what is known to be gone."""
+        """Split the ranges between two offsets among tasks, without known gaps."""
         before, after = ranges.from_json(start), ranges.from_json(end)
         wanted = dict(ranges.moved(before, after))
         for gap in ranges.gaps(before, after):
@@ -191,7 +191,7 @@ def outage(error: BaseException) -> bool:
 
 
 def explain(error: BaseException) -> str | None:
-    """Say in one sentence what an operator must repair or decide; None where there is nothing, as for an outage."""
+    """Return the operator's sentence about the error; None: it is unknown, or an outage."""
     if lost := _raised(error, "DataLost"):
         return (
             f"Messages were dropped before they were mirrored: {lost}. With --on-data-loss record the mirror records"
@@ -201,7 +201,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def _raised(error: BaseException, name: str) -> str | None:
-    """Return what an error of the planner or a task said: Spark hands it on as the text of a traceback."""
+    """Return the message of an error of the planner or a task: Spark passes it on as the text of a traceback."""
     return next((match[2] for match in _MARK.finditer(str(error)) if match[1] == name), None)
 
 
@@ -220,7 +220,7 @@ class RangeDataSource(DataSource):
         return SOURCE_DDL
 
     def streamReader(self, schema: StructType) -> RangeReader:  # noqa: ARG002 - Spark's signature
-        """Return a reader for what the options ask."""
+        """Return a reader with these options."""
         return self.reads(ReaderOptions.from_options(self.options))
 
 
@@ -243,7 +243,7 @@ class RangeSource:
         return ranges.moved(ranges.read(before), ranges.read(after))
 
     def gaps(self, before: str | None, after: str) -> Iterable[Gap]:
-        """Return what was gone when the range was planned; what went later is a row in quarantine."""
+        """Return the gaps that planning found; messages that are dropped later are a row in quarantine."""
         return ranges.gaps(ranges.read(before), ranges.read(after))
 
     def fallback_read(self, _spark: SparkSession, _before: str | None, _after: str, _error: BaseException) -> None:

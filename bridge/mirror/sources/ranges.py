@@ -1,8 +1,8 @@
 """Which offsets a batch covers: the planner of the sources that are written in Python. Pure; `reader.py` drives it.
 
 An offset of such a source is one JSON object, by log: `[begin, next]`, or `[begin, next, start, end]` where that plan
-found `[start, end)` gone. `begin` is where the log was first planned to begin, so that what lies between two offsets
-is known from the two alone. `end` null: the log itself is gone. Keys are sorted, because Spark compares the text: the
+found `[start, end)` gone. `begin` is where the log was first planned to begin, so that the ranges between two offsets
+follow from the two alone. `end` null: the log itself is gone. Keys are sorted, because Spark compares the text: the
 same offset with another order of keys gave endless empty batches.
 """
 
@@ -53,7 +53,7 @@ def read(text: str | None) -> dict[str, Position]:
 
 
 def moved(before: Offset, after: Offset) -> Ranges:
-    """Return what lies between two offsets, gaps included."""
+    """Return the ranges between two offsets, gaps included."""
     known = _existing(before)
     new = {log: position for log, position in after.items() if position != before.get(log)}
     starts = {log: known[log].next if log in known else position.begin for log, position in new.items()}
@@ -61,7 +61,7 @@ def moved(before: Offset, after: Offset) -> Ranges:
 
 
 def gaps(before: Offset, after: Offset) -> list[Gap]:
-    """Return what the plan that led to `after` found gone."""
+    """Return the gaps found by the plan that led to `after`."""
     new = (log for log, position in after.items() if position != before.get(log))
     return [Gap(log, *lost) for log in new if (lost := after[log].lost) is not None]
 
@@ -149,7 +149,7 @@ def split(ranges: Ranges, tasks: int, minimum: int = MINIMUM) -> list[tuple[Spli
 
 
 def describe(losses: Iterable[Gap]) -> str:
-    """Name what is gone, for people: the first ten."""
+    """Describe gaps for people: the first ten."""
     names = [
         f"{gap.log} from {gap.start} on" if gap.end is None else f"{gap.log} from {gap.start} to {gap.end - 1}"
         for gap in losses

@@ -69,7 +69,7 @@ def log_of(topic: str, partition: int) -> str:
 
 
 def add(rows: Rows, record: tuple[Any, ...]) -> None:
-    """Take in what stands in a `Record`, whatever it holds."""
+    """Add a `Record`; one that cannot be mapped is a row in quarantine."""
     topic, partition, offset, _, _, value, _ = record
     destination, log = destination_of(topic), log_of(topic, partition)
     try:
@@ -145,7 +145,7 @@ def _read(options: Options, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def _records(consumer: KafkaConsumer, part: TopicPartition, start: int, end: int) -> Iterator[Record]:
-    """Yield what lies there; what is gone is left out, as the connector does. Raises `TimeoutError`."""
+    """Yield the records that the broker still has, as the connector does. Raises `TimeoutError`."""
     consumer.assign([part])
     consumer.seek(part, start)
     until = time.monotonic() + _NEXT_RECORD

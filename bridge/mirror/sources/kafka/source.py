@@ -20,7 +20,7 @@ from bridge.mirror.sources.kafka.client import Offsets, TopicAdmin, java_setting
 from bridge.mirror.sources.kafka.records import COLUMNS, convert, log_of, read_again
 
 EARLIEST: Final = -2
-"""What stands for the oldest offset in a text that says where the connector begins."""
+"""The oldest offset, in the connector's `startingOffsets`."""
 
 
 def read_offsets(text: str) -> dict[Part, int]:
@@ -43,13 +43,13 @@ def starting_offsets(start: Mapping[str, int], parts: Iterator[Part]) -> str:
 
 
 def ranges_between(before: Offsets, after: Offsets) -> Ranges:
-    """Return what was read; a partition that was not there before begins at 0."""
+    """Return the ranges between two offsets; a new partition begins at 0."""
     starts = {part: before.get(part, 0) for part in after}
     return {log_of(*part): (starts[part], end) for part, end in after.items() if end > starts[part]}
 
 
 def gaps_between(before: Offsets, after: Offsets, firsts: Offsets, recreated: frozenset[str]) -> Iterator[Gap]:
-    """Yield what is gone of what lies between.
+    """Yield the gaps between two offsets.
 
     `firsts`: the oldest offset of every partition that there is; `remade`: topics that were deleted and made again.
     """
@@ -59,7 +59,9 @@ def gaps_between(before: Offsets, after: Offsets, firsts: Offsets, recreated: fr
             yield Gap(log_of(*part), start, None)
         elif end < start or part.topic in recreated:
             yield Gap(log_of(*part), start, None)
-            if skipped := min(start, end):  # of its new life, for the connector goes on where it was, or at the new end
+            if skipped := min(
+                start, end
+            ):  # of the new topic: the connector continues at the old offset, or at the new end
                 yield Gap(log_of(*part), 0, skipped)
     for part, end in after.items():
         start = before.get(part, 0)
@@ -103,7 +105,7 @@ class KafkaSource:
         """The id of each topic when it was last looked at."""
 
     def rows(self, spark: SparkSession, start: Mapping[str, int]) -> DataFrame:
-        """Return the stream; see `sources.base`. Raises `BackendUnavailable` where `start` names a log."""
+        """Return the stream; see `Source`. Raises `BackendUnavailable` where `start` names a log."""
         for key, value in _ARROW.items():
             spark.conf.set(key, value)
         reader = spark.readStream.format("kafka").options(**self._settings(spark, start))
@@ -111,17 +113,17 @@ class KafkaSource:
         return reader.load().select(*COLUMNS).coalesce(tasks).mapInArrow(convert, SOURCE_DDL)
 
     def moved(self, before: str | None, after: str) -> Ranges:
-        """Return what lies between two offsets of the connector.
+        """Return the ranges between two offsets of the connector.
 
         Before the first batch is the text of `<checkpoint>/sources/0/0`, where Spark writes down what it begins with.
-        Without it every partition is said to begin at 0. A range that regresses, of a topic made anew, is left out.
+        Without it every partition is said to begin at 0. A range that regresses, of a recreated topic, is left out.
         """
         return ranges_between(_read(before), _read(after))
 
     def gaps(self, before: str | None, after: str) -> Iterable[Gap]:
-        """Return what is gone of what lies between; see `moved`. Raises `BackendUnavailable`.
+        """Return the gaps between two offsets; see `moved`. Raises `BackendUnavailable`.
 
-        A topic that was deleted and made anew is seen where its offsets regress, and while this source runs by its id.
+        A recreated topic is recognized if its offsets regress, or if its id changes while this source runs.
         """
         start, end = _read(before), _read(after)
         topics, firsts = self._admin.firsts([part for part, at in end.items() if at != start.get(part)])
@@ -134,7 +136,7 @@ class KafkaSource:
     ) -> DataFrame | None:
         """Return the rows of a batch that ended so, read by other means; None: they can only be read as before.
 
-        A timestamp that Java reads as a time beyond the year 294247 ends the connector's batch, each time anew.
+        A timestamp that Java reads as a time beyond the year 294247 fails the connector's batch each time.
         """
         if not errors.unreadable(error):
             return None

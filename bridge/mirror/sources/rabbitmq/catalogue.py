@@ -1,7 +1,7 @@
-"""The bridges' catalogue stream, read along: which streams there are to mirror, and what the mirror calls them.
+"""The bridges' catalogue stream: which streams to mirror, and the mirror's names of their logs.
 
-The mirror's name of a log is the stream's; of one that was deleted and made anew, and so counts from 0 again, it is
-`<stream>#1`, then `#2`. RabbitMQ does not say which it is: what the mirror had read of it does.
+A log has the name of its stream; after a stream was recreated, and so counts from 0 again, `<stream>#1`, then `#2`.
+RabbitMQ has no such generation: the mirror derives it from the offsets that it has read.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,7 +30,7 @@ class Stream(NamedTuple):
 
 
 def streams(catalogue: Mapping[str, Layout], options: Options) -> dict[str, Stream]:
-    """Return by name what should be there; the settings go before what the book says."""
+    """Return the expected streams by name; the settings override the catalogue."""
     return {
         names.log(destination): Stream(destination, partitions)
         for destination, partitions in _destinations(catalogue, options).items()
@@ -71,8 +71,8 @@ def logs(
 ) -> dict[str, tuple[int, int]]:
     """Return the bounds of streams as those of logs, where `before` is how far these are planned.
 
-    A stream that ends before its place is another one if it is in `anew`; else it is taken to end at its place for
-    now. So is one that is neither found nor gone: the book was deleted, or does not name it any more.
+    A stream that ends before its position was recreated if it is in `recreated`; else its end is taken to be the
+    position for now. So is that of a stream neither found nor missing: the catalogue no longer names it.
     """
     generations = _generations(before)
     bounds = {
@@ -139,7 +139,7 @@ class CatalogueReader:
     async def open(cls, link: Link, catalogue: str) -> Self:
         """Begin. Raises `DestinationUnknown` where no bridge has been yet, `Refused` or `BackendUnavailable`."""
         reader = cls(await link.channel(), catalogue)
-        # a book that was deleted has another after it: with its consumer, the channel goes
+        # a deleted catalogue is created again: its consumer ends, and the channel with it
         reader._channel.raw.add_on_cancel_callback(lambda _frame: reader._channel.raw.close())
         await reader._round_trip()
         consume = {"queue": catalogue, "on_message_callback": reader._arrived, "arguments": {OFFSET: "first"}}
@@ -158,7 +158,7 @@ class CatalogueReader:
         return self._contents.destinations
 
     async def _round_trip(self) -> None:
-        """Wait for an answer: what is stored so far comes before it, as far as the credit goes."""
+        """Wait for a reply: entries stored so far arrive before it, as far as the credit goes."""
         await self._channel.ask(self._catalogue, "basic_qos", prefetch_count=_PREFETCH)
 
     def _arrived(self, _channel: object, method: Any, properties: Properties, body: bytes) -> None:  # noqa: ANN401 - pika's

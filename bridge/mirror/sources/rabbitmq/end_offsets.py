@@ -2,9 +2,9 @@
 
 AMQP 0-9-1 has no question for that, and the number of messages that RabbitMQ reports is seconds old (3.10.8). But the
 channel's process at the broker reads the stream itself, and sends on in one go all that is there, as far as the credit
-goes. So an answer on that channel means that all that was stored at the request has come.
+goes. So after a reply on that channel, all messages stored before the request have arrived.
 
-A consumer stands at the end of each stream, and gets at most `_PREFETCH` messages between two plans. As long as it has
+Each stream has a consumer at its end, which gets at most `_PREFETCH` messages between two plans. As long as it has
 credit left, its last message is the stream's. One that has used it up is put to the end again. So 1,000 idle streams
 cost nothing but one answer to wait for.
 """
@@ -138,13 +138,13 @@ class Probes:
 
 _PREFETCH: Final = 100
 _ROUNDS: Final = 100
-"""How often at most the credit is given anew, to come to the end of the last chunk."""
+"""Times that the credit is renewed to reach the end of the last chunk, at most."""
 _PATIENCE: Final = 10.0
 """Seconds for the first message of a stream that has some."""
 _SOON: Final = 0.01
 _YOUNG: Final = 0.2
 _FIRSTS_VALID: Final = 10.0
-"""Seconds for which a first offset is believed where the log goes on to grow: until then the reader finds a gap."""
+"""Seconds for which the first offset of a growing log is cached: a reader that needs it sooner finds a gap."""
 NO_LOG: Final = "it has no log"
 NOT_THERE: Final = "its log does not exist"
 
@@ -173,7 +173,7 @@ class EndOffsets:
         return dict.fromkeys(self._without_log, NO_LOG) | dict.fromkeys(missing, NOT_THERE)
 
     async def read_catalogue(self) -> None:
-        """Read the book. Raises `Refused` or `BackendUnavailable`."""
+        """Read the catalogue. Raises `Refused` or `BackendUnavailable`."""
         known: Mapping[str, Layout] = {}
         try:
             if self._catalogue is None:

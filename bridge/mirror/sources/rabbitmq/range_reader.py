@@ -62,7 +62,7 @@ class StreamRangeReader:
         self._short_since: float | None = None
 
     async def step(self) -> pa.RecordBatch | Lost | None:
-        """Return what comes next; None at the end. Raises `Refused`, and `BackendUnavailable` after a minute."""
+        """Return the next batch or loss; None at the end. Raises `Refused`, and `BackendUnavailable` after a minute."""
         while True:
             try:
                 return await self._step()
@@ -131,7 +131,7 @@ class StreamRangeReader:
             self._rows.add(message, self._log, offset)
 
     async def _skip_to(self, offset: int) -> Lost | None:
-        """Say whether what was expected is gone: else there was nothing."""
+        """Skip offsets without a message; return a loss if the stream begins after the expected offset."""
         firsts = await read_firsts(await self._connection.link(), [self._name])
         if firsts.get(self._name, offset) <= self._next:
             self._next = offset

@@ -28,7 +28,7 @@ RECREATED_AFTER: Final = 10.0
 
 
 class StreamSplits(Splits):
-    """What one task reads, and whose streams these are: a task does not read the book."""
+    """Splits of one task, and their streams: a task does not read the catalogue."""
 
     def __init__(self, splits: tuple[Split, ...], streams: Mapping[str, Stream]) -> None:
         super().__init__(splits)
