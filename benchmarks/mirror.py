@@ -39,37 +39,40 @@ Flows = list[list[Mapping[str, float]]]
 
 def measure(plan: Plan) -> Iterator[Measurement]:
     """Yield the rows of the mirror."""
-    yield from _memory(plan)
+    with bridge(SERVER, ROOMY) as figure:
+        _fill(figure, _messages(plan, "memory"))
+        yield _into_table("memory", _flows(plan, "memory://", figure.url))
     with kafka.broker() as servers:
         backend = f"kafka://{servers}"
         with bridge(SERVER, backend) as figure:
             _fill(figure, _messages(plan, "Kafka"))
-        yield _into_table("Kafka", _flows(plan, backend), FROM_KAFKA)
+        one = _flows(plan, backend)
+        yield _into_table("Kafka", one, FROM_KAFKA)
         yield _footprint(backend)
         yield _executors(plan, backend)
         with bridge(SERVER, backend) as figure:
             yield lag(plan, backend, figure)
+    yield _destinations(plan, one)
     with rabbitmq.broker() as url:
         with bridge(SERVER, url) as figure:
             _fill(figure, _messages(plan, "RabbitMQ"))
         yield from _stream(plan, url)
 
 
-def _memory(plan: Plan) -> Iterator[Measurement]:
-    number = _messages(plan, "memory")
-    with bridge(SERVER, ROOMY) as figure:
-        _fill(figure, number)
-        one = _flows(plan, "memory://", figure.url)
-    yield _into_table("memory", one)
-    with bridge(SERVER, ROOMY) as figure:
-        for destination in range(MANY):
-            talk.preload(figure.url, f"{DESTINATION}-{destination}", number // MANY, None)
-        many = _flows(plan, "memory://", figure.url)
+def _destinations(plan: Plan, one: Flows) -> Measurement:
+    """Mirror as many messages of many destinations, of one partition each: 8,000 are more than one broker bears."""
+    number = _messages(plan, "Kafka")
+    with kafka.broker() as servers:
+        backend = f"kafka://{servers}?partitions=1"
+        with bridge(SERVER, backend) as figure:
+            for destination in range(MANY):
+                talk.preload(figure.url, f"{DESTINATION}-{destination}", number // MANY, None)
+        many = _flows(plan, backend)
     rounds = [
         Round(Sample(few["seconds"]), Sample(more["seconds"])) for (_, few), (_, more) in zip(one, many, strict=True)
     ]
-    yield Measurement(
-        f"mirror, memory into the table, {MANY:,} destinations", "s", "1 destination", rounds, SLOWER, "Spark"
+    return Measurement(
+        f"mirror, Kafka into the table, {MANY:,} destinations", "s", "1 destination", rounds, SLOWER, "Spark"
     )
 
 

@@ -17,12 +17,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.tree import cpu
+from bridge.mirror.checkpoint import Checkpoint
 from bridge.mirror.jars import spark_jars
-from bridge.mirror.options import Options
 from bridge.mirror.session import session
-from bridge.mirror.sink.checkpoint import Checkpoint
-from bridge.mirror.sink.sink import Sink
-from bridge.mirror.sources import open_source
+from bridge.mirror.sink import Sink
+from bridge.mirror.sources import Options, open_source
 from bridge.mirror.table import create, spark_path
 
 ROWS: Final = 50_000

@@ -1,10 +1,12 @@
-"""The job: one streaming query from a source into the sink, begun again after an outage, ended in order."""
+"""The job: one streaming query from a source into the sink, restarted after an outage, stopped by SIGTERM or Ctrl-C."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -12,25 +14,63 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.errors import BackendUnavailable, CannotStart
-from bridge.mirror import s3
+from bridge.mirror.checkpoint import Checkpoint, Found, check
 from bridge.mirror.export import exporting
 from bridge.mirror.jars import spark_jars
 from bridge.mirror.monitoring.reporter import Reporter, Show, reporting, sentence
 from bridge.mirror.offsets import Record
-from bridge.mirror.options import Options
-from bridge.mirror.session import session, submitted
-from bridge.mirror.sink import full
-from bridge.mirror.sink.check import Found, check
-from bridge.mirror.sink.checkpoint import Checkpoint
-from bridge.mirror.sink.sink import Sink
-from bridge.mirror.sources import open_source
-from bridge.mirror.sources.base import Selective, Source
-from bridge.mirror.stopping import StopSignal, stop_signal
+from bridge.mirror.session import S3_SCHEME, check_conditional_writes, s3_settings, session, submitted
+from bridge.mirror.sink import Sink, explain_full_disk
+from bridge.mirror.sources import Options, Source, open_source
 from bridge.mirror.table import Table, create, is_remote, shown, spark_path
 from bridge.settings import Address
 
 if TYPE_CHECKING:
     from bridge.tracing.spans import Tracing
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequested(KeyboardInterrupt):
+    """The job is to stop at once."""
+
+
+class StopSignal:
+    """The first signal that asked the job to stop. A second one ends the process."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        """None: the job is to continue."""
+        self.deferred = False
+        """Whether the job looks at `number` regularly; else a signal raises `StopRequested`."""
+
+    def install(self) -> None:
+        """Handle the signals. Again after the start of Spark: PySpark replaces the handler of SIGINT."""
+        for number in _SIGNALS:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self.number = number
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        if not self.deferred:
+            raise StopRequested
+
+
+@contextmanager
+def stop_signal() -> Iterator[StopSignal]:
+    """Handle the signals while the block runs; `StopRequested` ends the block and is not raised further."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    stop = StopSignal()
+    stop.install()
+    try:
+        yield stop
+    except KeyboardInterrupt:
+        stop.number = stop.number or signal.SIGINT  # PySpark's handler raises it too, until ours is installed again
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
 
 QUERY: Final = "oms-mirror"
 _POLL: Final = 0.5
@@ -71,7 +111,7 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
     before the start or later.
     """
     source = open_source(options)
-    conf = s3.settings(_checkpoint(options)) | dict(pair.split("=", 1) for pair in options.conf)
+    conf = s3_settings(_checkpoint(options)) | dict(pair.split("=", 1) for pair in options.conf)
     status, metrics, show, tracing = monitoring
     with reporting(options, source, status_file=status, metrics=metrics, show=show) as reporter, stop_signal() as stop:
         check_writable(options.out)
@@ -85,9 +125,8 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
             spark.streams.addListener(reporter)
             reporter.activity("reading the mirror")
             query = _prepare(spark, options, source, reporter, tracing, once=timeout is not None)
-            if isinstance(source, Selective):
-                with suppress(BackendUnavailable):  # the query will wait for it
-                    reporter.unmirrored(source.unmirrored())
+            with suppress(BackendUnavailable):  # the query will wait for it
+                reporter.unmirrored(source.unmirrored())
             with exporting(options.out) if options.export else nullcontext():
                 if _supervise(query, source, reporter, stop, timeout):
                     stop.number = None
@@ -153,8 +192,8 @@ def _prepare(  # noqa: PLR0913 - the job, its options and what it reports to
 ) -> "_Query":
     """Check what is in `--out`, and return the query that continues it. Raises `CannotStart`."""
     try:
-        if options.out.startswith(s3.SCHEME):
-            s3.check_conditional_writes(spark, options.out)
+        if options.out.startswith(S3_SCHEME):
+            check_conditional_writes(spark, options.out)
         checkpoint = Checkpoint(spark, _checkpoint(options))
         record = check_start(options.out, checkpoint, resume=options.resume)
         sink = Sink(options.out, checkpoint, source, reporter.committed, tracing)
@@ -174,7 +213,7 @@ def check_start(out: str, checkpoint: Checkpoint, *, resume: bool) -> Record | N
 
 
 class _Query:
-    """The query as it is begun, each time."""
+    """Starts the query, again after each outage."""
 
     def __init__(self, rows: Callable[[], DataFrame], sink: Sink, checkpoint: str, every: float | None) -> None:
         self._rows = rows
@@ -198,7 +237,7 @@ def _supervise(query: _Query, source: Source, reporter: Reporter, stop: StopSign
         try:
             return _follow(query.begin(), reporter, stop)
         except Exception as error:
-            if (failure := query.sink.failed or full.explain(error, query.sink.out)) is not None:
+            if (failure := query.sink.failed or explain_full_disk(error, query.sink.out)) is not None:
                 raise failure from None
             if stop.number is not None:  # the signal has reached Spark's workers, too
                 return False

@@ -1,4 +1,4 @@
-"""Which offsets the mirror holds: what a commit records of them, as JSON, both directions. Pure.
+"""The record of offsets that each commit carries, to JSON and from JSON. Pure.
 
 Every commit of a batch carries one `Record` as its metadata. It holds the end of every log, not only of those that
 moved, so the newest one alone says where a new query has to begin.
@@ -23,7 +23,7 @@ class Gap(NamedTuple):
     log: str
     start: int
     end: int | None
-    """The first that is there again; None: the log ended, and how far it had come is unknown."""
+    """The first offset after the gap; None: the log was deleted, and its end is unknown."""
 
 
 class Overlap(NamedTuple):

@@ -23,34 +23,34 @@ _AT_ONCE: Final = 1000
 Row = tuple[Any, ...]  # of whatever the query selects
 
 
-class Answer(NamedTuple):
-    """What a query found."""
+class Result(NamedTuple):
+    """The rows that a query returns."""
 
     columns: list[str]
     rows: Iterator[Row]
 
 
 @contextmanager
-def ask(
+def run_query(
     out: str, sql: str, values: Mapping[str, str] | None = None, as_of: int | datetime | None = None
-) -> Iterator[Answer]:
+) -> Iterator[Result]:
     """Run one statement over the views `VIEWS`; `values` stand in it as `$name`.
 
     `as_of`: a version of the table of messages, or a time. Raises `CannotStart` if there is no mirror or the
     statement is wrong; so may the iteration over rows.
     """
-    with connected(out, as_of) as connection:
+    with connect(out, as_of) as connection:
         try:
             connection.execute("SET lock_configuration = true")
             result = connection.execute(sql, dict(values or {}))
             columns = [column[0] for column in result.description or ()]
-            yield Answer(columns, chain(result.fetchmany(_AT_ONCE), _rest(connection)))
+            yield Result(columns, chain(result.fetchmany(_AT_ONCE), _rest(connection)))
         except duckdb.Error as error:
             raise CannotStart(f"The query failed: {error}") from None
 
 
 @contextmanager
-def connected(out: str, as_of: int | datetime | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect(out: str, as_of: int | datetime | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a DuckDB with the views `VIEWS` that can read no file and reach no network. Raises `CannotStart`."""
     with TemporaryDirectory(prefix="oms-query-") as spill, duckdb.connect() as connection:
         quarantine = Table.open(out, QUARANTINE)  # first: its rows are covered by the offsets of the other table

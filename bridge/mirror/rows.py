@@ -50,17 +50,17 @@ class Rows:
         return len(self._rows) >= BATCH_ROWS or self._bytes >= BATCH_BYTES
 
     def add(self, message: Message, log: str, offset: int) -> None:
-        """Take in a message: `log` and `offset` say where it lies."""
+        """Add a message, with its position in the backend."""
         self._rows.append(_Row(message, log, offset, None))
         self._bytes += len(message.body)
 
     def add_bad(self, error: str, raw: bytes, destination: str, log: str, offset: int) -> None:
-        """Take in what could not be read: it goes to quarantine with its bytes as they lie there."""
+        """Add a record that could not be read: a row in quarantine with the raw bytes."""
         self._rows.append(_Row(Message(destination, raw), log, offset, error))
         self._bytes += len(raw)
 
     def take(self) -> pa.RecordBatch:
-        """Return everything gathered, of the columns `schema.SOURCE`, and begin anew."""
+        """Return all rows, of the columns `schema.SOURCE`, and clear them."""
         rows, self._rows, self._bytes = self._rows, [], 0
         try:
             return self._batch(rows)

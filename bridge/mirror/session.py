@@ -1,4 +1,7 @@
-"""One Spark session, as the mirror needs it, on a laptop and under `spark-submit` alike."""
+"""One Spark session, as the mirror needs it, on a laptop and under `spark-submit` alike; its settings for `s3a://`.
+
+delta-rs and Spark take credentials, region and endpoint of S3 from the same `AWS_…` variables.
+"""
 
 import os
 import sys
@@ -7,11 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+from uuid import uuid4
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from bridge.errors import CannotStart
+from bridge.mirror.table import shown, spark_path
 
 SPARK: Final = "4.2"
 DELTA: Final = "4.4.0"
@@ -28,7 +34,7 @@ _LOCAL: Final = {
 _DRIVER: Final = {
     "spark.driver.memory": "1g",  # 512 MB are enough for batches of 1 KiB messages; 3 GB gave nothing more
     # SerialGC: 591 MB resident in place of 680 MB, at the same speed. Xss: Spark searches the text of an error of
-    # ours with a pattern that needs a stack of more than 1 MB for 3,000 characters
+    # the mirror with a pattern that needs a stack of more than 1 MB for 3,000 characters
     "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Xss16m {LOGGING}",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
@@ -67,7 +73,7 @@ def session(
 ) -> Iterator[SparkSession]:
     """Start Spark, or join what `spark-submit` has started; it ends with the block. Raises `CannotStart` without Java.
 
-    Its settings win over ours, except for what the meaning of the rows hangs on: time zone and types. `conf`: settings
+    Its settings override the mirror's, except for time zone and types, which the rows depend on. `conf`: settings
     of Spark that win over all.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -107,3 +113,50 @@ def _check_versions(spark: SparkSession) -> None:
             f"The mirror needs Delta Lake {DELTA}, and Spark has {found}: give spark-submit the jars that "
             "`oms-bridge mirror fetch-jars` prints."
         )
+
+
+S3_SCHEME: Final = "s3a://"
+_LOG_STORE: Final = "openmessaging.mirror.S3LogStore"
+_CHECKPOINTS: Final = "openmessaging.mirror.S3Checkpoints"
+"""Of s3.scala."""
+
+
+def s3_settings(checkpoint: str) -> dict[str, str]:
+    """Return Spark's settings for tables on S3; `checkpoint` is the URI of the query's checkpoint."""
+    found = {
+        "spark.delta.logStore.s3a.impl": _LOG_STORE,
+        "spark.hadoop.fs.s3a.aws.credentials.provider": (  # variables, web identity, profile, role: as delta-rs does
+            "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+        ),
+    }
+    if checkpoint.startswith(S3_SCHEME):
+        found["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINTS
+    if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
+        found["spark.hadoop.fs.s3a.endpoint"] = endpoint
+        found["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+        found["spark.hadoop.fs.s3a.endpoint.region"] = region
+    return found
+
+
+def check_conditional_writes(spark: SparkSession, out: str) -> None:
+    """Write one object twice. Raises `CannotStart` if the second write replaces the first."""
+    # py4j has no types: everything that comes from the JVM is Any
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop
+    context: Any = spark.sparkContext._jsc  # noqa: SLF001
+    conf = context.hadoopConfiguration()
+    path = jvm.org.apache.hadoop.fs.Path(spark_path(out, f"written-twice-{uuid4()}"))
+    store, line = jvm.openmessaging.mirror.S3LogStore(conf), jvm.java.util.ArrayList([""])
+    try:
+        for _ in range(2):
+            store.write(path, line.iterator(), False, conf)
+    except Py4JJavaError as error:
+        if not str(error.java_exception.getClass().getName()).endswith("FileAlreadyExistsException"):
+            raise
+    else:
+        raise CannotStart(
+            f"The server of {shown(out)} ignores If-None-Match: writers could overwrite each other's commits, and "
+            "messages would be lost. Use a server that honours conditional writes, as Amazon S3 does."
+        )
+    finally:
+        path.getFileSystem(conf).delete(path, False)

@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import to_json
-from bridge.mirror.query import DEAD_LETTER, connected, quoted
+from bridge.mirror.query import DEAD_LETTER, connect, quoted
 from bridge.mirror.schema import AREAS, Area
 from bridge.mirror.table import HOUR, MESSAGES, NAMES, File, Name, Table, shown
 
@@ -81,7 +81,7 @@ class Pruned(NamedTuple):
 def compact(out: str, closed: datetime, target: int) -> Iterator[Compacted]:
     """Compact the hours that ended by `closed`, the oldest first, into files of at most about `target` bytes.
 
-    An hour is written anew, sorted by destination, if it has two or more files smaller than half of `target`.
+    An hour is rewritten, sorted by destination, if it has two or more files smaller than half of `target`.
     """
     for name in NAMES:
         hours = _hours(out, name)
@@ -124,10 +124,10 @@ def vacuum(out: str, retention: timedelta = RETENTION) -> int:
     removed = 0
     for name in NAMES:
         if (table := Table.open(out, name)) is not None:
-            gone = table.delta.vacuum(
+            paths = table.delta.vacuum(
                 hours, dry_run=False, enforce_retention_duration=False, full=True, commit_properties=_metadata(table)
             )
-            removed += len(gone)
+            removed += len(paths)
     return removed
 
 
@@ -206,6 +206,6 @@ def _where(hour: Hour) -> str:
 def _rows(out: str, name: Name, condition: str) -> dict[Hour, int]:
     if condition == "true":
         return {hour: sum(file.rows for file in files) for hour, files in _hours(out, name).items()}
-    with connected(out) as connection:
+    with connect(out) as connection:
         counts = f"SELECT date, hour, count(*) FROM {name} WHERE {condition} GROUP BY ALL"  # noqa: S608 - quoted
         return {Hour(name, date, hour): rows for date, hour, rows in connection.execute(counts).fetchall()}

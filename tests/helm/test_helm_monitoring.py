@@ -20,7 +20,7 @@ from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.push_consumer import ConsumerOptions
 from bridge.metrics import BridgeMetrics
-from bridge.mirror.monitoring.metrics import registry
+from bridge.mirror.monitoring.server import registry
 from bridge.mirror.monitoring.status import Committed, Status
 from tests.helm import promtool
 from tests.helm.charts import CHART, case, one

@@ -7,10 +7,17 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.mirror import s3
-from bridge.mirror.session import session
+from bridge.mirror.session import s3_settings, session
 from tests.mirror.jvm import jars_at_hand, need_jars, quick_start
 from tests.mirror.kafka_job import Job
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_soak_variable() -> Iterator[None]:
+    """Hide `make soak`'s own variable from jobs: they read the settings, and refuse every OMS_… that is none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OMS_TEST_SOAK", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +35,7 @@ def archived_jvm() -> None:
 @pytest.fixture(scope="session")
 def spark(quick_jvm: None) -> Iterator[SparkSession]:  # noqa: ARG001 - asked for what it does
     """The session, with the jars of the Kafka connector and of S3 if they can be had."""
-    with session("tests of the mirror", jars_at_hand(), s3.settings("")) as found:
+    with session("tests of the mirror", jars_at_hand(), s3_settings("")) as found:
         yield found
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.mirror.offsets import Gap, Ranges
-from bridge.mirror.options import Options
+from bridge.mirror.sources import Options
 from bridge.mirror.sources.kafka.source import KafkaSource
 
 GUARD: Final = 300

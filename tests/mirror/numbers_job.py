@@ -13,17 +13,15 @@ from pyspark.sql import SparkSession
 
 from bridge.errors import CannotStart
 from bridge.message import Message
-from bridge.mirror import s3
+from bridge.mirror.checkpoint import Checkpoint
 from bridge.mirror.jars import spark_jars
 from bridge.mirror.job import check_start
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.options import Options
 from bridge.mirror.rows import Rows
-from bridge.mirror.session import session
-from bridge.mirror.sink.checkpoint import Checkpoint
-from bridge.mirror.sink.sink import Sink
-from bridge.mirror.sources.ranged import RangeData, RangeSource
-from bridge.mirror.sources.reader import RangeReader
+from bridge.mirror.session import s3_settings, session
+from bridge.mirror.sink import Sink
+from bridge.mirror.sources import Options
+from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, RangeSource
 from bridge.mirror.table import create, spark_path
 
 LOGS = ("even", "odd")
@@ -64,7 +62,7 @@ def made(log: str, offset: int) -> Message:
     )
 
 
-class NumbersData(RangeData):
+class NumbersData(RangeDataSource):
     reads = NumbersReader
 
     @classmethod
@@ -111,7 +109,7 @@ def main() -> None:
     asked = parser.parse_args()
     logging.basicConfig(level="INFO")
     place = asked.checkpoint or spark_path(asked.out, "checkpoint")
-    with session("numbers", spark_jars(), s3.settings(place)) as spark:
+    with session("numbers", spark_jars(), s3_settings(place)) as spark:
         try:
             mirror(spark, asked.out, Numbers(asked.total, asked.per_batch), resume=asked.resume, place=place)
         except CannotStart as error:

@@ -11,9 +11,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from adapters.rabbitmq.options import parse
 from bridge.errors import BackendUnavailable
-from bridge.mirror.options import OnDataLoss, Options
-from bridge.mirror.sources.rabbitmq.stream_reader import RabbitMQReader
-from bridge.mirror.sources.reader import Ask
+from bridge.mirror.sources import OnDataLoss, Options
+from bridge.mirror.sources.rabbitmq.source import RabbitMQReader
+from bridge.mirror.sources.range_source import ReaderOptions
 from tests.rabbitmq.rooms import Rooms, rooms
 
 GUARD: Final = 60.0
@@ -74,7 +74,7 @@ def join_late(backend: str, destination: str) -> None:
 
 def reader_of(backend: str, on_data_loss: OnDataLoss = "fail", rows: int = LIMIT) -> RabbitMQReader:
     """Return what Spark would make, without Spark."""
-    return RabbitMQReader(Ask(Options(backend, "", on_data_loss=on_data_loss, rows=rows), {}, 2))
+    return RabbitMQReader(ReaderOptions(Options(backend, "", on_data_loss=on_data_loss, rows=rows), {}, 2))
 
 
 @contextmanager

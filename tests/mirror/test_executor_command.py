@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bridge.mirror.commands.executor import executor, java_command
+from bridge.mirror.commands.run import executor, java_command
 from bridge.mirror.session import settings
 
 GIVEN = {

@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
 from bridge.mirror.offsets import Gap
-from bridge.mirror.options import OnDataLoss, Options
+from bridge.mirror.sources import OnDataLoss, Options
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.kafka.bridged import backend, bridged

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from bridge.mirror.options import Options
+from bridge.mirror.sources import Options
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.brokers.security import Security

@@ -17,10 +17,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.message import FIELDS
 from bridge.mirror.offsets import Gap, Ranges
-from bridge.mirror.options import OnDataLoss, Options
-from bridge.mirror.sources.memory.source import MemorySource, _MemoryReader
-from bridge.mirror.sources.ranges import Piece
-from bridge.mirror.sources.reader import Ask, DataLost, Pieces
+from bridge.mirror.sources import OnDataLoss, Options
+from bridge.mirror.sources.memory import MemorySource, _MemoryReader
+from bridge.mirror.sources.range_source import DataLost, ReaderOptions, Splits
+from bridge.mirror.sources.ranges import Split
 from tests.launch import Bridge
 
 Row = dict[str, Any]
@@ -322,7 +322,7 @@ def test_a_bridge_that_is_away_is_waited_for(mirrored: Mirrored, serve: Callable
         produce(bridge, "orders", "before")
         until(query, lambda: bodies(mirrored.rows) == ["before"])
         bridge.kill()
-        until(query, lambda: "trouble" in str(query.lastProgress))
+        until(query, lambda: "last_error" in str(query.lastProgress))
         bridge = serve(journal, like=bridge)
         produce(bridge, "orders", "after")
         produce(bridge, "new", "made meanwhile")
@@ -382,19 +382,19 @@ def test_a_range_is_read_to_its_end_and_what_is_not_there_is_told(
         for name, offsets, missing in ((log, found, end > 3), ("dead/orders/0", [], True)):
             with subtests.test(msg=f"{name} from {start} to {end}"):
                 told = f"{name} from {max(start, len(offsets) and 3)} to {end - 1}"
-                pieces = Pieces((Piece(name, start, end),))
-                rows = [row for batch in reading(bridge, "record").read(pieces) for row in batch.to_pylist()]
+                splits = Splits((Split(name, start, end),))
+                rows = [row for batch in reading(bridge, "record").read(splits) for row in batch.to_pylist()]
                 assert [row["offset"] for row in rows if row["area"] == "data"] == offsets
                 assert [row["error"] for row in rows if row["area"] == "quarantine"] == (
                     [f"dropped before it was read: {told}"] if missing else []
                 )
                 if missing:
                     with pytest.raises(DataLost, match=told):
-                        list(reading(bridge, "fail").read(pieces))
+                        list(reading(bridge, "fail").read(splits))
 
 
 def reading(bridge: Bridge, on_data_loss: OnDataLoss = "fail") -> _MemoryReader:
-    return _MemoryReader(Ask(Options("memory://", "/none", bridge.url, on_data_loss=on_data_loss), {}, 1))
+    return _MemoryReader(ReaderOptions(Options("memory://", "/none", bridge.url, on_data_loss=on_data_loss), {}, 1))
 
 
 def test_an_address_that_is_none_is_refused() -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from adapters.wall_clock import wall
 from bridge.mirror.monitoring.reporter import Reporter, reporting
 from bridge.mirror.monitoring.status import Committed, Status
-from bridge.mirror.options import Options
+from bridge.mirror.sources import Options
 from tests.mirror.numbers_job import Numbers
 
 TOTAL, PER_BATCH = 3_000, 1_000

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from bridge.cli.program import main
 from bridge.errors import CannotStart
-from bridge.mirror.query import ask
+from bridge.mirror.query import run_query
 from tests.mirror.made import NOON, Bad, Batch, make_mirror, message, some
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -166,7 +166,7 @@ def test_what_a_program_holds_is_not_a_table(out: Path) -> None:
     import pandas as pd  # noqa: PLC0415 - what the query must not see
 
     mine = pd.DataFrame({"a": [1]})
-    with pytest.raises(CannotStart, match="mine"), ask(str(out), "SELECT * FROM mine") as answer:
+    with pytest.raises(CannotStart, match="mine"), run_query(str(out), "SELECT * FROM mine") as answer:
         list(answer.rows)
     assert len(mine) == 1
 
@@ -194,7 +194,7 @@ def test_a_folder_that_is_no_mirror_is_said_to_be_so(tmp_path: Path) -> None:
 def test_a_path_may_be_a_uri_or_relative(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(out.parent)
     for place in (out.as_uri(), out.name):
-        with ask(place, "SELECT count(*) FROM messages") as answer:
+        with run_query(place, "SELECT count(*) FROM messages") as answer:
             assert list(answer.rows) == [(9,)]
 
 

@@ -13,13 +13,12 @@ from adapters.rabbitmq.message.mapping import from_arrival
 from adapters.rabbitmq.topology import names
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.offsets import Gap
-from bridge.mirror.options import Options
-from bridge.mirror.sources import ranges
+from bridge.mirror.sources import Options, ranges
 from bridge.mirror.sources.rabbitmq import end_offsets as rabbitmq_ends
-from bridge.mirror.sources.rabbitmq import reading as rabbitmq_range
-from bridge.mirror.sources.rabbitmq import stream_reader as rabbitmq_reader
+from bridge.mirror.sources.rabbitmq import range_reader as rabbitmq_range
+from bridge.mirror.sources.rabbitmq import source as rabbitmq_reader
 from bridge.mirror.sources.rabbitmq.source import RabbitMQSource
-from bridge.mirror.sources.reader import DataLost
+from bridge.mirror.sources.range_source import DataLost
 from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.mirror.rabbitmq_logs import (
@@ -223,7 +222,7 @@ def test_what_was_cut_off_after_it_was_planned_is_named_by_the_reader(rabbitmq_u
 def test_a_stream_that_was_deleted_and_made_anew_is_another_log(
     rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rabbitmq_reader, "DOUBT", 0.0)
+    monkeypatch.setattr(rabbitmq_reader, "RECREATED_AFTER", 0.0)
     backend, d = own(rabbitmq_url), new()
     store(backend, d, bodies(5))
     with planning(backend) as reader:
@@ -283,7 +282,7 @@ def test_without_the_book_nothing_is_taken_for_gone(rabbitmq_url: str) -> None:
 
 def test_a_range_that_never_fills_ends(rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rabbitmq_range, "_IDLE", 0.1)
-    monkeypatch.setattr(rabbitmq_range, "_DOUBT", 0.3)
+    monkeypatch.setattr(rabbitmq_range, "_SHORT_FOR", 0.3)
     backend, d = own(rabbitmq_url), new()
     store(backend, d, bodies(5))
     with planning(backend, "record") as reader:
@@ -335,7 +334,7 @@ def test_a_broker_that_is_killed_while_it_is_read(broker: RabbitMQ, monkeypatch:
         rows = next(reading).to_pylist()
         broker.kill()
         assert plan(reader, after) == after  # an outage is no news
-        assert "trouble" in reader.reportLatestOffset()
+        assert "last_error" in reader.reportLatestOffset()
         broker.start()
         wait_until_served(backend, d)
         for batch in reading:

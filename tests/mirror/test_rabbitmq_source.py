@@ -19,8 +19,8 @@ from bridge.client import Client
 from bridge.errors import CannotStart
 from bridge.message import Message
 from bridge.mirror.offsets import Gap
-from bridge.mirror.options import OnDataLoss, Options
 from bridge.mirror.schema import MESSAGE, SOURCE
+from bridge.mirror.sources import OnDataLoss, Options
 from bridge.mirror.sources.rabbitmq.source import RabbitMQSource
 from tests.brokers.provide import own_rabbitmq
 from tests.launch import Bridge

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from bridge.cli.program import main
 from bridge.client import Client
 from bridge.message import Message
-from bridge.mirror.restore import sender
-from bridge.mirror.restore.state import State
+from bridge.mirror import restore as sender
+from bridge.mirror.restore import State
 from tests.launch import Bridge
 from tests.mirror.made import NOON, Batch, make_mirror, message, some
 
@@ -82,8 +82,8 @@ def pulled(bridge: Bridge, destination: str) -> list[Message]:
 
 def test_every_field_of_a_message_comes_back(out: Path, command: Command, bridge: Bridge) -> None:
     make_mirror(out, [Batch({("orders/2", 5): FULL, ("orders/0", 1): BARE})])
-    done = command("--to-destination", "fields")
-    assert (done.exit_code, done.stdout) == (0, "2 sent, 0 expired and skipped, 0 refused\n")
+    outcome = command("--to-destination", "fields")
+    assert (outcome.exit_code, outcome.stdout) == (0, "2 sent, 0 expired and skipped, 0 refused\n")
     found = {m.message_id: m for m in pulled(bridge, "fields")}
     full = found["every-field"]
     said_anew = {"partition", "store_timestamp", "store_host", "delivery_count"}
@@ -123,8 +123,8 @@ def test_of_a_log_with_several_lives_the_earlier_comes_first(out: Path, command:
 
 def test_dead_letters_to_where_they_came_from(out: Path, command: Command, bridge: Bridge) -> None:
     make_mirror(out, [Batch(some(2) | some(2, "orders.dlq"))])
-    done = command("--area", "dead-letters", "--to-destination", "again", "--rate", "1000")
-    assert done.exit_code == 0
+    outcome = command("--area", "dead-letters", "--to-destination", "again", "--rate", "1000")
+    assert outcome.exit_code == 0
     assert {m.message_id for m in pulled(bridge, "again")} == {"orders.dlq-0", "orders.dlq-1"}
 
 
@@ -151,9 +151,9 @@ def test_messages_that_no_bridge_takes_are_named_and_stop_nothing(out: Path, com
         ("r/0", 3): message(3, "r", body=b"no gzip", compression="gzip"),
     }
     make_mirror(out, [Batch({("r/0", 0): message(0, "r"), **bad, ("r/0", 4): message(4, "r")})])
-    done = command("--json")
-    assert done.exit_code == 1
-    told = json.loads(done.stdout)
+    outcome = command("--json")
+    assert outcome.exit_code == 1
+    told = json.loads(outcome.stdout)
     assert (told["sent"], told["expired"]) == (2, 0)
     assert [(r["messageId"], r["code"]) for r in told["refused"]] == [
         ("not a name-1", "destination-invalid"),
@@ -166,14 +166,14 @@ def test_messages_that_no_bridge_takes_are_named_and_stop_nothing(out: Path, com
 
 def test_a_dry_run_sends_nothing(out: Path, command: Command) -> None:
     make_mirror(out, [Batch(some(9) | some(2, "b"))])
-    done = command("--dry-run", url="http://127.0.0.1:1")
-    assert done.exit_code == 0
-    assert done.stdout.splitlines()[:3] == [
+    outcome = command("--dry-run", url="http://127.0.0.1:1")
+    assert outcome.exit_code == 0
+    assert outcome.stdout.splitlines()[:3] == [
         "b: 2 messages, 12 bytes, stored 2025-11-21 12:00:00 to 2025-11-21 12:00:01",
         "orders: 9 messages, 54 bytes, stored 2025-11-21 12:00:00 to 2025-11-21 12:00:08",
         "  b/0/0  b-0  b  6 bytes",
     ]
-    assert len(done.stdout.splitlines()) == 2 + 5
+    assert len(outcome.stdout.splitlines()) == 2 + 5
     told = json.loads(command("--dry-run", "--json").stdout)
     assert [(a["destination"], a["rows"]) for a in told["amount"]] == [("b", 2), ("orders", 9)]
     assert told["first"][0]["log"] == "b/0"
@@ -190,7 +190,7 @@ def test_a_broken_run_goes_on_where_it_was(
     out: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sender, "BATCH_MESSAGES", 10)
-    monkeypatch.setattr(sender, "PATIENCE", 0.0)
+    monkeypatch.setattr(sender, "GIVE_UP_AFTER", 0.0)
     make_mirror(out, [Batch(some(55, "s", first=100))])
     path = tmp_path / "state.json"
     arguments = ("--state", str(path), "--destination", "s")
@@ -235,7 +235,7 @@ def test_an_outage_is_waited_out(out: Path, tmp_path: Path, command: Command, mo
 
         with monkeypatch.context() as patched:
             patched.setattr(State, "keep", returning)
-            done = command(url=first.url)
+            outcome = command(url=first.url)
     with back[0] as second:
-        assert (done.exit_code, done.stdout) == (0, "25 sent, 0 expired and skipped, 0 refused\n")
+        assert (outcome.exit_code, outcome.stdout) == (0, "25 sent, 0 expired and skipped, 0 refused\n")
         assert [m.message_id for m in pulled(second, "s")] == [f"s-{n}" for n in range(10, 25)]

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from bridge.cli.program import main
 from bridge.errors import CannotStart
-from bridge.mirror import s3
+from bridge.mirror.session import check_conditional_writes, s3_settings
 from tests.mirror.killing import GUARD, Reader, kill_and_finish
 from tests.mirror.made import Batch, make_mirror, some
 from tests.mirror.readers import places
@@ -44,9 +44,9 @@ def use(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Use]:
         # The JVM has the environment of its start.
         jvm.java.lang.System.setProperty("aws.accessKeyId", server.environ["AWS_ACCESS_KEY_ID"])
         jvm.java.lang.System.setProperty("aws.secretAccessKey", server.environ["AWS_SECRET_ACCESS_KEY"])
-        for name, value in s3.settings(server.out).items():
+        for name, value in s3_settings(server.out).items():
             context.hadoopConfiguration().set(name.removeprefix("spark.hadoop."), value)
-        spark.conf.set(checkpoints, s3.settings(server.out)[checkpoints])
+        spark.conf.set(checkpoints, s3_settings(server.out)[checkpoints])
 
     yield used
     spark.conf.unset(checkpoints)
@@ -92,11 +92,11 @@ def test_a_server_that_ignores_conditions_is_refused(spark: SparkSession, use: U
     with bucket(tmp_path / "s3", conditional=False) as careless:
         use(careless)
         with pytest.raises(CannotStart, match="ignores If-None-Match"):
-            s3.check_conditional_writes(spark, careless.out)
+            check_conditional_writes(spark, careless.out)
 
 
 def test_a_good_server_passes_and_nothing_stays(spark: SparkSession, lake: Bucket) -> None:
-    s3.check_conditional_writes(spark, lake.out)
+    check_conditional_writes(spark, lake.out)
     assert not list(lake.folder.rglob("written-twice*"))
 
 

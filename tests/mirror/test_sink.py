@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Record, to_json
-from bridge.mirror.sink.sink import APPLICATION, Sink
+from bridge.mirror.sink import APPLICATION, Sink
 from bridge.mirror.table import MESSAGES, QUARANTINE, Table
 from tests.mirror.numbers_job import Numbers, mirror
 from tests.mirror.readers import by_delta_rs, by_duckdb, by_pandas, by_spark, places

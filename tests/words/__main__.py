@@ -28,13 +28,13 @@ class Found(NamedTuple):
     instead: str
 
 
-def strings(nodes: Sequence[ast.AST], *, docstrings: bool, messages: bool) -> Iterator[tuple[int, str]]:
-    """Yield docstrings (every string that is a statement), or the strings that may be messages, or both."""
+def strings(nodes: Sequence[ast.AST], *, messages: bool) -> Iterator[tuple[int, str]]:
+    """Yield docstrings (every string that is a statement) and, on request, the strings that may be messages."""
     statements = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     for node in nodes:
         match node:
             case ast.Constant(value=str(text)) if id(node) in statements:
-                yield from [(node.lineno, text)] if docstrings else ()
+                yield (node.lineno, text)
             case ast.Constant(value=str(text)) if messages and len(text.split()) >= MESSAGE:
                 yield (node.lineno, text)
 
@@ -61,15 +61,14 @@ def names(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
 def findings(path: str, source: str) -> Iterator[Found]:
     """Yield what the table forbids in a file."""
     test = path.startswith(("tests/", "benchmarks/")) and not path.startswith("tests/conformance/")
-    later = path.startswith(tuple(TABLE["later"]))
     allowed = {word for place, words in TABLE["allowed"].items() if path.startswith(place) for word in words}
     if "*" in allowed:
         return
     texts = [(1, re.sub(r"^( *)(#|//) ", r"\1", source, flags=re.MULTILINE))]
     if path.endswith(".py"):
         nodes = list(ast.walk(ast.parse(source)))
-        texts = [*strings(nodes, docstrings=not later, messages=not test), *([] if later else comments(source))]
-        for line, name in [] if test or later else names(nodes):
+        texts = [*strings(nodes, messages=not test), *comments(source)]
+        for line, name in [] if test else names(nodes):
             for part in map(str.lower, re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)):
                 if part in TABLE["names"] and part not in allowed:
                     yield Found(line, f"`{part}` in the name `{name}`", TABLE["names"][part])

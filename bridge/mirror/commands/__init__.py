@@ -3,16 +3,11 @@
 
 import click
 
-from bridge.mirror.commands.compact import compact
-from bridge.mirror.commands.executor import executor
-from bridge.mirror.commands.export import export
-from bridge.mirror.commands.fetch_jars import fetch_jars
-from bridge.mirror.commands.prune import prune
+from bridge.mirror.commands.inspect import report, verify
 from bridge.mirror.commands.query import query
-from bridge.mirror.commands.report import report
 from bridge.mirror.commands.restore import restore
-from bridge.mirror.commands.run import once, run
-from bridge.mirror.commands.verify import verify
+from bridge.mirror.commands.run import executor, fetch_jars, once, run
+from bridge.mirror.commands.upkeep import compact, export, prune
 
 __all__ = ["mirror"]
 

@@ -1,28 +1,40 @@
-"""`mirror query`: SQL over the mirror."""
+"""`mirror query`: SQL over the mirror, printed as a table, one field a line, or JSON.
+
+Messages are what others wrote: on a terminal nothing of them is an escape sequence, and nothing is rich's markup.
+"""
 # ruff: noqa: PLC0415, D301 - the imports: see bridge/cli/__init__.py; the \b keeps click from wrapping an example
 
+import base64
+import json
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 
 from bridge.cli.options import TEXT
-from bridge.cli.run_command import NO_MESSAGE
-from bridge.mirror.commands.shared_options import out_option
-from bridge.mirror.commands.stated import stated
+from bridge.cli.run_command import NO_MESSAGE, printable
+from bridge.mirror.commands.options import MirrorCommand, out_option
+
+Row = Sequence[Any]  # of whatever the query selects
 
 _SHOWN: Final = 100
 """Rows that a person is shown unless they ask for more."""
+_WIDE: Final = 8
+"""Columns beyond which a table cannot be read: each row is shown alone."""
+_UNBROKEN: Final = 100_000
+"""Columns of characters where the output is no terminal: there a line is a row."""
 _BY_ID: Final = "message_id = $id"
 _BY_TRACE: Final = (
     "trace_id = $id OR substr(traceparent, 4, 32) = lower($id)"  # DuckDB 2.0 fails on split_part of a null column
 )
 
 
-@click.command()
+@click.command(cls=MirrorCommand)
 @click.argument("sql", required=False, type=TEXT)
 @out_option
 @click.option("--message-id", type=TEXT, help="Show everything about this message, and its dead letter.")
@@ -50,20 +62,20 @@ def query(sql: str | None, out: str, limit: int | None, as_json: bool, **given: 
         raise click.UsageError("Give either a query, --message-id or --trace-id.")
     values = {} if sql is not None else {"id": message_id or trace_id or ""}
     text = _find(_BY_TRACE if message_id is None else _BY_ID) if sql is None else sql
-    with stated(as_json=as_json):
-        request = _Request(out, text, values, _moment(given["as_of"]))
-        found = _query(request, limit or (None if as_json else _SHOWN), as_json=as_json)
+    from bridge.mirror.query import run_query
+
+    with run_query(out, text, values, _moment(given["as_of"])) as result:
+        rows = islice(result.rows, limit or (None if as_json else _SHOWN))
+        if as_json:
+            found = _print_json(result.columns, rows)
+        else:
+            found = _print_rows(result.columns, list(rows), as_table=not values)
+            if next(result.rows, None) is not None:
+                click.echo(f"Only the first {found:,} rows are shown; --limit shows more.", err=True)
     if values and not found:
         if not as_json:
             click.echo("There is no such message in this mirror.", err=True)
         sys.exit(NO_MESSAGE)
-
-
-class _Request(NamedTuple):
-    out: str
-    sql: str
-    values: Mapping[str, str]
-    as_of: int | datetime | None
 
 
 def _moment(text: str | None) -> int | datetime | None:
@@ -82,19 +94,71 @@ def _find(condition: str) -> str:
     return " UNION ALL BY NAME ".join(parts) + " ORDER BY store_timestamp, destination"
 
 
-def _query(request: _Request, limit: int | None, *, as_json: bool) -> int:
-    from bridge.mirror.answers import as_lines, as_records, as_table
-    from bridge.mirror.query import ask
+def _print_json(columns: Sequence[str], rows: Iterable[Row]) -> int:
+    """Print each row as an object, as soon as it is there; return how many there were."""
+    number = 0
+    for number, row in enumerate(rows, 1):  # noqa: B007
+        click.echo(json.dumps({name: plain(value) for name, value in zip(columns, row, strict=True)}))
+    return number
 
-    with ask(*request) as answer:
-        if as_json:
-            number = 0
-            for number, line in enumerate(as_lines(answer.columns, islice(answer.rows, limit)), 1):  # noqa: B007
-                click.echo(line)
-            return number
-        rows = list(islice(answer.rows, limit))
-        more = next(answer.rows, None) is not None
-        (as_records if request.values else as_table)(answer.columns, rows)
-    if more:
-        click.echo(f"Only the first {limit:,} rows are shown; --limit shows more.", err=True)
+
+def _print_rows(columns: Sequence[str], rows: Sequence[Row], *, as_table: bool) -> int:
+    """Print a table; if it would be too wide, or on request, one field a line, without those that are null."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else _UNBROKEN)
+    if as_table and (len(columns) <= _WIDE or not rows):
+        table = Table()
+        for name in columns:
+            table.add_column(Text(printable(name)), overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(_shown(value)) for value in row))
+        console.print(table)
+        return len(rows)
+    width = max(map(len, columns), default=0)
+    for number, row in enumerate(rows):
+        if number:
+            console.print()
+        for name, value in zip(columns, row, strict=True):
+            if value is not None:
+                console.print(Text(f"{printable(name):<{width}}  {_shown(value)}"), soft_wrap=True)
     return len(rows)
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401, PLR0911 - whatever a query selects; one line for each kind
+    """Return a value as JSON has it: bytes that are not text become `{"base64": …}`, times ISO 8601."""
+    if isinstance(value, dict):
+        return {_key(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        text = _text(value)
+        return {"base64": base64.b64encode(value).decode()} if text is None else text
+    if isinstance(value, datetime):
+        return value.isoformat().removesuffix("+00:00") + ("Z" if value.tzinfo else "")
+    if isinstance(value, Decimal):
+        return plain(float(value))
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return str(value)
+
+
+def _key(key: Any) -> str:  # noqa: ANN401
+    found = plain(key)
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    if isinstance(value, bytes) and _text(value) is None:
+        return f"({len(value)} bytes that are not text; --json prints them)"
+    found = plain(value)
+    return printable(found) if isinstance(found, str) else json.dumps(found)
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None

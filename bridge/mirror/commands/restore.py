@@ -12,15 +12,12 @@ import click
 
 from bridge.cli.options import TEXT, client_options, run_with_client
 from bridge.cli.run_command import FAILED, NO_MESSAGE, printable
-from bridge.mirror.commands.shared_options import out_option
-from bridge.mirror.commands.stated import stated
+from bridge.mirror.commands.options import MirrorCommand, out_option
 
 if TYPE_CHECKING:
     from bridge.client import Client
-    from bridge.mirror.restore.run import Done
-    from bridge.mirror.restore.selection import Amount
-    from bridge.mirror.restore.state import State
-    from bridge.mirror.restore.to_message import Row
+    from bridge.mirror.restore import Outcome, State
+    from bridge.mirror.restore_rows import DestinationTotal, Row
 
 _SHOWN: Final = 5
 """Messages that a dry run shows."""
@@ -29,7 +26,7 @@ _NAMED: Final = 20
 _WHEN: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 
 
-@click.command()
+@click.command(cls=MirrorCommand)
 @out_option
 @client_options
 @click.option("--area", type=click.Choice(["data", "dead-letters"]), default="data", show_default=True)
@@ -65,14 +62,9 @@ def restore(out: str, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - cl
     oms-bridge mirror restore --out /srv/mirror --destination orders --rate 500 --state restore.json
     oms-bridge mirror restore --out /srv/mirror --area dead-letters --destination orders.dlq --to-destination orders
     """
-    with stated(as_json=as_json):
-        sys.exit(_restore(out, as_json=as_json, given=given))
-
-
-def _restore(out: str, *, as_json: bool, given: dict[str, Any]) -> int:
-    from bridge.mirror.query import connected
-    from bridge.mirror.restore.selection import Selection, amounts, in_order, select
-    from bridge.mirror.restore.state import State
+    from bridge.mirror.query import connect
+    from bridge.mirror.restore import State
+    from bridge.mirror.restore_rows import Selection, amounts, in_order, select
     from bridge.mirror.table import shown
 
     selection = Selection(
@@ -80,19 +72,19 @@ def _restore(out: str, *, as_json: bool, given: dict[str, Any]) -> int:
     )
     of = {"out": shown(out), **selection._asdict(), "to_destination": given["to_destination"]}
     state = State(given["state"], of)
-    with connected(out) as connection:
+    with connect(out) as connection:
         select(connection, selection, state.next)
         amount = amounts(connection)
         if given["dry_run"]:
             _show_plan(amount, list(in_order(connection, _SHOWN)), as_json=as_json)
         elif amount:
-            return _send(in_order(connection), amount, state, as_json=as_json, given=given)
-    return 0 if amount else NO_MESSAGE
+            sys.exit(_send(in_order(connection), amount, state, as_json=as_json, given=given))
+    sys.exit(0 if amount else NO_MESSAGE)
 
 
 def _send(
     rows: "Iterator[Row]",
-    amount: "Sequence[Amount]",
+    amount: "Sequence[DestinationTotal]",
     state: "State",
     *,
     as_json: bool,
@@ -101,26 +93,26 @@ def _send(
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from bridge.mirror.restore.run import Done, Wishes, restore
+    from bridge.mirror.restore import Outcome, RestoreOptions, restore
 
-    wishes = Wishes(given["to_destination"], given["expired"], given["rate"])
-    done = Done()
+    options = RestoreOptions(given["to_destination"], given["expired"], given["rate"])
+    outcome = Outcome()
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("messages", total=sum(a.rows for a in amount))
 
         async def restoring(client: "Client") -> None:
-            await restore(client, rows, state, wishes, done, lambda count: progress.advance(task, count))
+            await restore(client, rows, state, options, outcome, lambda count: progress.advance(task, count))
 
         try:
             run_with_client(given, restoring, as_json=as_json)
         finally:
-            _show_done(done, as_json=as_json)
-    return FAILED if done.refused else 0
+            _show_done(outcome, as_json=as_json)
+    return FAILED if outcome.refused else 0
 
 
-def _show_plan(amount: "Sequence[Amount]", rows: "Sequence[Row]", *, as_json: bool) -> None:
+def _show_plan(amount: "Sequence[DestinationTotal]", rows: "Sequence[Row]", *, as_json: bool) -> None:
     from bridge.wire.jsonform import encode
 
     if as_json:
@@ -136,18 +128,18 @@ def _show_plan(amount: "Sequence[Amount]", rows: "Sequence[Row]", *, as_json: bo
         click.echo(f"  {place}  {id_}  {printable(row.message.destination)}  {len(row.message.body)} bytes")
 
 
-def _show_done(done: "Done", *, as_json: bool) -> None:
+def _show_done(outcome: "Outcome", *, as_json: bool) -> None:
     from bridge.wire.problem import members
 
     if as_json:
-        refused = [{"messageId": m.message_id, "destination": m.destination, **members(e)} for m, e in done.refused]
-        click.echo(json.dumps({"sent": done.stored, "expired": done.expired, "refused": refused}))
+        refused = [{"messageId": m.message_id, "destination": m.destination, **members(e)} for m, e in outcome.refused]
+        click.echo(json.dumps({"sent": outcome.stored, "expired": outcome.expired, "refused": refused}))
         return
-    for message, error in done.refused[:_NAMED]:
+    for message, error in outcome.refused[:_NAMED]:
         click.echo(
             f"Error: {printable(message.message_id or '')} of {printable(message.destination)}: {error}", err=True
         )
-    click.echo(f"{done.stored} sent, {done.expired} expired and skipped, {len(done.refused)} refused")
+    click.echo(f"{outcome.stored} sent, {outcome.expired} expired and skipped, {len(outcome.refused)} refused")
 
 
 def _ms(moment: datetime | None) -> int | None:

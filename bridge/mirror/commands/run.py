@@ -1,21 +1,22 @@
-"""`mirror run` and `mirror once`: the job itself."""
+"""`mirror run` and `mirror once`, the job itself; `fetch-jars` and `executor`, which Spark needs on a cluster."""
 # ruff: noqa: PLC0415, D301 - the imports: see bridge/cli/__init__.py; the \b keeps click from wrapping an example
 
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from bridge.cli.options import settings_options
-from bridge.mirror.commands.stated import stated
+from bridge.errors import CannotStart
+from bridge.mirror.commands.options import MirrorCommand, bridge_option
 
 if TYPE_CHECKING:
     from bridge.mirror.job import Monitoring
-    from bridge.mirror.options import Options
+    from bridge.mirror.sources import Options
 
 Command = Callable[..., None]
 
@@ -25,7 +26,7 @@ def _mirrors(command: Command) -> Command:
     options = (
         settings_options,
         click.option("--out", required=True, metavar="PATH", help="Path or URL of the mirror: /srv/mirror, s3a://…"),
-        click.option("--bridge", default="http://127.0.0.1:8080", show_default=True, help="The bridge of memory://."),
+        bridge_option,
         click.option("--checkpoint", metavar="PATH", help="Folder of Spark's checkpoint; default: PATH/checkpoint."),
         click.option(
             "--on-data-loss",
@@ -58,7 +59,7 @@ def _mirrors(command: Command) -> Command:
     return command
 
 
-@click.command()
+@click.command(cls=MirrorCommand)
 @_mirrors
 @click.option(
     "--every", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds from one batch to the next."
@@ -81,7 +82,7 @@ def run(every: float, **given: object) -> None:
     _run(given, every, None)
 
 
-@click.command()
+@click.command(cls=MirrorCommand)
 @_mirrors
 @click.option(
     "--timeout",
@@ -103,15 +104,14 @@ def once(timeout: float, **given: object) -> None:
 
 
 def _run(given: dict[str, object], every: float, timeout: float | None) -> None:
-    with stated():
-        options, monitoring = _read(given, every)
-        from bridge.mirror.job import run as work
+    options, monitoring = _read(given, every)
+    from bridge.mirror.job import run as run_job
 
-        try:
-            reporter, stopped_by = work(options, monitoring, timeout=timeout)
-        finally:
-            if monitoring.tracing is not None:
-                asyncio.run(monitoring.tracing.close())
+    try:
+        reporter, stopped_by = run_job(options, monitoring, timeout=timeout)
+    finally:
+        if monitoring.tracing is not None:
+            asyncio.run(monitoring.tracing.close())
     if timeout is None:
         return
     if monitoring.show != "quiet":
@@ -123,17 +123,13 @@ def _run(given: dict[str, object], every: float, timeout: float | None) -> None:
 
 def _read(given: dict[str, object], every: float) -> "tuple[Options, Monitoring]":
     from bridge import logs
-    from bridge.errors import CannotStart
     from bridge.mirror.job import Monitoring
-    from bridge.mirror.options import Options
+    from bridge.mirror.sources import Options
     from bridge.settings import Address, SettingsError, load
     from bridge.tracing import create_tracing
 
-    chosen = {name: given.pop(name) for name in ("backend", "log_level")}
-    overrides = {
-        "backend": chosen["backend"],
-        "log": None if chosen["log_level"] is None else {"level": chosen["log_level"]},
-    }
+    backend, level = given.pop("backend"), given.pop("log_level")
+    overrides = {"backend": backend, "log": None if level is None else {"level": level}}
     config, status, metrics, show = (given.pop(name) for name in ("config", "status", "metrics", "show"))
     if wrong := [pair for pair in given["conf"] if "=" not in pair]:  # type: ignore[attr-defined] # click's
         raise CannotStart(f"--conf {wrong[0]}: write KEY=VALUE.")
@@ -145,3 +141,58 @@ def _read(given: dict[str, object], every: float) -> "tuple[Options, Monitoring]
         raise CannotStart(str(error)) from None
     logs.configure(settings.log.level, settings.log.format)
     return Options(backend=settings.backend, every=every, **given), Monitoring(status, address, show or "auto", tracing)  # type: ignore[arg-type] # by name
+
+
+@click.command("fetch-jars", cls=MirrorCommand)
+def fetch_jars() -> None:
+    """Fetch the jars of Delta Lake, S3 and Kafka's connector with Maven, unless they are there, and print their paths.
+
+    The paths are separated by commas, as `spark-submit` takes them.
+
+    \b
+    spark-submit --jars "$(oms-bridge mirror fetch-jars)" …
+    """
+    from bridge.mirror.jars import spark_jars
+
+    click.echo(",".join(map(str, spark_jars())))
+
+
+_BACKEND: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+_ARGUMENTS: Final = {
+    "--driver-url": "SPARK_DRIVER_URL",
+    "--executor-id": "SPARK_EXECUTOR_ID",
+    "--cores": "SPARK_EXECUTOR_CORES",
+    "--app-id": "SPARK_APPLICATION_ID",
+    "--hostname": "SPARK_EXECUTOR_POD_IP",
+    "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
+    "--podName": "SPARK_EXECUTOR_POD_NAME",
+}
+_MEMORY: Final = "SPARK_EXECUTOR_MEMORY"
+_JAVA_OPTION: Final = "SPARK_JAVA_OPT_"
+"""With a number: one option of Java each."""
+
+
+@click.command(cls=MirrorCommand, hidden=True)
+def executor() -> None:
+    """Become an executor of Spark, from the variables that Spark gives to its pods in Kubernetes."""
+    if missing := [name for name in (*_ARGUMENTS.values(), _MEMORY) if name not in os.environ]:
+        raise CannotStart(f"Only Spark starts executors, in Kubernetes: {missing[0]} is not set.")
+    home, command = java_command(os.environ)
+    os.execve(command[0], command, os.environ | {"SPARK_HOME": str(home)})  # noqa: S606 - without a shell
+
+
+def java_command(environ: Mapping[str, str]) -> tuple[Path, list[str]]:
+    """Return the folder of Spark, and the command that runs an executor. Raises `CannotStart` without Java."""
+    import pyspark
+
+    from bridge.mirror.jars import java
+    from bridge.mirror.session import LOGGING
+
+    home = Path(pyspark.__file__).parent
+    numbers = sorted(int(name.removeprefix(_JAVA_OPTION)) for name in environ if name.startswith(_JAVA_OPTION))
+    options = [environ[f"{_JAVA_OPTION}{number}"] for number in numbers]
+    heap = [f"-Xms{environ[_MEMORY]}", f"-Xmx{environ[_MEMORY]}"]
+    path = [environ.get("SPARK_CLASSPATH"), environ.get("SPARK_CONF_DIR"), str(home / "jars" / "*")]
+    classes = ["-cp", ":".join(filter(None, path))]
+    arguments = [each for option, name in _ARGUMENTS.items() for each in (option, environ[name])]
+    return home, [java(), LOGGING, *options, *heap, *classes, _BACKEND, *arguments]

@@ -22,15 +22,13 @@ from pyspark.sql.streaming.listener import (
 )
 
 from bridge.errors import BackendUnavailable, CannotStart
-from bridge.mirror.monitoring.metrics import registry
-from bridge.mirror.monitoring.server import Pages, Response, serving
+from bridge.mirror.monitoring.server import Pages, Response, registry, serving
 from bridge.mirror.monitoring.status import Committed, Status, write
 from bridge.mirror.monitoring.terminal import live_view, summary, terminal
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.options import Options
-from bridge.mirror.sources.base import Source
+from bridge.mirror.sources import Options, Source
+from bridge.mirror.sources.range_source import LAST_ERROR
 from bridge.mirror.sources.ranges import describe
-from bridge.mirror.sources.reader import TROUBLE
 from bridge.settings import Address, redact
 
 READY_FOR: Final = 60.0
@@ -48,8 +46,6 @@ _REASON_MAX: Final = 500
 Show = Literal["auto", "lines", "quiet"]
 """A view on a terminal, else a log line per batch; log lines; warnings only."""
 P = ParamSpec("P")
-Moved = Callable[[str | None, str], Ranges]
-"""`Source.moved`."""
 
 _log = logging.getLogger("bridge.mirror")
 
@@ -214,14 +210,14 @@ def readiness(status: Status, now: datetime) -> Response:
     return 503, "text/plain", f"not ready: the mirror is {status.state}{reason}\n".encode("utf-8", "replace")
 
 
-def lag(source: SourceProgress, moved: Moved) -> Mapping[str, int] | None:
+def lag(source: SourceProgress, moved: Callable[[str | None, str], Ranges]) -> Mapping[str, int] | None:
     """Return how many offsets each log is behind, without logs that are not; None: unknown."""
     end, latest = source.endOffset, source.latestOffset
     if {end, latest} & {"None", "null"}:  # an offset that is null in the JVM, as PySpark shows it
         return None
     logs = json.loads(latest)
-    if isinstance(logs, dict) and isinstance(logs.get(TROUBLE), str):  # a topic of that name is an object
-        del logs[TROUBLE]
+    if isinstance(logs, dict) and isinstance(logs.get(LAST_ERROR), str):  # a topic of that name is an object
+        del logs[LAST_ERROR]
     if not logs:  # of a batch that is repeated after a restart: the backend was not asked yet
         return None
     return {log: last - first for log, (first, last) in moved(end, json.dumps(logs)).items() if last > first}

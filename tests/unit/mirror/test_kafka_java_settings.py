@@ -7,8 +7,8 @@ import trustme
 
 from adapters.kafka.options import Security
 from bridge.errors import CannotStart
-from bridge.mirror.options import Options
-from bridge.mirror.sources.kafka.security import java_settings
+from bridge.mirror.sources import Options
+from bridge.mirror.sources.kafka.client import java_settings
 from bridge.mirror.sources.kafka.source import KafkaSource
 from tests.brokers.security import Authority
 

@@ -11,8 +11,8 @@ from adapters.kafka.record import Record
 from bridge.message import Message
 from bridge.mirror.rows import Rows
 from bridge.mirror.schema import SOURCE
-from bridge.mirror.sources.kafka import rows as kafka_rows
-from bridge.mirror.sources.kafka.rows import convert, destination_of, log_of
+from bridge.mirror.sources.kafka import records as kafka_rows
+from bridge.mirror.sources.kafka.records import convert, destination_of, log_of
 
 _SPARK = pa.schema(
     [

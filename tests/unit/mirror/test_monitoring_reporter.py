@@ -20,13 +20,11 @@ from pyspark.sql.streaming.listener import QueryStartedEvent, SourceProgress
 
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.monitoring import reporter as module
-from bridge.mirror.monitoring.metrics import registry
 from bridge.mirror.monitoring.reporter import Reporter, lag, reporting, sentence
+from bridge.mirror.monitoring.server import registry
 from bridge.mirror.monitoring.status import Status
 from bridge.mirror.offsets import Gap, Ranges
-from bridge.mirror.options import Options
-from bridge.mirror.sources import ranges
-from bridge.mirror.sources.base import Source
+from bridge.mirror.sources import Options, Source, ranges
 from bridge.settings import Address
 from tests.docs.page import Page
 from tests.unit.mirror.monitored import BEGIN, batch, busy
@@ -276,21 +274,21 @@ def test_the_lag_is_what_lies_between_two_offsets(subtests: pytest.Subtests) -> 
     end = json.dumps({"a": [0, 5], "b": [2, 9], "c": [0, 7]})
     cases = [
         (end, json.dumps({"a": [0, 8], "b": [2, 9], "c": [0, 6], "new": [0, 4]}), {"a": 3, "new": 4}),
-        (end, json.dumps({"a": [0, 8], "trouble": "connection refused"}), {"a": 3}),
+        (end, json.dumps({"a": [0, 8], "last_error": "connection refused"}), {"a": 3}),
         ("{}", "None", None),
         ("None", '{"a": [0, 5]}', None),
         (end, "{}", None),
-        (end, '{"trouble": "x"}', None),
+        (end, '{"last_error": "x"}', None),
     ]
     for first, latest, expected in cases:
         with subtests.test(end=first, latest=latest):
             assert lag(SourceProgress("", "", first, latest, 0, 0.0, 0.0, {}), Backend().moved) == expected
 
     def of_kafka(_: str | None, after: str) -> Ranges:
-        assert json.loads(after) == {"trouble": {"0": 3}}  # a topic of that name
+        assert json.loads(after) == {"last_error": {"0": 3}}  # a topic of that name
         return {"trouble/0": (1, 3), "trouble/1": (4, 4), "trouble/2": (5, 2)}
 
-    topic = SourceProgress("", "", '{"trouble":{"0":1}}', '{"trouble":{"0":3}}', 0, 0.0, 0.0, {})
+    topic = SourceProgress("", "", '{"last_error":{"0":1}}', '{"last_error":{"0":3}}', 0, 0.0, 0.0, {})
     assert lag(topic, of_kafka) == {"trouble/0": 2}
 
 

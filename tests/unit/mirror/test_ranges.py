@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bridge.mirror.offsets import Gap
 from bridge.mirror.sources.ranges import (
-    Place,
+    Position,
     capped,
     describe,
     from_json,
@@ -26,14 +26,14 @@ logs = st.dictionaries(st.sampled_from("abcdef"), pairs, max_size=5)
 
 def test_begins_with_the_oldest_or_as_told() -> None:
     after = plan({}, {"a": (3, 9), "b": (0, 4)}, {"b": 2}, None)
-    assert after == {"a": Place(3, 9), "b": Place(2, 4)}
+    assert after == {"a": Position(3, 9), "b": Position(2, 4)}
     assert moved({}, after) == {"a": (3, 9), "b": (2, 4)}
     assert gaps({}, after) == []
 
 
 def test_a_log_without_anything_is_left_out() -> None:
     assert plan({}, {"a": (3, 3), "b": (0, 0)}, {}, None) == {}
-    assert plan({"a": Place(0, 5)}, {"a": (0, 5), "b": (0, 0)}, {}, None) == {"a": Place(0, 5)}
+    assert plan({"a": Position(0, 5)}, {"a": (0, 5), "b": (0, 0)}, {}, None) == {"a": Position(0, 5)}
 
 
 def test_goes_on_where_it_was() -> None:
@@ -44,14 +44,14 @@ def test_goes_on_where_it_was() -> None:
 
 
 def test_never_goes_back() -> None:
-    before = {"a": Place(0, 9)}
+    before = {"a": Position(0, 9)}
     assert plan(before, {"a": (0, 5)}, {}, None) == before
 
 
 def test_what_went_too_early_is_told_once_and_covered() -> None:
-    before = {"a": Place(0, 9)}
+    before = {"a": Position(0, 9)}
     after = plan(before, {"a": (12, 20)}, {}, 3)
-    assert after == {"a": Place(0, 15, (9, 12))}
+    assert after == {"a": Position(0, 15, (9, 12))}
     assert gaps(before, after) == [Gap("a", 9, 12)]
     assert moved(before, after) == {"a": (9, 15)}
     later = plan(after, {"a": (12, 20)}, {}, None)
@@ -60,19 +60,19 @@ def test_what_went_too_early_is_told_once_and_covered() -> None:
 
 
 def test_a_gap_with_nothing_behind_it_is_told() -> None:
-    after = plan({"a": Place(0, 9)}, {"a": (12, 12)}, {}, None)
-    assert gaps({"a": Place(0, 9)}, after) == [Gap("a", 9, 12)]
+    after = plan({"a": Position(0, 9)}, {"a": (12, 12)}, {}, None)
+    assert gaps({"a": Position(0, 9)}, after) == [Gap("a", 9, 12)]
 
 
 def test_a_log_that_is_made_meanwhile_begins_at_nought() -> None:
-    before = {"a": Place(0, 9)}
+    before = {"a": Position(0, 9)}
     after = plan(before, {"a": (0, 9), "b": (4, 6)}, {}, None)
     assert gaps(before, after) == [Gap("b", 0, 4)]
     assert moved(before, after) == {"b": (0, 6)}
 
 
 def test_the_end_of_a_log_is_told_once() -> None:
-    before = {"a": Place(0, 9), "b": Place(0, 1)}
+    before = {"a": Position(0, 9), "b": Position(0, 1)}
     after = plan(before, {"b": (0, 1)}, {}, None)
     assert gaps(before, after) == [Gap("a", 9, None)]
     assert moved(before, after) == {}
@@ -83,7 +83,7 @@ def test_the_end_of_a_log_is_told_once() -> None:
 
 
 def test_without_news_the_text_is_the_same() -> None:
-    before = {"b": Place(0, 15, (9, 12)), "a": Place(0, 1)}
+    before = {"b": Position(0, 15, (9, 12)), "a": Position(0, 1)}
     assert json.dumps(to_json(plan(before, {"a": (0, 1), "b": (12, 15)}, {}, None))) == json.dumps(to_json(before))
     assert list(to_json(before)) == ["a", "b"]
 
@@ -95,7 +95,7 @@ def test_the_shortest_backlogs_come_first_and_no_log_waits_for_ever() -> None:
 
 @given(logs, st.integers(1, 60))
 def test_all_is_read_once_whatever_the_limit(bounds: dict[str, tuple[int, int]], limit: int) -> None:
-    offset: dict[str, Place] = {}
+    offset: dict[str, Position] = {}
     seen: dict[str, list[int]] = {}
     for _ in range(1000):
         after = read(json.dumps(to_json(plan(offset, bounds, {}, limit))))
@@ -119,7 +119,7 @@ def test_all_is_read_once_whatever_the_limit(bounds: dict[str, tuple[int, int]],
 def test_whatever_happens_to_the_logs_every_offset_is_covered_once_in_order(
     life: list[dict[str, tuple[int, int]]], limit: int
 ) -> None:
-    offset: dict[str, Place] = {}
+    offset: dict[str, Position] = {}
     for bounds in life:
         after = plan(offset, bounds, {}, limit)
         assert from_json(json.loads(json.dumps(to_json(after)))) == after
@@ -141,12 +141,12 @@ def test_tasks_share_every_offset_out(ranges: dict[str, tuple[int, int]], tasks:
     shares = split(ranges, tasks, least)
     assert len(shares) <= tasks
     found: dict[str, list[int]] = {}
-    for pieces in shares:
-        for log, start, end in pieces:
+    for splits in shares:
+        for log, start, end in splits:
             assert start < end
             found.setdefault(log, []).extend(range(start, end))
     assert found == {log: list(range(start, end)) for log, (start, end) in ranges.items() if start < end}
-    sizes = [sum(piece.end - piece.start for piece in pieces) for pieces in shares]
+    sizes = [sum(piece.end - piece.start for piece in splits) for splits in shares]
     assert not sizes or max(sizes) <= max(-(-sum(sizes) // tasks), least)
 
 

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from bridge.cli.program import main
 from bridge.errors import CannotStart
 from bridge.message import Message
+from bridge.mirror import report
 from bridge.mirror.offsets import Gap
-from bridge.mirror.report import figures
-from bridge.mirror.report.figures import BARS, OTHERS, Bars, Figures, Total, count
-from bridge.mirror.report.page import page, plot
+from bridge.mirror.report import BARS, OTHERS, Bars, Figures, Total, count
+from bridge.mirror.report_page import page, plot
 from tests.mirror.made import NOON, Bad, Batch, make_mirror, message, some
 
 MINUTE = 60_000
@@ -30,8 +30,8 @@ def dead(number: int, **properties: str) -> Message:
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Figures:
-    monkeypatch.setattr(figures, "SERIES", 2)
-    monkeypatch.setattr(figures, "LISTED", 3)
+    monkeypatch.setattr(report, "SERIES", 2)
+    monkeypatch.setattr(report, "LISTED", 3)
     rows = {
         **some(4),
         ("orders/0", 4): message(4, store_timestamp=LATE, expire_time=LATE, body=b""),
@@ -119,7 +119,7 @@ def test_a_plot_has_the_values_as_tooltips_and_a_line_is_broken_without_one(foun
 
 
 def latency(labels: list[str], values: list[float | None]) -> str:
-    from bridge.mirror.report.page import _duration  # noqa: PLC0415 - what makes a plot one of durations
+    from bridge.mirror.report_page import _duration  # noqa: PLC0415 - what makes a plot one of durations
 
     return plot("t", labels, {"p50": values}, _duration)
 
@@ -127,7 +127,7 @@ def latency(labels: list[str], values: list[float | None]) -> str:
 def test_parts_of_time_hold_first_and_last_and_are_few() -> None:
     for hours in (0, 1, 5, 24, 200, 5000, 80_000, 5_000_000, 70_000_000):
         last = NOON + hours * 3_600_000
-        start, width, number = figures._bars([Total("a", 1, 1, NOON, last, 0, 0)])
+        start, width, number = report._bars([Total("a", 1, 1, NOON, last, 0, 0)])
         assert start <= NOON
         assert start + (number - 1) * width <= last < start + number * width
         assert number <= BARS

@@ -9,9 +9,8 @@ import pytest
 from bridge.client import Client, ProduceResult
 from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, CannotStart, OutcomeUnknown, QuotaExceeded
 from bridge.message import Message
-from bridge.mirror.restore.sender import Sender, again
-from bridge.mirror.restore.state import State
-from bridge.mirror.restore.to_message import Row, to_message
+from bridge.mirror.restore import Sender, State, to_resend
+from bridge.mirror.restore_rows import Row, to_message
 
 NOW = 1_000_000
 STORED = ProduceResult("id", 1, "host", None, None, {})
@@ -74,15 +73,15 @@ def test_what_may_pass_is_sent_again_and_with_it_what_follows_of_its_key(subtest
     for error in cases:
         with subtests.test(error=error):
             batch = [Message("d", message_key=key) for key in ("a", "b", "a", None, "b")]
-            assert again(batch, [error, STORED, STORED, STORED, STORED]) == [0, 2]
+            assert to_resend(batch, [error, STORED, STORED, STORED, STORED]) == [0, 2]
 
 
 def test_without_a_key_nothing_follows() -> None:
-    assert again([Message("d"), Message("d")], [BUSY, STORED]) == [0]
+    assert to_resend([Message("d"), Message("d")], [BUSY, STORED]) == [0]
 
 
 def test_what_is_refused_is_not_sent_again() -> None:
-    assert again([Message("d", message_key="a")] * 2, [BodyTooLarge("no"), STORED]) == []
+    assert to_resend([Message("d", message_key="a")] * 2, [BodyTooLarge("no"), STORED]) == []
 
 
 class Taking:
@@ -98,8 +97,8 @@ async def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr("bridge.mirror.restore.sender.asyncio.sleep", sleep)
-    monkeypatch.setattr("bridge.mirror.restore.sender.time.monotonic", lambda: 7.0)
+    monkeypatch.setattr("bridge.mirror.restore.asyncio.sleep", sleep)
+    monkeypatch.setattr("bridge.mirror.restore.time.monotonic", lambda: 7.0)
     paced = Sender(cast("Client", Taking()), 20.0, lambda *_: None)
     assert paced.batch == 5
     for _ in range(3):

@@ -1,36 +1,150 @@
-"""Where all streams begin and end: what a batch is planned by.
+"""Where streams begin and end: what a batch is planned by.
 
-A consumer stands at the end of each stream, and gets at most `_PREFETCH` messages between two plans. As long as it has
+AMQP 0-9-1 has no question for that, and the number of messages that RabbitMQ reports is seconds old (3.10.8). But the
+channel's process at the broker reads the stream itself, and sends on in one go all that is there, as far as the credit
+goes. So after a reply on that channel, all messages stored before the request have arrived.
+
+Each stream has a consumer at its end, which gets at most `_PREFETCH` messages between two plans. As long as it has
 credit left, its last message is the stream's. One that has used it up is put to the end again. So 1,000 idle streams
 cost nothing but one answer to wait for.
 """
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Self
+
+from pika.exceptions import AMQPError
 
 from adapters.amqp.channel import Channel
+from adapters.amqp.errors import of_channel
 from adapters.amqp.link import Link
+from adapters.amqp.properties import Properties
 from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.names import Own
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.sources.rabbitmq.book import BookReader
-from bridge.mirror.sources.rabbitmq.line import Line
-from bridge.mirror.sources.rabbitmq.probes import Probe, Probes
-from bridge.mirror.sources.rabbitmq.streams import Stream, streams, without_log
+from bridge.mirror.sources.rabbitmq.catalogue import CatalogueReader, Stream, streams, without_log
+from bridge.mirror.sources.rabbitmq.connection import OFFSET, BlockingConnection
+
+_AT_ONCE: Final = 500
+"""Consumers between two answers that are waited for; one takes 1.5 ms."""
+
+
+class Probe:
+    """One consumer."""
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self.first: int | None = None
+        """The first offset that came."""
+        self.next: int | None = None
+        """The one after the last that came."""
+        self.unacked = 0
+
+
+class Probes:
+    """What comes is looked at and dropped."""
+
+    def __init__(self, channel: Channel, prefetch: int) -> None:
+        self._channel = channel
+        self._prefetch = prefetch
+        self._by_tag: dict[str, Probe] = {}
+        self._number = 0
+        self._newest = 0
+        """The delivery tag of what came last."""
+        self._acknowledged = 0
+        self._cancelled = False
+        channel.raw.add_on_cancel_callback(self._on_cancel)
+
+    @classmethod
+    async def open(cls, link: Link, prefetch: int) -> Self:
+        """Open the channel: at most `prefetch` messages of each stream come before they are acknowledged."""
+        probes = cls(await link.channel(), prefetch)
+        await probes.settled()
+        return probes
+
+    async def attach(self, streams: Iterable[str], offset: str) -> list[Probe]:
+        """Read streams from an offset on: `first`, or `last`, which is where the last chunk of messages begins.
+
+        Raises `DestinationUnknown`, `Refused` or `BackendUnavailable`; there is no channel any more then.
+        """
+        probes = []
+        for stream in streams:
+            self._number += 1
+            tag = f"{self._number}"
+            probe = self._by_tag[tag] = Probe(stream)
+            probes.append(probe)
+            consume = {"queue": stream, "on_message_callback": self._arrived, "consumer_tag": tag}
+            try:
+                self._channel.raw.basic_consume(**consume, arguments={OFFSET: offset})
+            except AMQPError as error:
+                reason = self._channel.ended.result() if self._channel.ended.done() else error
+                raise of_channel(reason, stream) from error
+            if len(probes) % _AT_ONCE == 0:
+                await self._round_trip(stream)
+        await self._round_trip(probes[-1].stream if probes else "streams")
+        return probes
+
+    async def detach(self, probes: Collection[Probe]) -> None:
+        """Read them no more.
+
+        They must have used up their credit: pika gives back what comes after that, and RabbitMQ 3.10 closes the
+        connection over it.
+        """
+        for tag in [tag for tag, probe in self._by_tag.items() if probe in probes]:
+            del self._by_tag[tag]
+            self._channel.raw.basic_cancel(tag)
+        await self._round_trip("streams")
+
+    def out_of_credit(self, probe: Probe) -> bool:
+        """Whether nothing more comes of it before it is acknowledged."""
+        return probe.unacked >= self._prefetch
+
+    def acknowledge(self) -> None:
+        """Give all of them their whole credit again."""
+        if self._newest > self._acknowledged and self._channel.open:
+            self._channel.raw.basic_ack(self._newest, multiple=True)
+            self._acknowledged = self._newest
+        for probe in self._by_tag.values():
+            probe.unacked = 0
+
+    async def settled(self) -> None:
+        """Return when everything is here that the broker has sent so far. Raises `BackendUnavailable`."""
+        await self._round_trip("streams")
+
+    async def close(self) -> None:
+        """Read no more."""
+        await self._channel.close()
+
+    async def _round_trip(self, subject: str) -> None:
+        await self._channel.ask(subject, "basic_qos", prefetch_count=self._prefetch)
+        if self._cancelled:
+            raise BackendUnavailable("RabbitMQ: a stream was deleted, or has no leader.")
+
+    def _arrived(self, _channel: object, method: Any, properties: Properties, _body: bytes) -> None:  # noqa: ANN401 - pika's
+        self._newest = method.delivery_tag
+        probe = self._by_tag[method.consumer_tag]
+        offset = int((properties.headers or {})[OFFSET])
+        if probe.first is None:
+            probe.first = offset
+        probe.next = offset + 1
+        probe.unacked += 1
+
+    def _on_cancel(self, _frame: object) -> None:
+        self._cancelled = True
+
 
 _PREFETCH: Final = 100
 _ROUNDS: Final = 100
-"""How often at most the credit is given anew, to come to the end of the last chunk."""
+"""Times that the credit is renewed to reach the end of the last chunk, at most."""
 _PATIENCE: Final = 10.0
 """Seconds for the first message of a stream that has some."""
 _SOON: Final = 0.01
 _YOUNG: Final = 0.2
-_HEADS: Final = 10.0
-"""Seconds for which a first offset is believed where the log goes on to grow: until then the reader finds a gap."""
+_FIRSTS_VALID: Final = 10.0
+"""Seconds for which the first offset of a growing log is cached: a reader that needs it sooner finds a gap."""
 NO_LOG: Final = "it has no log"
 NOT_THERE: Final = "its log does not exist"
 
@@ -38,13 +152,13 @@ NOT_THERE: Final = "its log does not exist"
 class EndOffsets:
     """What is known of all streams. After any error it is of no use any more."""
 
-    def __init__(self, options: Options, line: Line) -> None:
+    def __init__(self, options: Options, connection: BlockingConnection) -> None:
         self._options = options
-        self._line = line
-        self._book: BookReader | None = None
+        self._connection = connection
+        self._catalogue: CatalogueReader | None = None
         self._probes: Probes | None = None
         self._ends: dict[str, Probe] = {}
-        self._heads: dict[str, tuple[int, int, float]] = {}
+        self._firsts: dict[str, tuple[int, int, float]] = {}
         """First offset, the end and the time when it was read."""
         self.streams: Mapping[str, Stream] = {}
         """What there should be, when it was last looked at."""
@@ -58,86 +172,91 @@ class EndOffsets:
         missing = [self.streams[name].destination for name in self.missing]
         return dict.fromkeys(self._without_log, NO_LOG) | dict.fromkeys(missing, NOT_THERE)
 
-    async def look(self) -> None:
-        """Read the book. Raises `Refused` or `BackendUnavailable`."""
+    async def read_catalogue(self) -> None:
+        """Read the catalogue. Raises `Refused` or `BackendUnavailable`."""
         known: Mapping[str, Layout] = {}
         try:
-            if self._book is None:
-                self._book = await BookReader.open(await self._line.link(), Own(self._options.prefix).catalogue)
-            known = await self._book.destinations()
+            if self._catalogue is None:
+                self._catalogue = await CatalogueReader.open(
+                    await self._connection.link(), Own(self._options.prefix).catalogue
+                )
+            known = await self._catalogue.destinations()
         except DestinationUnknown:
-            self._book = None
+            self._catalogue = None
         self.streams = streams(known, self._options)
         self._without_log = without_log(known, self._options)
 
     async def bounds(self) -> Ranges:
         """Return the first and the next offset of every stream there is. Raises as `look`."""
-        await self.look()
+        await self.read_catalogue()
         if self._probes is None:
-            self._probes = await Probes.open(await self._line.link(), _PREFETCH)
+            self._probes = await Probes.open(await self._connection.link(), _PREFETCH)
         self.missing = await self._attach_new(self._probes)
         await self._probes.settled()
         await self._catch_up(self._probes)
-        await self._read_heads()
+        await self._read_firsts()
         return {
-            name: (self._heads[name][0], probe.next) if probe.next else (0, 0) for name, probe in self._ends.items()
+            name: (self._firsts[name][0], probe.next) if probe.next else (0, 0) for name, probe in self._ends.items()
         }
 
     async def _attach_new(self, probes: Probes) -> Collection[str]:
         """Stand at the end of streams that are new here; return those that are not there."""
         new = [name for name in self.streams if name not in self._ends]
-        there = await self._there(new)
+        existing = await self._existing(new)
         try:
-            attached = await probes.attach(there, "last")
+            attached = await probes.attach(existing, "last")
         except DestinationUnknown as error:
             raise BackendUnavailable(error.detail) from error  # deleted just now
         self._ends |= {probe.stream: probe for probe in attached}
-        await _first_came(probes, [probe for probe in attached if there[probe.stream]])
+        await _await_first(probes, [probe for probe in attached if existing[probe.stream]])
         if any(probe.next is None for probe in attached):  # empty, or so young that the broker has not counted yet
             await asyncio.sleep(_YOUNG)
-        return set(new) - there.keys()
+        return set(new) - existing.keys()
 
-    async def _there(self, names: Collection[str]) -> dict[str, int]:
+    async def _existing(self, names: Collection[str]) -> dict[str, int]:
         """Return those that are there, with how many messages they are said to hold."""
-        there: dict[str, int] = {}
+        existing: dict[str, int] = {}
         channel: Channel | None = None
         for name in names:
-            channel = channel or await (await self._line.link()).channel()
+            channel = channel or await (await self._connection.link()).channel()
             try:
                 answer = await channel.ask(name, "queue_declare", queue=name, passive=True)
             except DestinationUnknown:
                 channel = None
             else:
-                there[name] = int(answer.message_count)
+                existing[name] = int(answer.message_count)
         if channel is not None:
             await channel.close()
-        return there
+        return existing
 
     async def _catch_up(self, probes: Probes) -> None:
         """Put those to the end that have not come there, and let all of them get more until the next plan."""
-        behind = [probe for probe in self._ends.values() if probes.spent(probe)]
+        behind = [probe for probe in self._ends.values() if probes.out_of_credit(probe)]
         await probes.detach(behind)
         probes.acknowledge()
         moved = await probes.attach([probe.stream for probe in behind], "last")
-        await _first_came(probes, moved)
+        await _await_first(probes, moved)
         self._ends |= {probe.stream: probe for probe in moved}
         for _ in range(_ROUNDS):
             await probes.settled()
-            if not any(probes.spent(probe) for probe in moved):
+            if not any(probes.out_of_credit(probe) for probe in moved):
                 break
             probes.acknowledge()
 
-    async def _read_heads(self) -> None:
+    async def _read_firsts(self) -> None:
         now = time.monotonic()
         stale = [
             probe.stream
             for probe in self._ends.values()
             if probe.next
-            and ((head := self._heads.get(probe.stream)) is None or (head[1] != probe.next and now > head[2] + _HEADS))
+            and (
+                (first := self._firsts.get(probe.stream)) is None
+                or (first[1] != probe.next and now > first[2] + _FIRSTS_VALID)
+            )
         ]
         if stale:
-            firsts = await read_firsts(await self._line.link(), stale)
-            self._heads |= {name: (first, self._ends[name].next or 0, now) for name, first in firsts.items()}
+            firsts = await read_firsts(await self._connection.link(), stale)
+            self._firsts |= {name: (first, self._ends[name].next or 0, now) for name, first in firsts.items()}
 
 
 async def read_firsts(link: Link, names: Collection[str]) -> dict[str, int]:
@@ -145,7 +264,7 @@ async def read_firsts(link: Link, names: Collection[str]) -> dict[str, int]:
     probes = await Probes.open(link, 1)
     try:
         found = await probes.attach(names, "first")
-        await _first_came(probes, found)
+        await _await_first(probes, found)
     except DestinationUnknown as error:
         raise BackendUnavailable(error.detail) from error
     await probes.close()
@@ -161,14 +280,14 @@ async def read_end(link: Link, name: str) -> int | None:
         raise BackendUnavailable(error.detail) from error
     for _ in range(_ROUNDS):
         await probes.settled()
-        if not probes.spent(probe):
+        if not probes.out_of_credit(probe):
             break
         probes.acknowledge()
     await probes.close()
     return probe.next
 
 
-async def _first_came(probes: Probes, expected: Collection[Probe]) -> None:
+async def _await_first(probes: Probes, expected: Collection[Probe]) -> None:
     """Wait for the first message of each. Raises `BackendUnavailable` if there is one that gets none."""
     deadline = time.monotonic() + _PATIENCE
     await probes.settled()

@@ -1,0 +1,138 @@
+"""Spark's checkpoint of the query, read only, on any filesystem of Spark's; whether it fits the table of messages."""
+
+import json
+from typing import Any, Final, NamedTuple
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from bridge.errors import CannotStart
+from bridge.mirror.offsets import Record
+
+_HEAD: Final = 2
+"""Lines of an offset file before the sources' own: a version, and Spark's metadata."""
+
+
+class Checkpoint:
+    """A checkpoint of a query with one source."""
+
+    def __init__(self, spark: SparkSession, place: str) -> None:
+        self.place = place
+        # py4j has no types: everything that comes from the JVM is Any
+        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop
+        context: Any = spark.sparkContext._jsc  # noqa: SLF001
+        self._files: Any = self._path("").getFileSystem(context.hadoopConfiguration())
+
+    def query(self) -> str | None:
+        """Return the id of its query; None: there is none yet. Raises `CannotStart` if it is damaged."""
+        text = self._read("metadata")
+        if text is None:
+            return None
+        try:
+            return str(json.loads(text)["id"])
+        except (ValueError, KeyError, TypeError):
+            raise CannotStart(
+                f"The checkpoint {self.place} is damaged: its file metadata cannot be read. Delete the checkpoint and "
+                "run with --resume: the mirror continues after its last batch."
+            ) from None
+
+    def committed(self) -> int:
+        """Return the last batch that Spark has recorded as done; -1: none."""
+        return max((int(name) for name in self._names("commits") if name.isdecimal()), default=-1)
+
+    def planned(self) -> bool:
+        """Whether a batch was ever planned: from then on a query begins where its checkpoint says."""
+        return any(name.isdecimal() for name in self._names("offsets"))
+
+    def offset(self, batch: int) -> str | None:
+        """Return the source's offset at the end of a batch; for -1 that at which the query began, if it was noted.
+
+        None: there is no such file. Spark keeps those of the last 100 batches.
+        """
+        text = self._read("sources/0/0" if batch < 0 else f"offsets/{batch}")
+        if text is None:
+            return None
+        return text.split("\n", 1 if batch < 0 else _HEAD)[-1].strip()
+
+    def _path(self, path: str) -> Any:  # noqa: ANN401 - of the JVM
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.place}/{path}" if path else self.place)
+
+    def _read(self, path: str) -> str | None:
+        try:
+            stream = self._files.open(self._path(path))
+        except Py4JJavaError as error:
+            if _is_missing(error):
+                return None
+            raise OSError(str(error.java_exception.toString())) from None
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return [found.getPath().getName() for found in self._files.listStatus(self._path(folder))]
+        except Py4JJavaError as error:
+            if _is_missing(error):
+                return []
+            raise OSError(str(error.java_exception.toString())) from None
+
+
+def _is_missing(error: Py4JJavaError) -> bool:
+    return str(error.java_exception.getClass().getName()).endswith(("FileNotFoundException", "NoSuchFileException"))
+
+
+class Found(NamedTuple):
+    """What was found."""
+
+    out: str
+    checkpoint: str
+    query: str | None
+    """Id of the checkpoint's query; None: there is no checkpoint."""
+    planned: bool
+    """Whether it has planned a batch: from then on its query goes on where the checkpoint says."""
+    committed: int
+    """Its last batch that is done; -1: none."""
+    files: bool
+    """Whether the table holds files."""
+    record: Record | None
+    """The newest of the table."""
+
+
+def check(found: Found, *, resume: bool) -> None:
+    """Raise `CannotStart` unless the job may begin. `resume`: whether a new query may go on after an earlier one."""
+    if found.record is None:
+        _check_new(found)
+    elif found.query == found.record.query:
+        if found.committed > found.record.batch:
+            raise CannotStart(
+                f"The checkpoint {found.checkpoint} has committed batch {found.committed}, and the table in "
+                f"{found.out} ends with batch {found.record.batch}: the table is an old copy. Move the checkpoint away "
+                "and run with --resume: the mirror continues after the table's last batch."
+            )
+    elif found.planned:
+        raise CannotStart(
+            f"The checkpoint {found.checkpoint} belongs to query {found.query}, and the last batch in {found.out} to "
+            f"query {found.record.query}: use the folder of that query with --out, or move the checkpoint away and run "
+            "with --resume."
+        )
+    elif not resume:
+        raise CannotStart(
+            f"{found.out} holds the batches of query {found.record.query}, and its checkpoint {found.checkpoint} is "
+            "missing. If it was deleted, run with --resume: the mirror continues after its last batch. If another job "
+            "writes to this folder, use another one with --out."
+        )
+
+
+def _check_new(found: Found) -> None:
+    if found.files:
+        raise CannotStart(
+            f"{found.out} holds messages, and no commit that its log still has tells their offsets: another program "
+            "wrote them, or the log was cut off. Use another folder with --out."
+        )
+    if found.committed >= 0:
+        raise CannotStart(
+            f"The checkpoint {found.checkpoint} has committed batch {found.committed}, and {found.out} holds no batch: "
+            "the checkpoint belongs to another table, or the table was deleted. Move the checkpoint away to mirror "
+            "everything from the beginning."
+        )

@@ -1,1 +1,0 @@
-"""`mirror report`: one HTML page about what was mirrored. `figures.py` counts with DuckDB, `page.py` is pure."""

@@ -1,0 +1,250 @@
+"""The function of `foreachBatch`: a batch becomes one commit of the table of messages, once.
+
+Each batch is a Delta transaction of the application `APPLICATION`, numbered over all queries. Delta lets one of two
+commits with the same number pass, so two jobs on one table cannot both write a batch. The commit's metadata is the
+`Record` of the offsets that the mirror holds then: a batch that Spark repeats after a crash is recognized by it.
+Unreadable records follow in a second commit, to the table of quarantine, with the same number.
+"""
+
+import errno
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.dataset as pds
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+from adapters.wall_clock import wall
+from bridge.engine.names import DEAD_LETTER_SUFFIX
+from bridge.errors import CannotStart
+from bridge.mirror.checkpoint import Checkpoint
+from bridge.mirror.monitoring.status import Committed
+from bridge.mirror.offsets import Gap, Ranges, Record, to_json
+from bridge.mirror.schema import COLUMNS, PARTITION, SCHEMA_VERSION
+from bridge.mirror.sources import Source
+from bridge.mirror.table import MESSAGES, QUARANTINE, Commit, Name, Table, spark_path
+from bridge.tracing.spans import BatchSpan
+
+if TYPE_CHECKING:
+    from bridge.tracing.spans import Tracing
+
+ORDER: Final = (*PARTITION, "destination", "partition", "log", "offset")
+"""How the rows of a file are sorted: a reader of one destination skips the row groups of the others."""
+
+
+def stamped(rows: DataFrame, mirrored: int) -> DataFrame:
+    """Add the columns of the sink to rows of `schema.SOURCE_DDL`; `mirrored` is the batch's time, ms since 1970."""
+    now = F.timestamp_millis(F.lit(mirrored))
+    when = F.coalesce("store_timestamp", now)
+    stamps = {
+        "mirrored_timestamp": now,
+        "schema_version": F.lit(SCHEMA_VERSION),
+        "date": F.to_date(when).cast("string"),
+        "hour": F.lpad(F.hour(when).cast("string"), 2, "0"),
+    }
+    return rows.withColumns(stamps).select(*(f"`{column}`" for column in COLUMNS))
+
+
+def is_bad() -> Column:
+    """Whether a row of a table could not be read as a message."""
+    return F.col("error").isNotNull()
+
+
+def is_dead_letter() -> Column:
+    """Whether a row of a table is the copy of a message that could not be delivered."""
+    return F.col("error").isNull() & F.endswith(F.col("destination"), F.lit(DEAD_LETTER_SUFFIX))
+
+
+_FULL_TEXTS: Final = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "DSQuotaExceededException",
+    "could only be written to 0 of the",  # HDFS: no datanode has room
+)
+_FULL_NUMBERS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def explain_full_disk(error: BaseException, out: str) -> CannotStart | None:
+    """Return the operator's sentence if the cause is a disk without space; else None."""
+    said = str(error)
+    if not (getattr(error, "errno", None) in _FULL_NUMBERS or any(word in said for word in _FULL_TEXTS)):
+        return None
+    line = next((line.strip() for line in said.splitlines() if any(word in line for word in _FULL_TEXTS)), said)
+    return CannotStart(
+        f"The disk of {out}, or of Spark's folders, is full ({line[:200]}): free space and start again. The mirror "
+        "continues where it was; no message is lost."
+    )
+
+
+APPLICATION: Final = "oms-mirror"
+_CONFLICT: Final = "DELTA_CONCURRENT_TRANSACTION"
+_BEFORE: Final = Record("", -1)
+_LATEST: Final = 20
+"""Commits among which a batch's own is looked for: upkeep may have committed after it."""
+
+Observer = Callable[[Committed], None]
+
+_log = logging.getLogger(__name__)
+
+
+class Sink:
+    """Of one job. `failed` is what it refused, if it did: Spark passes on only the text."""
+
+    def __init__(
+        self, out: str, checkpoint: Checkpoint, source: Source, observe: Observer, tracing: "Tracing | None" = None
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._source = source
+        self._observe = observe
+        self._tracing = tracing
+        self._table = Table.require(out)
+        self.out = out
+        self.failed: CannotStart | None = None
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        """Mirror a batch. Raises `CannotStart` if an operator must act, and what Spark and the disk raise."""
+        query = str(frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        try:
+            if self._tracing is None:
+                self._mirror(frame, query, number)
+            else:
+                self._mirror_traced(self._tracing, frame, query, number)
+        except CannotStart as error:
+            self.failed = error
+            raise
+        except Exception as error:
+            failed = explain_full_disk(error, self.out)
+            if failed is None:
+                raise
+            self.failed = failed
+            raise failed from error
+
+    def _mirror_traced(self, tracing: "Tracing", frame: DataFrame, query: str, number: int) -> None:
+
+        from bridge.tracing.spans import BatchSpan  # noqa: PLC0415 - as above
+
+        with BatchSpan.during(tracing) as span:
+            committed = self._mirror(frame, query, number)
+            if span is not None and committed is not None:
+                _describe(span, self._table, committed)
+
+    def _mirror(self, frame: DataFrame, query: str, number: int) -> Committed | None:
+        """Return the committed batch; None: it was committed before the last stop."""
+        before, after = self._offsets(number)
+        ranges, gaps = self._source.moved(before, after), tuple(self._source.gaps(before, after))
+        self._table.refresh()
+        held = self._table.record() or _BEFORE
+        if query == held.query and number <= held.batch:
+            self._again(frame, number, held, ranges)
+            return None
+        if overlap := held.overlap(ranges, gaps):
+            raise CannotStart(
+                f"{self.out} holds offsets {overlap.start} to {overlap.end - 1} of {overlap.log}, and this batch "
+                "would repeat them: its checkpoint is an old copy or another mirror's. Move it away and run with "
+                "--resume."
+            )
+        began = time.monotonic()
+        written = max(wall(), held.written + 1)  # increases also if the clock was set back: `export` relies on it
+        record = held.after(query, number, written, ranges, gaps)
+        try:
+            done = self._write(frame, record)
+        except Exception as error:
+            again = self._source.fallback_read(frame.sparkSession, before, after, error)
+            if again is None:
+                raise
+            done = self._write(again, record)
+        committed = _event(record, *done, gaps, round((time.monotonic() - began) * 1000))
+        self._observe(committed)
+        return committed
+
+    def _offsets(self, number: int) -> tuple[str | None, str]:
+        before, after = self._checkpoint.offset(number - 1), self._checkpoint.offset(number)
+        if after is None or (before is None and number > 0):
+            raise CannotStart(
+                f"The checkpoint {self._checkpoint.place} is damaged: the offsets of batch {number} or of the one "
+                "before are missing. Move it away and run with --resume."
+            )
+        return before, after
+
+    def _again(self, frame: DataFrame, number: int, held: Record, ranges: Ranges) -> None:
+        """Spark repeats a batch if it was stopped between the table's commit and the checkpoint's."""
+        if number < held.batch or any(held.next.get(log) != end for log, (_, end) in ranges.items()):
+            raise CannotStart(
+                f"The checkpoint {self._checkpoint.place} plans batch {number} anew, and {self.out} ends with batch "
+                f"{held.batch} and other offsets: the checkpoint is an old copy. Move it away and run with --resume."
+            )
+        _log.info("batch %d is in the table already: it was committed before the last stop", number)
+        self._append(stamped(frame, held.written).where(is_bad()), QUARANTINE, held)
+
+    def _write(self, frame: DataFrame, record: Record) -> tuple[Mapping[str, int], Commit]:
+        seen = Observation("rows")
+        rows = stamped(frame, record.written).observe(
+            seen,
+            F.count("*").alias("all"),
+            F.count_if(is_bad()).alias("bad"),
+            F.count_if(is_dead_letter()).alias("dead"),
+        )
+        self._append(rows.where(~is_bad()), MESSAGES, record)
+        commit = self._commit(record)
+        counts: Mapping[str, int] = seen.get  # waits for the rows, which a skipped commit never reads
+        if counts["bad"]:
+            self._append(stamped(frame, record.written).where(is_bad()), QUARANTINE, record)
+        return counts, commit
+
+    def _append(self, rows: DataFrame, name: Name, record: Record) -> None:
+        """Commit the rows, unless the table has the transaction already.
+
+        Delta skips the commit then, or reports a conflict: with another job's commit, or with this one if S3's answer
+        to it was lost and the request repeated.
+        """
+        transaction = {"txnAppId": APPLICATION, "txnVersion": str(record.sequence)}
+        options = {"userMetadata": to_json(record), "compression": "zstd"}
+        writer = rows.sortWithinPartitions(*ORDER).write.format("delta").mode("append")
+        try:
+            writer.options(**transaction, **options).save(spark_path(self.out, name))
+        except Exception as error:
+            if _CONFLICT not in str(error):
+                raise
+
+    def _commit(self, record: Record) -> Commit:
+        """Return the commit of a batch. Raises `CannotStart` if another job has committed its number."""
+        self._table.refresh()
+        for most in (1, _LATEST):
+            for commit in self._table.commits(most):
+                if commit.record == record:
+                    return commit
+        raise CannotStart(f"Another mirror writes to {self.out}: stop one of the two.")
+
+
+def _event(
+    record: Record, counts: Mapping[str, int], commit: Commit, gaps: tuple[Gap, ...], milliseconds: int
+) -> Committed:
+    return Committed(
+        key=f"{record.query}/{record.batch:012d}",
+        batch=record.batch,
+        rows={
+            "data": counts["all"] - counts["bad"] - counts["dead"],
+            "dead-letters": counts["dead"],
+            "quarantine": counts["bad"],
+        },
+        bytes=int(commit.metrics.get("numOutputBytes", 0)),
+        files=int(commit.metrics.get("numFiles", 0)),
+        gaps=gaps,
+        milliseconds={"stage": milliseconds},
+        committed=record.written,
+    )
+
+
+def _describe(span: BatchSpan, table: Table, batch: Committed) -> None:
+    """Add to a span what was committed, read from the table. If that fails, the span is without it."""
+    span.count(sum(batch.rows.values()))
+    written = pds.field("mirrored_timestamp") == datetime.fromtimestamp(batch.committed / 1000, UTC)
+    try:
+        rows = table.dataset().to_table(["destination", "traceparent"], filter=written)
+        span.describe(rows["destination"].unique().to_pylist(), rows["traceparent"].unique().drop_null().to_pylist())
+    except Exception:  # noqa: BLE001 - of delta-rs and pyarrow, which share no base
+        _log.warning("the messages of a batch could not be read for its span", exc_info=True)

@@ -1,1 +1,0 @@
-"""The in-memory backend: the logs that a bridge shows of it."""

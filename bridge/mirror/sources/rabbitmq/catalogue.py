@@ -1,0 +1,167 @@
+"""The bridges' catalogue stream: which streams to mirror, and the mirror's names of their logs.
+
+A log has the name of its stream; after a stream was recreated, and so counts from 0 again, `<stream>#1`, then `#2`.
+RabbitMQ has no such generation: the mirror derives it from the offsets that it has read.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple, Self
+
+from adapters.amqp.channel import Channel
+from adapters.amqp.link import Link
+from adapters.amqp.properties import Properties
+from adapters.rabbitmq.options import Existing, Options
+from adapters.rabbitmq.topology import names
+from adapters.rabbitmq.topology.declarations import Layout
+from adapters.rabbitmq.topology.records import Contents
+from bridge.mirror.offsets import Ranges
+from bridge.mirror.sources.rabbitmq.connection import OFFSET
+from bridge.mirror.sources.ranges import Position
+
+_GENERATION: Final = "#"
+"""In no name of a destination."""
+
+
+class Stream(NamedTuple):
+    """The log of a destination."""
+
+    destination: str
+    partitions: int
+
+
+def streams(catalogue: Mapping[str, Layout], options: Options) -> dict[str, Stream]:
+    """Return the expected streams by name; the settings override the catalogue."""
+    return {
+        names.log(destination): Stream(destination, partitions)
+        for destination, partitions in _destinations(catalogue, options).items()
+        if _keeps_log(destination, catalogue, options)
+    }
+
+
+def without_log(catalogue: Mapping[str, Layout], options: Options) -> list[str]:
+    """Return the destinations that keep none."""
+    return sorted(d for d in _destinations(catalogue, options) if not _keeps_log(d, catalogue, options))
+
+
+def _destinations(catalogue: Mapping[str, Layout], options: Options) -> dict[str, int]:
+    """Return all with their partitions. A destination with another program's exchange or queue is in no catalogue."""
+    foreign = {
+        name
+        for name, existing in options.destinations.items()
+        if existing.exchange is not None or existing.queue is not None
+    }
+    return {name: layout.partitions for name, layout in catalogue.items()} | dict.fromkeys(foreign, 1)
+
+
+def _keeps_log(destination: str, catalogue: Mapping[str, Layout], options: Options) -> bool:
+    existing = options.destinations.get(destination, Existing())
+    if existing.queue is not None or existing.log is False:
+        return False
+    layout = catalogue.get(destination)
+    return bool(existing.log) or (options.log if layout is None else layout.log_bytes > 0)
+
+
+def stream_of(log: str) -> str:
+    """Return the stream of a log."""
+    return log.partition(_GENERATION)[0]
+
+
+def logs(
+    found: Ranges, missing: Collection[str], before: Mapping[str, Position], recreated: Collection[str]
+) -> dict[str, tuple[int, int]]:
+    """Return the bounds of streams as those of logs, where `before` is how far these are planned.
+
+    A stream that ends before its position was recreated if it is in `recreated`; else its end is taken to be the
+    position for now. So is that of a stream neither found nor missing: the catalogue no longer names it.
+    """
+    generations = _generations(before)
+    bounds = {
+        log: (position.begin, position.next)
+        for log, position in before.items()
+        if not ended(position) and (stream := stream_of(log)) not in found and stream not in missing
+    }
+    for stream, (first, end) in found.items():
+        generation = generations.get(stream, 0)
+        log = _log(stream, generation)
+        position = before.get(log)
+        if position is None:
+            bounds[log] = (first, end)
+        elif ended(position) or (end < position.next and stream in recreated):
+            bounds[_log(stream, generation + 1)] = (first, end)
+        else:
+            bounds[log] = (first, max(end, position.next))
+    return bounds
+
+
+def behind(found: Ranges, before: Mapping[str, Position]) -> list[str]:
+    """Return the streams that end before their places."""
+    generations = _generations(before)
+    positions = {stream: before.get(_log(stream, generations.get(stream, 0))) for stream in found}
+    return [
+        stream
+        for stream, position in positions.items()
+        if position and not ended(position) and found[stream][1] < position.next
+    ]
+
+
+def ended(position: Position) -> bool:
+    """Whether the log is gone."""
+    return position.lost is not None and position.lost[1] is None
+
+
+def _log(stream: str, generation: int) -> str:
+    return f"{stream}{_GENERATION}{generation}" if generation else stream
+
+
+def _generations(before: Mapping[str, Position]) -> dict[str, int]:
+    """Return the newest life of each stream."""
+    generations: dict[str, int] = {}
+    for log in before:
+        stream, _, number = log.partition(_GENERATION)
+        generations[stream] = max(generations.get(stream, 0), int(number or 0))
+    return generations
+
+
+_PREFETCH: Final = 1000
+
+
+class CatalogueReader:
+    """Reads what has been written since it was last asked. When anything fails, another one begins at the start."""
+
+    def __init__(self, channel: Channel, catalogue: str) -> None:
+        self._channel = channel
+        self._catalogue = catalogue
+        self._contents = Contents(None)
+        self._read = 0
+        self._tag = 0
+
+    @classmethod
+    async def open(cls, link: Link, catalogue: str) -> Self:
+        """Begin. Raises `DestinationUnknown` where no bridge has been yet, `Refused` or `BackendUnavailable`."""
+        reader = cls(await link.channel(), catalogue)
+        # a deleted catalogue is created again: its consumer ends, and the channel with it
+        reader._channel.raw.add_on_cancel_callback(lambda _frame: reader._channel.raw.close())
+        await reader._round_trip()
+        consume = {"queue": catalogue, "on_message_callback": reader._arrived, "arguments": {OFFSET: "first"}}
+        await reader._channel.ask(catalogue, "basic_consume", **consume)
+        return reader
+
+    async def destinations(self) -> Mapping[str, Layout]:
+        """Return all that are entered. Raises `BackendUnavailable`."""
+        before = -1
+        while before != self._read:
+            before = self._read
+            if self._tag:
+                self._channel.raw.basic_ack(self._tag, multiple=True)
+                self._tag = 0
+            await self._round_trip()
+        return self._contents.destinations
+
+    async def _round_trip(self) -> None:
+        """Wait for a reply: entries stored so far arrive before it, as far as the credit goes."""
+        await self._channel.ask(self._catalogue, "basic_qos", prefetch_count=_PREFETCH)
+
+    def _arrived(self, _channel: object, method: Any, properties: Properties, body: bytes) -> None:  # noqa: ANN401 - pika's
+        self._contents.read(int((properties.headers or {}).get(OFFSET, 0)), body)
+        self._read += 1
+        self._tag = method.delivery_tag
