@@ -8,7 +8,7 @@ from pika.channel import Channel as PikaChannel
 from pika.exceptions import AMQPError
 from pika.spec import Basic
 
-from adapters.amqp.connection import Delivered
+from adapters.amqp.connection import Connection, Delivered
 from adapters.amqp.errors import of_channel
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
@@ -23,6 +23,8 @@ class Channel:
         """Take over an open channel."""
         self.raw = raw
         """pika's channel, for methods without an answer: publish, ack, nack, callbacks."""
+        self._connection: Connection = raw.connection
+        self._number = raw.channel_number
         self.ended: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Done, with pika's reason, once the channel is closed; it never raises."""
         self._waiting: set[asyncio.Future[Any]] = set()
@@ -35,7 +37,7 @@ class Channel:
 
     def on_delivery(self, delivered: Delivered) -> None:
         """Set the callback for all messages that are delivered on the channel; pika's are not called then."""
-        self.raw.connection.delivered[self.raw.channel_number] = delivered
+        self._connection.delivered[self._number] = delivered
 
     async def ask(self, subject: str, method: str, **arguments: object) -> Any:  # noqa: ANN401 - the method's answer
         """Call a method of pika's channel and return the broker's answer: `ask("orders", "queue_declare", …)`.
@@ -96,7 +98,7 @@ class Channel:
             await asyncio.wait((self.ended,), timeout=_TIMEOUT)
 
     def _closed(self, _channel: PikaChannel, reason: BaseException) -> None:
-        self.raw.connection.forget(self.raw.channel_number)
+        self._connection.forget(self._number)
         if not self.ended.done():
             self.ended.set_result(reason)
         for answer in self._waiting:
