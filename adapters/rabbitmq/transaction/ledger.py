@@ -8,7 +8,7 @@ a commit that names more messages than were read counts, the end of an unknown t
 import json
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
@@ -22,6 +22,8 @@ LOG_BYTES: Final = 1 << 30
 """Size of the stream; RabbitMQ keeps at least 7/8 of it."""
 _COPY: Final = LOG_BYTES // 2
 """Bytes behind the end of the stream at which an unfinished transaction is copied."""
+_LIST: Final = LOG_BYTES // 4
+"""Bytes after which the ended transactions are listed again."""
 _RECORD: Final = 1000
 """Bytes that a record takes beside its body and its properties, at most."""
 _FIELDS: Final = frozenset(Message._fields)
@@ -77,6 +79,8 @@ class Ledger:
         self._ended: deque[str] = deque()
         self._read = 0
         """Bytes read."""
+        self._listed = 0
+        """Where the ended transactions were listed last, in bytes read."""
 
     def read(self, name: str, arrival: Arrival) -> bool:
         """Read one more record; return whether it counts. Raises `ValueError` if it is no record."""
@@ -84,7 +88,10 @@ class Ledger:
             self._read += of.size + _RECORD
             return self._prepare(of, of.name or name, arrival)
         self._read += len(arrival.body) + _RECORD
-        match json.loads(arrival.body):
+        return self._read_mark(json.loads(arrival.body))
+
+    def _read_mark(self, mark: Any) -> bool:  # noqa: ANN401 - JSON
+        match mark:
             case ["commit", str(id_), str(bridge), [*changes]] if all(_is_valid(each) for each in changes):
                 return self._commit(id_, bridge, changes)
             case ["rollback", str(id_)]:
@@ -93,6 +100,8 @@ class Ledger:
                 return self._take(id_, before, bridge)
             case ["stored", str(id_)]:
                 return self._end(id_, TransactionState.COMMITTED)
+            case ["ended", [*pairs], bool(is_last)] if all(_is_end(each) for each in pairs):
+                return self._list(pairs, is_last=is_last)
             case ["read"]:
                 return True
         raise ValueError("it is none of a transaction")
@@ -100,6 +109,12 @@ class Ledger:
     def aged(self) -> list[str]:
         """Return the transactions that must be copied."""
         return [name for name, each in self.unfinished.items() if self._read - each.position > _COPY]
+
+    def ends(self) -> list[bytes]:
+        """Return the records that list the ended transactions, if it is time for that."""
+        if self._read - self._listed <= _LIST:
+            return []
+        return records.ended([self.transactions[name] for name in self._ended])
 
     def copies(self, name: str) -> list[tuple[bytes, Properties | None]]:
         """Return the records that an unfinished transaction comes from."""
@@ -182,6 +197,14 @@ class Ledger:
         self._remember(known._replace(state=state))
         return True
 
+    def _list(self, pairs: Sequence[tuple[str, str]], *, is_last: bool) -> bool:
+        for name, state in pairs:
+            if name not in self.transactions:
+                self._remember(_NEW._replace(id=name, state=TransactionState(state)))
+        if is_last:
+            self._listed = self._read
+        return True
+
     def _remember(self, ended: Transaction) -> None:
         self.transactions[ended.id] = ended
         self._ended.append(ended.id)
@@ -191,3 +214,10 @@ class Ledger:
 
 def _is_valid(changes: object) -> bool:
     return changes is None or (isinstance(changes, dict) and changes.keys() <= _FIELDS)
+
+
+def _is_end(pair: object) -> bool:
+    match pair:
+        case [str(), TransactionState.COMMITTED.value | TransactionState.ROLLED_BACK.value]:
+            return True
+    return False

@@ -7,6 +7,7 @@
 | `["rollback", id]` | the messages are dropped |
 | `["take", id, before, bridge]` | `bridge` stores the messages in place of `before`, which has ended |
 | `["stored", id]` | all messages of a commit are stored |
+| `["ended", [[id, state], …], last]` | ended transactions, whose own records the stream may have dropped |
 | `["read"]` | nothing: its writer reads up to it |
 
 The first end of a transaction counts. A commit names as many messages as there are, or it does not count.
@@ -27,6 +28,8 @@ from bridge.message import Message
 Changes = Mapping[str, Any] | None
 """The fields that the engine has set in a message, by their names in `Message`; None: it is not stored."""
 
+_LISTED: Final = 1000
+"""Ended transactions of one mark: with the longest ids it has 1.5 MiB."""
 _PREPARED: Final = f"{INTERNAL_PREFIX}prepared"
 
 
@@ -105,6 +108,13 @@ def take(name: str, before: str, bridge: str) -> bytes:
 def stored(name: str) -> bytes:
     """Return the mark of a commit that is finished."""
     return json.dumps(["stored", name]).encode()
+
+
+def ended(transactions: Sequence[Transaction]) -> list[bytes]:
+    """Return the marks that list ended transactions."""
+    pairs = [[each.id, each.state.value] for each in transactions]
+    starts = range(0, len(pairs), _LISTED)
+    return [json.dumps(["ended", pairs[at : at + _LISTED], at == starts[-1]]).encode() for at in starts]
 
 
 def _begin(transaction: Transaction) -> tuple[str, int, int, str | None]:

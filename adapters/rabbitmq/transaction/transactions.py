@@ -291,7 +291,7 @@ class Transactions:
             await asyncio.sleep(random.uniform(*_LOOK))  # noqa: S311 - no secret
 
     async def _look(self) -> None:
-        """Finish commits that were begun, and copy what the stream would lose."""
+        """Finish commits that were begun, copy what the stream would lose, and list the ended transactions again."""
         if self._use.catalogue.transactions:
             await self._open()
         await self._restored()
@@ -300,3 +300,5 @@ class Transactions:
         for name in self._ledger.aged():
             if name in self._ledger.unfinished:
                 await asyncio.gather(*(self._log.write(*copy) for copy in self._ledger.copies(name)))
+        for listing in self._ledger.ends():
+            await self._log.write(listing)
