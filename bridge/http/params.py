@@ -211,7 +211,4 @@ def positive(params: Params, name: str, default: D, maximum: int = LONG_MAX) -> 
     """Return a whole number from 1 to maximum, or the default when it is absent. Raises `HeaderInvalid`."""
     if name not in params:
         return default
-    value = read_number(f"x-oms-{name}", params[name], maximum)
-    if not value:
-        raise HeaderInvalid(f"x-oms-{name}: 0 is out of range; 1 to {maximum} is allowed.")
-    return value
+    return read_number(f"x-oms-{name}", params[name], maximum, minimum=1)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-from adapters.base import Transaction
+from adapters.base import Transaction, TransactionState
 from bridge.callbacks.registry import mask_query
 from bridge.engine.produce_batch import Produced
 from bridge.engine.transactions import TransactionRequest, Transactions
@@ -83,8 +83,10 @@ async def _wait(ending: Awaitable[Transaction]) -> Reply:
 
 
 def describe(transaction: Transaction) -> str:
-    """Return the JSON document of a transaction; the query of its URL may contain a token, and is not shown."""
+    """Return the JSON document of a transaction. The query of its URL may contain a token, and is not shown."""
     name, state, began, timeout, check, messages, size = transaction
+    if state is not TransactionState.OPEN:  # not all backends remember more
+        check, messages, size = None, 0, 0
     of_check = "" if check is None else f', "check": {quoted(mask_query(check))}'
     return (
         f'{{"transactionId": {quoted(name)}, "state": "{state.value}", "began": {began}, "timeoutMills": {timeout},'

@@ -2,7 +2,7 @@
 
 Granian's own scheduler makes a task for each request, which then asks for the body and waits again. Here the body is
 requested before the event loop gets the request, so that most requests arrive whole and need no task. See
-docs/decisions/0024-granian-without-tasks.md.
+docs/decisions/0024-granian-without-tasks.md, and 0076-granian-waits-for-the-end-of-a-body.md.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -27,10 +27,19 @@ UNSEEN: Final = 16 << 10
 """Bytes of a part that may stay in Granian's buffer."""
 
 ARRIVAL: Final = 0.25
-"""Seconds between two searches for requests whose body has not begun to arrive. Each then gets a task, which waits for
-it with the application's limit."""
+"""Seconds between two searches for requests whose body has not begun to arrive, or not ended. Each then gets a task,
+which waits for it with the application's limit."""
 
 _Begin = Callable[[Scope, Message | None, Receive, Send], Awaitable[None] | None]
+
+
+class _Arriving(NamedTuple):
+    """A request whose body is received."""
+
+    request: Any
+    """Granian's object."""
+    first: Message | None
+    """The first event, if the second one is awaited."""
 
 
 class Dispatcher:
@@ -41,8 +50,8 @@ class Dispatcher:
         self._requests = requests
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
-        self._arriving: dict[Any, Any] = {}
-        """Granian's object of each request by the future of its first event."""
+        self._arriving: dict[Any, _Arriving] = {}
+        """By the future of the event that is awaited."""
         self._waited: frozenset[Any] = frozenset()
         """The futures that were in `_arriving` at the last search."""
         self._timer = self._loop.call_later(ARRIVAL, self._search)
@@ -62,37 +71,51 @@ class Dispatcher:
         That thread also completes the future, so the future is not done before this returns.
         """
         if request.scope["method"] == "POST":
-            first = request.proto.receive()
-            self._arriving[first] = request
-            first.add_done_callback(self._on_first_event, context=self._context)
+            self._await_event(request, None)
         else:
             self._loop.call_soon_threadsafe(self._dispatch, request, None, context=self._context)
 
     def begin_all(self) -> None:
-        """Give each request whose body has not begun to arrive a task, so that `requests` has all of them."""
-        for first in tuple(self._arriving):
-            self._begin_early(first)
+        """Give each request whose body has not arrived a task, so that `requests` has all of them."""
+        for event in tuple(self._arriving):
+            self._begin_early(event)
 
     def close(self) -> None:
         """Search no more."""
         self._timer.cancel()
 
-    def _on_first_event(self, first: Any) -> None:  # noqa: ANN401 - Granian's
-        request = self._arriving.pop(first, None)
-        if request is not None:
-            self._dispatch(request, first.result())
+    def _await_event(self, request: Any, first: Message | None) -> None:  # noqa: ANN401 - Granian's
+        event = request.proto.receive()
+        self._arriving[event] = _Arriving(request, first)
+        event.add_done_callback(self._on_event, context=self._context)
+
+    def _on_event(self, received: Any) -> None:  # noqa: ANN401 - Granian's
+        arriving = self._arriving.pop(received, None)
+        if arriving is None:
+            return
+        (request, first), event = arriving, received.result()
+        if first is None:
+            if request.scope["http_version"] == "2" and event.get("more_body"):
+                self._await_event(request, event)
+            else:
+                self._dispatch(request, event)
+        elif event["type"] == "http.request" and not event["body"] and not event["more_body"]:
+            self._dispatch(request, {**first, "more_body": False})
+        else:
+            self._dispatch(request, first, _receive_first(received, request.proto.receive))
 
     def _search(self) -> None:
         arriving = frozenset(tuple(self._arriving))  # a tuple first: Granian's thread adds to the dict meanwhile
-        for first in arriving & self._waited:
-            self._begin_early(first)
+        for event in arriving & self._waited:
+            self._begin_early(event)
         self._waited = arriving
         self._timer = self._loop.call_later(ARRIVAL, self._search)
 
-    def _begin_early(self, first: Any) -> None:  # noqa: ANN401 - Granian's
-        request = self._arriving.pop(first, None)
-        if request is not None:
-            self._dispatch(request, None, _receive_first(first, request.proto.receive))
+    def _begin_early(self, event: Any) -> None:  # noqa: ANN401 - Granian's
+        arriving = self._arriving.pop(event, None)
+        if arriving is not None:
+            request, first = arriving
+            self._dispatch(request, first, _receive_first(event, request.proto.receive))
 
     def _dispatch(self, request: Any, event: Message | None, receive: Receive | None = None) -> None:  # noqa: ANN401
         scope, protocol = request.scope, request.proto

@@ -277,13 +277,13 @@ def check_version(text: str | None) -> None:
         raise VersionUnsupported(f"x-oms-version: {shown} is not supported; 1.x.y is, for example 1.0.0.")
 
 
-def read_number(name: str, text: str, maximum: int) -> int:
-    """Return a whole number from 0 to maximum. Raises `HeaderInvalid`, also for a sign, a space or an underscore."""
+def read_number(name: str, text: str, maximum: int, *, minimum: int = 0) -> int:
+    """Return a whole number in this range. Raises `HeaderInvalid`, also for a sign, a space or an underscore."""
     if not (text.isascii() and text.isdigit()):
         shown = printable(text.encode("utf-8", "replace")) or "an empty value"
         raise HeaderInvalid(f"{name}: {shown} is not a number of plain digits.")
-    if len(text) > _DIGITS_MAX or (number := int(text)) > maximum:
-        raise HeaderInvalid(f"{name}: {text[:40]} is out of range; 0 to {maximum} is allowed.")
+    if len(text) > _DIGITS_MAX or not minimum <= (number := int(text)) <= maximum:
+        raise HeaderInvalid(f"{name}: {text[:40]} is out of range; {minimum} to {maximum} is allowed.")
     return number
 
 

@@ -19,6 +19,8 @@ _LINES_MAX: Final = 4096
 """Header lines that are remembered. Without a limit, 4 MiB of lines that all differ took 60 MiB, and longer."""
 _STEP: Final = 8 << 10
 """Bytes of parts in one step. The slowest, of parts that have neither headers nor a body, takes 2.6 ms."""
+_OF_THE_REQUEST: Final = frozenset({"require", "transaction", "transaction-timeout", "transaction-check"})
+"""Parameters that apply to all parts. If a part's own were ignored, a message that should be prepared was visible."""
 _IDENTITY: Final = (b"binary", b"8bit", b"7bit")
 """The values of `content-transfer-encoding` that leave the bytes unchanged (RFC 2045 6.2)."""
 
@@ -137,8 +139,8 @@ class _PartDecoder:
             )
         headers = self._headers(head)
         plain = headers.plain
-        if "version" in headers.parameters:
-            headers.require_version()
+        if headers.parameters:
+            _check_parameters(headers)
         declared = plain.get(b"content-length")
         if declared is not None and declared != b"%d" % (end - at):
             raise BodyInvalid(f"content-length: the part says {printable(declared)}, its body has {end - at} bytes.")
@@ -163,6 +165,15 @@ class _PartDecoder:
                 return parse(map(_pair, head.split(b"\r\n")))  # a repeated header: joined, or refused
             target[key] = value
         return headers
+
+
+def _check_parameters(headers: Headers) -> None:
+    """Raises `HeaderInvalid` for a parameter that applies to all parts, and `VersionUnsupported`."""
+    for name in headers.parameters:
+        if name in _OF_THE_REQUEST:
+            raise HeaderInvalid(f"x-oms-{name} is a header of the request, for all of its parts.")
+    if "version" in headers.parameters:
+        headers.require_version()
 
 
 def _pair(line: bytes) -> tuple[bytes, bytes]:

@@ -1,8 +1,10 @@
 """Produce by URL over frames: what is stored, what is refused, and who may send it."""
 
+import asyncio
 import json
 from itertools import product
 
+import httpx
 import pytest
 
 from tests.conformance.frames import Frames
@@ -31,6 +33,15 @@ def test_a_large_body_arrives_in_parts_with_either_method(frames: Frames, subtes
             target, body = fresh(), method.encode() * 100_000
             assert frames.ask(method, messages(target) + path, [], body).status == 200
             assert stored(frames, target) == [body]
+
+
+async def test_httpx_produces_at_once_over_one_connection(bridge: Bridge) -> None:
+    """It sends the end of a body on its own, and fails if the response resets the stream before."""
+    path = messages(fresh())
+    async with httpx.AsyncClient(base_url=bridge.url, http1=False, http2=True, timeout=60) as client:
+        for _ in range(5):
+            answers = await asyncio.gather(*(client.post(path, content=b"x") for _ in range(50)))
+            assert {answer.status_code for answer in answers} == {200}
 
 
 def test_limits_and_errors_are_those_of_every_produce(frames: Frames, subtests: pytest.Subtests) -> None:

@@ -133,10 +133,11 @@ async def test_what_a_stream_has_lost_is_written_again(session: Session) -> None
         await prepare(adapter, name, session.destination, name.encode())
     await commit(adapter, names[1])
     await transactional(adapter).rollback(names[2])
+    before = adapter._transactions._ledger
     channel = await adapter._declaring.channel()
     stream = Own(parse(session.harness.url).prefix).transactions
     await channel.ask(stream, "queue_delete", queue=stream)
-    await until(lambda: not adapter._transactions._complete.is_set())
+    await until(lambda: not adapter._transactions._complete.is_set() or adapter._transactions._ledger is not before)
     await prepare(adapter, names[0], session.destination, b"more")
     assert len(await commit(other, names[0])) == 2
     assert await commit(adapter, names[1]) == ()
@@ -150,10 +151,11 @@ async def test_what_a_stream_has_lost_is_written_again(session: Session) -> None
 async def test_an_open_transaction_outlasts_the_oldest_records(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stream drops its oldest records; what is unfinished was copied before."""
+    """The stream drops its oldest records; what is unfinished was copied before, and what has ended is listed."""
     monkeypatch.setattr(transactions, "_CHECK_INTERVAL", (0.02, 0.02))
     monkeypatch.setattr(transactions, "LOG_BYTES", 400_000)
     monkeypatch.setattr(ledger, "_COPY", 100_000)
+    monkeypatch.setattr(ledger, "_LIST", 100_000)
     adapter = await opened(session)
     reader = await session.reader(adapter)
     names = [f"{session.destination}/{kind}" for kind in ("open", "first", "other")]
@@ -167,7 +169,9 @@ async def test_an_open_transaction_outlasts_the_oldest_records(
         await transactional(adapter).rollback(noise)
     late = await opened(session)
     known = transactional(late).known_transactions()
-    assert names[1] not in known, "the stream was cut"
+    assert known[names[1]].messages == 0, "the stream was cut"
+    with pytest.raises(TransactionEnded):
+        await commit(late, names[1])
     assert known[names[0]] == transactional(adapter).known_transactions()[names[0]]
     for name in (names[0], names[2]):
         assert len(await commit(late, name)) == 2

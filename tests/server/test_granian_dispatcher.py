@@ -8,6 +8,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from bridge.server import granian_dispatcher
+from tests.server.frames import connected
 from tests.server.serving import BOTH, App, Kind, read_body, reply, running
 
 ANSWER = b"\r\n\r\n1.1 5"
@@ -46,6 +47,45 @@ async def test_a_request_with_its_body_needs_no_task() -> None:
                 assert (await client.get(url)).text == "later "
     assert [event and event["body"] for event in app.events] == [b"hello", None] * 2
     assert app.in_task == [False] * 4
+
+
+async def test_over_http_2_a_request_arrives_with_the_end_of_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response before it resets the stream: httpx and others, which send the end on its own, lose the response."""
+    monkeypatch.setattr(granian_dispatcher, "ARRIVAL", 60)
+    app = AtOnce()
+    async with running("granian", app) as server, connected(server.port) as client:
+        post = client.request("/", method="POST", headers=[("content-length", "5")], end=False)
+        client.data(post, b"hello")
+        for _ in range(10):
+            await client.answer(client.request("/"))
+        assert app.events == [None] * 10
+        client.data(post, b"", end=True)
+        answer = await client.answer(post)
+    assert (answer.status, bytes(answer.body), answer.reset) == (200, b"at once hello", None)
+
+
+async def test_over_http_2_a_body_in_one_frame_needs_no_task() -> None:
+    app = AtOnce()
+    async with running("granian", app) as server, connected(server.port) as client:
+        post = client.request("/", method="POST", headers=[("content-length", "5")], end=False)
+        client.h2.send_data(post, b"hello", end_stream=True)
+        client.flush()
+        assert (await client.answer(post)).body == b"at once hello"
+    assert app.events == [{"type": "http.request", "body": b"hello", "more_body": False}]
+    assert app.in_task == [False]
+
+
+@pytest.mark.parametrize("arrival", [60, 0.02])
+async def test_over_http_2_a_body_of_several_parts_is_read(monkeypatch: pytest.MonkeyPatch, arrival: float) -> None:
+    monkeypatch.setattr(granian_dispatcher, "ARRIVAL", arrival)
+    async with running("granian", App()) as server, connected(server.port) as client:
+        post = client.request("/echo", method="POST", end=False)
+        for part in (b"one ", b"two ", b"three"):
+            client.data(post, part)
+            await asyncio.sleep(0.1)
+        client.data(post, b"", end=True)
+        answer = await client.answer(post)
+        assert (answer.status, bytes(answer.body), answer.reset) == (200, b"one two three", None)
 
 
 async def test_an_application_that_fails_before_it_has_begun_answers_500() -> None:

@@ -27,6 +27,7 @@ class Exchange:
         *more: bytes,
         headers: list[tuple[bytes, bytes]] | None = None,
         path: str | None = None,
+        version: str = "1.1",
     ) -> None:
         self.sent: list[Any] = []
         self._later = [self._event(part, number + 1 < len(more)) for number, part in enumerate(more)]
@@ -37,6 +38,7 @@ class Exchange:
             given += [(b"x-oms-h-destination", b"orders"), (b"content-length", length)]
         scope = {
             "type": "http",
+            "http_version": version,
             "method": method,
             "path": target.partition("?")[0],
             "query_string": target.partition("?")[2].encode(),
@@ -100,6 +102,16 @@ async def test_a_body_in_parts_is_awaited(app: DataApp) -> None:
     assert exchange.sent == []
     await exchange.rest
     assert exchange.status == 200
+
+
+async def test_over_http_2_the_end_of_the_request_is_awaited(app: DataApp) -> None:
+    """A response before it resets the stream, and some clients then lose the response."""
+    exchange = Exchange(app, b"news", b"", version="2")
+    assert exchange.rest is not None
+    assert exchange.sent == []
+    await exchange.rest
+    assert exchange.status == 200
+    assert Exchange(app, b"news", version="2").answered_at_once(200)
 
 
 async def test_a_refusal_is_answered_at_once_with_the_headers_of_its_origin(app: DataApp) -> None:

@@ -136,6 +136,8 @@ def test_a_positive_number_begins_at_one(subtests: pytest.Subtests) -> None:
     assert positive({"leasemills": "900000"}, "leasemills", 7, 900_000) == 900_000
     with pytest.raises(HeaderInvalid, match="x-oms-leasemills: 0 is out of range; 1 to 900000 is allowed"):
         positive({"leasemills": "0"}, "leasemills", 7, 900_000)
+    with pytest.raises(HeaderInvalid, match="x-oms-leasemills: 900001 is out of range; 1 to 900000 is allowed"):
+        positive({"leasemills": "900001"}, "leasemills", 7, 900_000)
     for wrong in (*NO_NUMBERS, "900001", str(LONG_MAX + 1), "1" * 400):
         with subtests.test(wrong=wrong), pytest.raises(HeaderInvalid, match="x-oms-leasemills: "):
             positive({"leasemills": wrong}, "leasemills", 7, 900_000)

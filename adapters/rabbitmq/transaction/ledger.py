@@ -7,6 +7,7 @@
 | `["rollback", id]` | the messages are dropped |
 | `["take", id, before, bridge]` | `bridge` stores the messages in place of `before`, which has ended |
 | `["stored", id]` | all messages of a commit are stored |
+| `["ended", [[id, state], …], is_last]` | ended transactions, whose own records the stream may have dropped |
 | `["read"]` | nothing: its writer reads up to it |
 
 All bridges read the same records, so they have the same state. The first end of a transaction counts. A commit counts
@@ -116,6 +117,10 @@ LOG_BYTES: Final = 1 << 30
 """Size of the stream; RabbitMQ keeps at least 7/8 of it."""
 _COPY: Final = LOG_BYTES // 2
 """Distance from the end of the stream, in bytes, at which an unfinished transaction is copied."""
+_LIST: Final = LOG_BYTES // 4
+"""Bytes of records after which the ended transactions are listed again."""
+_LISTED: Final = 1000
+"""Ended transactions in one list: with the longest ids it has 1.5 MiB."""
 _RECORD: Final = 1000
 """Bytes that a record takes beside its body and properties, at most."""
 _FIELDS: Final = frozenset(Message._fields)
@@ -173,6 +178,8 @@ class Ledger:
         self._ended: deque[str] = deque()
         self._read = 0
         """Bytes read."""
+        self._listed = 0
+        """Where the ended transactions were listed last, in bytes read."""
 
     def read(self, name: str, arrival: Arrival) -> bool:
         """Read the next record; return whether it counts. Raises `ValueError` if it is not valid."""
@@ -180,7 +187,10 @@ class Ledger:
             self._read += of.size + _RECORD
             return self._prepare(of, of.name or name, arrival)
         self._read += len(arrival.body) + _RECORD
-        match json.loads(arrival.body):
+        return self._read_mark(json.loads(arrival.body))
+
+    def _read_mark(self, mark: Any) -> bool:  # noqa: ANN401 - JSON
+        match mark:
             case ["commit", str(id_), str(bridge), [*changes]] if all(_is_valid(each) for each in changes):
                 return self._commit(id_, bridge, changes)
             case ["rollback", str(id_)]:
@@ -189,6 +199,8 @@ class Ledger:
                 return self._take(id_, before, bridge)
             case ["stored", str(id_)]:
                 return self._end(id_, TransactionState.COMMITTED)
+            case ["ended", [*pairs], bool(is_last)] if all(_is_end(each) for each in pairs):
+                return self._list(pairs, is_last=is_last)
             case ["read"]:
                 return True
         raise ValueError("it is not a record of a transaction")
@@ -196,6 +208,14 @@ class Ledger:
     def aged(self) -> list[str]:
         """Return the transactions that must be copied."""
         return [name for name, each in self.unfinished.items() if self._read - each.position > _COPY]
+
+    def listings(self) -> list[bytes]:
+        """Return the records that list the ended transactions; none if they were listed less than `_LIST` bytes ago."""
+        if self._read - self._listed <= _LIST:
+            return []
+        ended = [(name, self.transactions[name].state.value) for name in self._ended]
+        starts = range(0, len(ended), _LISTED)
+        return [json.dumps(["ended", ended[at : at + _LISTED], at == starts[-1]]).encode() for at in starts]
 
     def copies(self, name: str) -> list[tuple[bytes, Properties | None]]:
         """Return copies of the records of an unfinished transaction."""
@@ -278,6 +298,14 @@ class Ledger:
         self._remember(known._replace(state=state))
         return True
 
+    def _list(self, pairs: Sequence[tuple[str, str]], *, is_last: bool) -> bool:
+        for name, state in pairs:
+            if name not in self.transactions:
+                self._remember(_NEW._replace(id=name, state=TransactionState(state)))
+        if is_last:
+            self._listed = self._read
+        return True
+
     def _remember(self, ended: Transaction) -> None:
         self.transactions[ended.id] = ended
         self._ended.append(ended.id)
@@ -287,3 +315,10 @@ class Ledger:
 
 def _is_valid(changes: object) -> bool:
     return changes is None or (isinstance(changes, dict) and changes.keys() <= _FIELDS)
+
+
+def _is_end(pair: object) -> bool:
+    match pair:
+        case [str(), TransactionState.COMMITTED.value | TransactionState.ROLLED_BACK.value]:
+            return True
+    return False

@@ -291,7 +291,7 @@ class Transactions:
             await asyncio.sleep(random.uniform(*_CHECK_INTERVAL))  # noqa: S311 - no secret
 
     async def _check(self) -> None:
-        """Finish commits, and copy unfinished transactions before the stream drops them."""
+        """Finish commits, copy unfinished transactions before the stream drops them, and list ended ones again."""
         if self._use.catalogue.contents.transactions:
             await self._open()
         await self._restored()
@@ -300,3 +300,5 @@ class Transactions:
         for name in self._ledger.aged():
             if name in self._ledger.unfinished:
                 await asyncio.gather(*(self._log.write(*copy) for copy in self._ledger.copies(name)))
+        for listing in self._ledger.listings():
+            await self._log.write(listing)

@@ -148,6 +148,8 @@ def test_a_part_with_a_bad_header_is_refused(subtests: pytest.Subtests) -> None:
         ([b"a: \0"], HeaderInvalid),
         ([b"x-oms-h-priority: 1", b"X-OMS-H-Priority: 1"], HeaderRepeated),
         ([b"x-oms-version: 2.0.0"], VersionUnsupported),
+        *(([name + b": prepare"], HeaderInvalid) for name in (b"x-oms-transaction", b"x-oms-require")),
+        *(([b"x-oms-transaction-" + name + b": 1"], HeaderInvalid) for name in (b"timeout", b"check")),
         ([b"content-length: 5"], BodyInvalid),
         ([b"content-length: 99"], BodyInvalid),
         ([b"content-length: nine"], BodyInvalid),
