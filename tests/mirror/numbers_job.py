@@ -71,7 +71,7 @@ class NumbersData(RangeDataSource):
 
 
 class Numbers(RangeSource):
-    """Fulfils `sources.base.Source`."""
+    """See `Source`."""
 
     data = NumbersData
 
