@@ -25,9 +25,9 @@ class Grammar(NamedTuple):
             name, equals, value = pair.partition("=")
             if not equals or name not in self.parsers:
                 near = get_close_matches(name, self.parsers, 1)
-                hint = f"did you mean {near[0]}? " if near else ""
+                hint = f"; did you mean {near[0]}?" if near else "."
                 raise ValueError(
-                    f"{self.scheme}: option {number} is unknown; {hint}allowed are {', '.join(self.parsers)}."
+                    f"{self.scheme}: option {number} is unknown{hint} The options are {', '.join(self.parsers)}."
                 )
             if name in given:
                 raise ValueError(f"{self.scheme}: {name} is given twice; once is allowed.")

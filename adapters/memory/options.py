@@ -47,8 +47,8 @@ def parse(url: str) -> Options:
         name, _, value = pair.partition("=")
         if name not in Options._fields:
             near = get_close_matches(name, Options._fields, 1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise ValueError(f"{url!r}: unknown option {name!r}; {hint}allowed are {_ALLOWED}.")
+            hint = f"; did you mean {near[0]}?" if near else "."
+            raise ValueError(f"{url!r}: unknown option {name!r}{hint} The options are {_ALLOWED}.")
         if name in given:
             raise ValueError(f"{url!r}: {name} is given twice; once is allowed.")
         given[name] = unquote(value)

@@ -128,6 +128,8 @@ def _tls_hint(error: BridgeError, url: str, *, identified: bool) -> str:
 
     if "CERTIFICATE_VERIFY_FAILED" in error.detail:
         return "Name the authority that signed the bridge's certificate with --ca."
+    if "WRONG_VERSION_NUMBER" in error.detail:
+        return "If the bridge listens without TLS, use http://."
     if not isinstance(error.__cause__, ConnectionBroken):
         return ""
     if url.startswith("http:"):

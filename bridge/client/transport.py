@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import socket
 import ssl
 import sys
@@ -235,8 +236,10 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _describe(error: Exception) -> str:
-    """Return the name and the text of an error; a failed connection's is the operating system's."""
+    """Return the text of an error, with its class unless the operating system words it."""
     cause = error.os_error if isinstance(error, ClientConnectorError) else error
+    if isinstance(cause, ConnectionError) and cause.errno is not None:
+        return os.strerror(cause.errno)
     return f"{type(cause).__name__}: {cause}".removesuffix(": ")
 
 

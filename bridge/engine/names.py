@@ -36,7 +36,7 @@ def check_name(name: str, header: str) -> str:
     if not 0 < len(name) <= NAME_MAX:
         raise DestinationInvalid(f"{header}: a name has 1 to {NAME_MAX} characters; this one has {len(name)}.")
     if not _ALLOWED.issuperset(name):
-        raise DestinationInvalid(f"{header}: {name[:80]!a} holds a character outside A-Z a-z 0-9 . _ -")
+        raise DestinationInvalid(f"{header}: {name[:80]!a} has a character other than A-Z, a-z, 0-9, `.`, `_` and `-`.")
     if name in {".", ".."}:
         raise DestinationInvalid(f"{header}: {name!r} is not a name.")
     if name.startswith(INTERNAL_PREFIXES):

@@ -7,6 +7,7 @@ A table lookup finds the handler of a message's request; Starlette's routing ser
 from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -42,6 +43,9 @@ from bridge.slicer import Slicer
 from bridge.wire.header_text import did_you_mean, printable
 
 Routes = Mapping[str, Mapping[str, Respond]]
+
+MANAGEMENT_PAGES: Final = ("/livez", "/readyz", "/metrics", "/status")
+"""Paths of the management port: a request for one of them here is told so."""
 
 
 def routes(  # noqa: PLR0913 - the collaborators of all endpoints, built in one place (process.py)
@@ -149,6 +153,8 @@ def _fallback_app(table: Routes, origins: OriginPolicy, metrics: BridgeMetrics) 
                 methods = ", ".join(table[template_of(path)])
                 more = [*more, (b"allow", methods.encode("ascii"))]
                 raise MethodNotAllowed(f"{shown} allows {methods}, not {printable(request.method.encode())}.")
+            if path in MANAGEMENT_PAGES:
+                raise NotFound(f"`{path}` is a path of the management port, whose address is the setting `management`.")
             hint = did_you_mean(path, {known: known for known in table}) or "."
             raise NotFound(f"unknown path `{shown}`{hint} The paths are {', '.join(table)}.")
         except BridgeError as refused_error:

@@ -12,7 +12,7 @@ from bridge.engine.destination_registry import Administration
 from bridge.engine.engine import Engine
 from bridge.engine.names import check_name
 from bridge.errors import BridgeError
-from bridge.http.data_port import to_response
+from bridge.http.data_port import MANAGEMENT_PAGES, to_response
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_reply import problem_reply
 from bridge.http.transactions import describe_all
@@ -72,7 +72,7 @@ def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins
         except BridgeError as error:
             return to_response(problem_reply(error))
 
-    pages = {"/livez": livez, "/readyz": readyz, "/metrics": exposition, "/status": status}
+    pages = dict(zip(MANAGEMENT_PAGES, (livez, readyz, exposition, status), strict=True))
     pages["/v1/transactions"] = transactions
     return Starlette(
         routes=[*(Route(path, page) for path, page in pages.items()), *_administration_routes(engine, origins)]

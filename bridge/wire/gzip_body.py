@@ -23,9 +23,9 @@ def inflate(body: bytes, limit: int) -> Iterator[bytes]:
             size += len(piece)
             yield piece
     except NotGzip as error:
-        raise BodyInvalid(f"x-oms-h-compression: {error}.") from None
+        raise BodyInvalid(f"x-oms-h-compression (or content-encoding): {error}.") from None
     if size > limit:
-        raise BodyTooLarge(f"x-oms-h-compression: the body inflates to more than {limit} bytes.")
+        raise BodyTooLarge(f"x-oms-h-compression (or content-encoding): the body inflates to more than {limit} bytes.")
 
 
 def inflate_message(message: Message, limit: int) -> Steps[Message]:

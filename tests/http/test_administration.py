@@ -84,5 +84,5 @@ def test_a_bridge_that_cannot_be_reached(bridge: Bridge) -> None:
     command = [str(program), "delete", "orders", "--management", "http://127.0.0.1:1"]
     failed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert failed.returncode == 1
-    assert failed.stderr.startswith("Error: The bridge at http://127.0.0.1:1 cannot be reached")
+    assert failed.stderr.startswith("Error: The bridge at http://127.0.0.1:1 cannot be reached (Connection refused).")
     assert bridge.alive

@@ -192,7 +192,7 @@ def test_a_bridge_that_cannot_be_reached_is_one_sentence(source: str) -> None:
     arguments = [PROGRAM, "push", source, "--group", "g", "--url", "http://127.0.0.1:1"]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith("Error: The bridge at http://127.0.0.1:1 cannot be reached")
+    assert done.stderr.startswith("Error: The bridge at http://127.0.0.1:1 cannot be reached (Connection refused).")
 
 
 def test_it_is_raw_or_json(bridge: Bridge, source: str) -> None:

@@ -41,6 +41,10 @@ def test_an_unknown_path_says_which_there_are(frames: Frames, subtests: pytest.S
             refusal(frames.ask(method, path, [VERSION]), 404, "not-found", "/v1/messages")
 
 
+def test_a_path_of_the_management_port_says_where_it_is(frames: Frames) -> None:
+    refusal(frames.ask("GET", "/metrics", []), 404, "not-found", "`/metrics`", "`management`")
+
+
 def test_an_unknown_method_says_which_there_are(frames: Frames, subtests: pytest.Subtests) -> None:
     for path, allowed in ALLOWED.items():
         for method in (method for method in METHODS if method not in allowed):

@@ -240,6 +240,7 @@ def test_an_error_that_tls_explains_names_the_option(
 ) -> None:
     cases: list[tuple[str, Exception, str]] = [
         ("https://b:1", NotConnected("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"), "with --ca."),
+        ("https://b:1", NotConnected("[SSL: WRONG_VERSION_NUMBER] wrong version number"), "use http://."),
         ("https://b:1", ConnectionBroken(""), "use --cert and --cert-key."),
         ("http://b:1", ConnectionBroken("broken"), "use https:// and name its authority with --ca."),
         ("http://b:1", NotConnected("OSError: refused"), "(OSError: refused)."),

@@ -21,7 +21,7 @@ def test_a_name_or_a_secret_that_cannot_be_stops_the_start(tmp_path: Path, subte
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     verify = "{{orders: {{verify: {{scheme: {}, secret_file: {}}}}}}}"
     cases = {
-        "{a/b: {}}": "destinations.a/b: the name: 'a/b' holds a character outside A-Z",
+        "{a/b: {}}": "destinations.a/b: the name: 'a/b' has a character other than A-Z",
         "{amq.topic: {}}": "destinations.amq.topic: the name: names that start with __, amq., oms. are internal.",
         verify.format("standard-webhooks", tmp_path / "secret"): "destinations.orders: secret 1 does not begin with",
         verify.format("github", tmp_path / "empty"): "destinations.orders: the file has no secret.",

@@ -31,9 +31,9 @@ def test_ways_to_say_nothing(subtests: pytest.Subtests) -> None:
 
 def test_refused_with_a_sentence(subtests: pytest.Subtests) -> None:
     cases: list[tuple[str, str]] = [
-        ("memory://?colour=red", "unknown option 'colour'; allowed are partitions, max_messages"),
+        ("memory://?colour=red", "unknown option 'colour'. The options are partitions, max_messages"),
         ("memory://?=8", "unknown option ''"),
-        ("memory://?Partitions=8", "unknown option 'Partitions'; did you mean partitions? allowed"),
+        ("memory://?Partitions=8", "unknown option 'Partitions'; did you mean partitions? The options"),
         ("memory://?partitions=8&partitions=8", "given twice"),
         ("memory://?partitions=0", "from 1 to 1024"),
         ("memory://?partitions=1025", "from 1 to 1024"),

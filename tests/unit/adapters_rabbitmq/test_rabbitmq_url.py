@@ -143,7 +143,7 @@ def test_what_is_refused(subtests: pytest.Subtests, file: Path) -> None:
         (f"amqp://k/{'v' * 256}", "a virtual host is up to 255 bytes"),
         ("amqp://k/a%00b", "a virtual host is up to 255 bytes"),
         ("amqp://k?partition=3", "did you mean partitions?"),
-        ("amqp://k?cacertfile=x", "allowed are ca, certificate, key"),
+        ("amqp://k?cacertfile=x", "The options are ca, certificate, key"),
         ("amqp://k?partitions=0", "partitions: the value must be a whole number from 1 to 1000"),
         ("amqp://k?partitions=٣", "partitions: the value must be a whole number from 1 to 1000"),
         ("amqp://k?prefetch=65536", "prefetch: the value must be a whole number from 1 to 65535"),
