@@ -109,7 +109,10 @@ def test_a_body_that_is_no_gzip_is_refused(subtests: pytest.Subtests) -> None:
         gzip.compress(b"x" * 9999)[:30] + bytes(20),
     ]
     for body in cases:
-        with subtests.test(body=body), pytest.raises(BodyInvalid, match=r"x-oms-h-compression \(or content-encoding\): .*gzip"):
+        with (
+            subtests.test(body=body),
+            pytest.raises(BodyInvalid, match=r"x-oms-h-compression \(or content-encoding\): .*gzip"),
+        ):
             inflate(body, 1 << 16)
 
 
