@@ -232,7 +232,7 @@ def reading(options: Options, **more: object) -> Iterator[KafkaConsumer]:
         made.close()  # not the consumer: if its constructor has failed, its threads and sockets exist all the same
 
 
-_PATIENCE: Final = 10.0
+_PATIENCE: Final = 20.0
 """Seconds without a record, before the end is reached, after which the brokers are said not to answer."""
 _POLL: Final = 200
 """Milliseconds of a poll that finds nothing; so long may stopping take."""

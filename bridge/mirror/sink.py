@@ -26,10 +26,9 @@ from bridge.mirror.offsets import Gap, Ranges, Record, to_json
 from bridge.mirror.schema import COLUMNS, PARTITION, SCHEMA_VERSION
 from bridge.mirror.sources import Source
 from bridge.mirror.table import MESSAGES, QUARANTINE, Commit, Name, Table, spark_path
-from bridge.tracing.spans import BatchSpan
 
 if TYPE_CHECKING:
-    from bridge.tracing.spans import Tracing
+    from bridge.tracing.spans import BatchSpan, Tracing
 
 ORDER: Final = (*PARTITION, "destination", "partition", "log", "offset")
 """How the rows of a file are sorted: a reader of one destination skips the row groups of the others."""
@@ -124,8 +123,7 @@ class Sink:
             raise failed from error
 
     def _mirror_traced(self, tracing: "Tracing", frame: DataFrame, query: str, number: int) -> None:
-
-        from bridge.tracing.spans import BatchSpan  # noqa: PLC0415 - as above
+        from bridge.tracing.spans import BatchSpan  # noqa: PLC0415 - not needed without tracing
 
         with BatchSpan.during(tracing) as span:
             committed = self._mirror(frame, query, number)
@@ -239,7 +237,7 @@ def _event(
     )
 
 
-def _describe(span: BatchSpan, table: Table, batch: Committed) -> None:
+def _describe(span: "BatchSpan", table: Table, batch: Committed) -> None:
     """Add to a span what was committed, read from the table. If that fails, the span is without it."""
     span.count(sum(batch.rows.values()))
     written = pds.field("mirrored_timestamp") == datetime.fromtimestamp(batch.committed / 1000, UTC)

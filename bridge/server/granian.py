@@ -72,7 +72,7 @@ async def serve(
         stopping.cancel()
         if watch is not None:
             watch.cancel()
-        dispatcher.begin_all()
+        await dispatcher.begin_all()
         await _stop(signal, stopped, requests, address, grace)
         dispatcher.close()
         await _wait_for_threads(threads)

@@ -75,10 +75,11 @@ class Dispatcher:
         else:
             self._loop.call_soon_threadsafe(self._dispatch, request, None, context=self._context)
 
-    def begin_all(self) -> None:
-        """Give each request whose body has not arrived a task, so that `requests` has all of them."""
+    async def begin_all(self) -> None:
+        """Give each request whose body has not arrived a task, and begin the tasks, so that `requests` has all."""
         for event in tuple(self._arriving):
             self._begin_early(event)
+        await asyncio.sleep(0)
 
     def close(self) -> None:
         """Search no more."""
@@ -95,7 +96,7 @@ class Dispatcher:
             return
         (request, first), event = arriving, received.result()
         if first is None:
-            if request.scope["http_version"] == "2" and event.get("more_body"):
+            if event.get("more_body") and _may_end_soon(request.scope):
                 self._await_event(request, event)
             else:
                 self._dispatch(request, event)
@@ -144,6 +145,11 @@ class Dispatcher:
                 del self.unanswered[client]
             self._requested.add(client)  # idle from now on
             request.done()  # aborts a response that has begun and was not ended
+
+
+def _may_end_soon(scope: Scope) -> bool:
+    """Whether the end of a body over HTTP/2 is awaited: if its length is declared, so a produce stream is not."""
+    return scope["http_version"] == "2" and any(name == b"content-length" for name, _ in scope["headers"])
 
 
 def _begin_with_event(

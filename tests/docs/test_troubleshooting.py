@@ -27,9 +27,12 @@ def shown() -> Iterator[str]:
 
 def said(node: ast.AST) -> str:
     """Return a text of the code; what differs as `…`."""
+    text = ""
     if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
-    return str(node.value) if isinstance(node, ast.Constant) else ""
+        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    elif isinstance(node, ast.Constant):
+        text = str(node.value)
+    return re.sub(r"\{\w+\}", "…", text)  # of a template for `str.format`
 
 
 def everything() -> Iterator[tuple[str, str]]:

@@ -6,9 +6,9 @@ Foreign exceptions never leave it: they are errors of the bridge, by the tables 
 """
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Collection, Sequence
+from itertools import chain, repeat
 from typing import Final
 
 from adapters.kafka import names
@@ -57,8 +57,9 @@ class Consumer:
         nothing. An assignment may be empty. Without a committed offset a partition starts at its oldest record.
         Raises `BackendUnavailable` or `Refused`; nothing is left to close then.
         """
-        self._poller = poller = Poller(self._loop, self._options, self._group, self._topics, self._member)
+        poller = Poller(self._loop, self._options, self._group, self._topics, self._member)
         poller.start()
+        self._poller = poller
         try:
             await asyncio.shield(poller.joined)
         except BaseException:
@@ -136,9 +137,10 @@ class Consumer:
 
     async def _join_repeatedly(self, error: Exception | None) -> None:
         """Join until that succeeds; `error`: why the membership has ended, None: there was none."""
-        for attempt in itertools.count():
+        pauses = chain(_PAUSES, repeat(_PAUSES[-1]))
+        while True:
             if error is not None:
-                await asyncio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
+                await asyncio.sleep(next(pauses))
             try:
                 if isinstance(error, InstanceTaken) and self._options.instance in await self._admin.instances(
                     self._group

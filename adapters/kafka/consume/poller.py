@@ -226,7 +226,7 @@ class Poller:
         """Release everything: this poller cannot continue."""
         membership.close({})
         self._membership = None
-        if self._has_joined and membership.parts:
+        if membership.parts:  # also before the join is complete: records of them may be delivered already
             self._bridge.put(partial(self._member.lost, set(membership.parts)))
         return error
 

@@ -2,7 +2,8 @@
 
 All its knowledge is in Kafka: in the delay topics the records that wait, in the group's commits those that are done. A
 record is written first, and then the place that it leaves is committed. If the bridge is killed in between, the record
-is written once more: at most `IN_FLIGHT_MAX` records, of one destination at most `retries.IN_FLIGHT_MAX`.
+is written once more: at most `dispatch.IN_FLIGHT_MAX` records, of one destination at most
+`dispatch.TOPIC_IN_FLIGHT_MAX`.
 """
 
 import asyncio

@@ -176,7 +176,7 @@ class Publisher:
         waiting, self._waiting = self._waiting, []
         for record, future in waiting:
             if self._producer is None or self._closed:
-                future.set_exception(BackendUnavailable(self._last_error))
+                complete(future, None, BackendUnavailable(self._last_error))
             else:
                 self._producer.send(record).add_done_callback(partial(_copy, future))
 

@@ -37,6 +37,9 @@ _COUNT_LOST: Final = 60.0
 """Seconds between two counts of the messages in `lost`."""
 _RETRY: Final = 0.2
 """Seconds between attempts to declare, during an outage."""
+_EARLIER: Final = 0.05
+"""Seconds before its deadline at which a message that waits for declarations is refused: the engine, whose timer runs
+in the same turn of the loop, would otherwise report an unknown outcome."""
 _SETTLED: Final = 1.5
 """Seconds before messages are published to new queues. RabbitMQ (3.10.8) records after a moment which quorum queues
 it has: one that was declared up to 0.7 s before `kill -9` exists afterwards, but has failed, with all its messages."""
@@ -244,6 +247,8 @@ class Delays:
         if not self._queued[delayed.target.key] and self._levels.declared(delayed.target):
             return self._publish(delayed)
         self._queued[delayed.target.key] += 1
+        if delayed.deadline is not None:
+            delayed = delayed._replace(deadline=delayed.deadline - _EARLIER)
         return asyncio.get_running_loop().create_task(self._declare_and_publish(delayed))
 
     async def _declare_and_publish(self, delayed: _Delayed) -> Stored:
@@ -274,15 +279,21 @@ class Delays:
     async def _declare(self, delayed: _Delayed) -> None:
         while not self._levels.declared(delayed.target):
             try:
-                await self._levels.declare(delayed.target)
+                await self._declare_once(delayed.target)
             except DestinationUnknown:  # something was deleted that had been declared
                 self._levels.forget()
                 if delayed.destination is not None:
                     self._destinations.forget(delayed.destination)
                     await self._destinations.partitions(delayed.destination)
-                await self._levels.declare(delayed.target)
+                await self._declare_once(delayed.target)
         if self._counting is None and not self._closing:
             self._counting = asyncio.create_task(self._count_repeatedly())
+
+    async def _declare_once(self, target: Target) -> None:
+        """Declare a target. A message whose deadline passes does not cancel it, so that the next message finds more."""
+        declaring = asyncio.ensure_future(self._levels.declare(target))
+        declaring.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(declaring)
 
     def _publish(self, delayed: _Delayed) -> asyncio.Future[Stored]:
         if delayed.destination is None:  # the engine does not hold it until it is due

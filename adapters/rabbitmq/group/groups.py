@@ -7,7 +7,8 @@ because no bridge has consumed them yet.
 
 A group that is created after the first message gets a copy of the destination's log, its history:
 
-1. Everything up to a mark in the log is copied into a history queue for each partition. Nothing of it is remembered.
+1. Everything up to a mark in the log is copied into a history queue for each partition, and then what was produced
+   meanwhile, up to a second mark. Nothing of it is remembered.
 2. Mark A is written into the log. Messages before it were routed before any binding: they are in no queue of the group.
 3. The group's queues are bound.
 4. After a pause, mark B is written. Messages behind it were routed after the binding: they are in the group's queues.
@@ -105,6 +106,8 @@ class Backfill:
         try:
             await self._mark("start")
             await self._copy_up_to("start")
+            await self._mark("near")  # what was produced meanwhile must not become a part of the overlap
+            await self._copy_up_to("near")
             await self._mark("a")
             await perform(self._lock, self._log, bindings)
             bound = monotonic()
@@ -114,7 +117,7 @@ class Backfill:
             self._after_a = True
             await self._copy_up_to("b")
             await self._copies()
-            await asyncio.gather(*(self._drop_overlap(*each) for each in self._overlap.items()))
+            await self._drop_overlaps()
             for partition in self._copied:
                 self._send(self._histories[partition], marker(END), b"")
             await self._copies()
@@ -146,6 +149,15 @@ class Backfill:
             self._overlap.setdefault(partition, Counter())[message_id(arrival)] += 1
         self._send(self._histories[partition], copied(arrival), arrival.body, partial(reader.done, arrival.tag))
 
+    async def _drop_overlaps(self) -> None:
+        dropping = [asyncio.ensure_future(self._drop_overlap(*each)) for each in self._overlap.items()]
+        try:
+            await asyncio.gather(*dropping)
+        finally:  # one that went on without the lock could write into the next set-up's history
+            for each in dropping:
+                each.cancel()
+            await asyncio.gather(*dropping, return_exceptions=True)
+
     async def _drop_overlap(self, partition: int, overlap: Counter[str]) -> None:
         """Read the group's queue of a partition up to a marker: drop what the history has, and move the rest there.
 
@@ -169,6 +181,8 @@ class Backfill:
                 if not is_marker(arrival.properties) and not is_duplicate(overlap, arrival):
                     history = self._histories[partition]
                     await self._publisher.send(Outgoing("", history, copied(arrival), arrival.body))
+                if not channel.open:
+                    raise BackendUnavailable(f"{queue}: RabbitMQ closed the channel.")
                 channel.raw.basic_ack(arrival.tag)
 
     def _send(

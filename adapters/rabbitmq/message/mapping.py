@@ -20,6 +20,7 @@ from adapters.amqp.properties import Properties
 from adapters.amqp.tables import SHORT_MAX
 from adapters.cloud_events import PropertyHeaders, property_headers, read_event
 from adapters.field_headers import (
+    BROKER_FIELD_PREFIX,
     FIELD_INDEX,
     INTERNAL_PREFIX,
     PROPERTY_PREFIX,
@@ -57,10 +58,11 @@ _LEVELS: Final = 10
 _COPIES: Final = ("CC", "BCC")
 """Headers that the broker uses as more routing keys, from any publisher."""
 _KEPT: Final = (
-    *("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration"),
+    *("content_type", "content_encoding", "delivery_mode", "correlation_id", "reply_to", "expiration"),
     *("message_id", "timestamp", "type", "app_id", "cluster_id"),
 )
-"""Properties of a copy: without `user_id`, which the broker compares with the publisher's user."""
+"""Properties of a copy: without `user_id`, which the broker compares with the publisher's user, and without `priority`,
+by which RabbitMQ 4 would deliver some copies of a history after the mark that ends it."""
 
 
 def read_native(arrival: Arrival, values: list[Any], unmapped: Unmapped) -> None:
@@ -114,6 +116,11 @@ def copied(arrival: Arrival) -> Properties:
         headers[f"{PROPERTY_PREFIX}{NATIVE_PREFIX}user_id"] = text_of(slots.user_id)
     if not slots.message_id:
         copy.message_id = hash_of(slots, arrival.body)
+    if slots.priority is not None:
+        if slots.priority < _LEVELS:
+            headers.setdefault(f"{BROKER_FIELD_PREFIX}priority", slots.priority + 1)
+        else:
+            headers.setdefault(f"{PROPERTY_PREFIX}{NATIVE_PREFIX}priority", str(slots.priority))
     headers.setdefault(ROUTING_KEY, arrival.routing_key)
     return copy
 

@@ -210,10 +210,13 @@ class Ledger:
         return [name for name, each in self.unfinished.items() if self._read - each.position > _COPY]
 
     def listings(self) -> list[bytes]:
-        """Return the records that list the ended transactions; none if they were listed less than `_LIST` bytes ago."""
+        """Return the records that list the ended transactions, the newest first.
+
+        None if they were listed less than `_LIST` bytes ago.
+        """
         if self._read - self._listed <= _LIST:
             return []
-        ended = [(name, self.transactions[name].state.value) for name in self._ended]
+        ended = [(name, self.transactions[name].state.value) for name in reversed(self._ended)]
         starts = range(0, len(ended), _LISTED)
         return [json.dumps(["ended", ended[at : at + _LISTED], at == starts[-1]]).encode() for at in starts]
 
@@ -300,8 +303,9 @@ class Ledger:
 
     def _list(self, pairs: Sequence[tuple[str, str]], *, is_last: bool) -> bool:
         for name, state in pairs:
-            if name not in self.transactions:
-                self._remember(_NEW._replace(id=name, state=TransactionState(state)))
+            if name not in self.transactions and len(self._ended) < ENDED_MAX:  # those that were read are newer
+                self.transactions[name] = _NEW._replace(id=name, state=TransactionState(state))
+                self._ended.appendleft(name)
         if is_last:
             self._listed = self._read
         return True

@@ -221,7 +221,23 @@ def test_a_bridge_that_starts_knows_ended_transactions_from_a_list(monkeypatch: 
     assert not late.read("p", Arrival(0, False, "", *ledger.prepared(begun("t1"), message(0), 5)[::-1]))
     read(late, encode("stored", "t9"))
     monkeypatch.setattr(ledger, "_LIST", 0)
-    assert ["t9", "committed"] in json.loads(late.listings()[-1])[1]
+    assert ["t9", "committed"] in json.loads(late.listings()[0])[1]
+
+
+def test_a_list_displaces_no_newer_ended_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(found: Ledger, *bodies: bytes) -> None:
+        for body in bodies:
+            found.read("n", Arrival(0, False, "", Properties(), body))
+
+    monkeypatch.setattr(ledger, "_LIST", 0)
+    monkeypatch.setattr(ledger, "ENDED_MAX", 3)
+    running, started = Ledger(), Ledger()
+    read(running, *(encode("stored", name) for name in "abc"))
+    listing = running.listings()
+    read(running, encode("stored", "d"), *listing)
+    assert list(running.transactions) == ["b", "c", "d"]
+    read(started, encode("stored", "d"), *listing, encode("stored", "e"))
+    assert sorted(started.transactions) == ["c", "d", "e"], "the oldest of the list is forgotten first"
 
 
 def test_a_list_ends_nothing_that_is_unfinished() -> None:

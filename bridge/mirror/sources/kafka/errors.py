@@ -10,7 +10,6 @@ from bridge.errors import BackendUnavailable
 
 _PART: Final = r"(?P<topic>\S+)-(?P<number>\d+)"
 _PARTITION: Final = "Kafka's topic {topic}, partition {number}"
-_DROPPED: Final = "were dropped before the mirror read them"
 _RECORD: Final = "--on-data-loss record records the gap and continues."
 _DELETED: Final = (
     f"Kafka's partitions {{parts}} were deleted, possibly before the mirror had read all of them; {_RECORD}"
@@ -22,10 +21,10 @@ _INVALID_TIMESTAMP: Final = (
 
 _SENTENCES: Final = {
     rf"Could not read records in offset \[(?P<start>\d+), (?P<end>\d+)\) for topic partition {_PART}": (
-        f"{_PARTITION}: some of the offsets {{start}} to {{last}} {_DROPPED}; {_RECORD}"
+        f"{_PARTITION}: some of the offsets {{start}} to {{last}} were dropped before the mirror read them; {_RECORD}"
     ),
     rf"Added partition {_PART} starts from (?P<end>\d+) instead of 0": (
-        f"{_PARTITION}: the offsets 0 to {{last}} {_DROPPED}; {_RECORD}"
+        f"{_PARTITION}: the offsets 0 to {{last}} were dropped before the mirror read them; {_RECORD}"
     ),
     rf"Starting offset for {_PART} was (?P<start>\d+) but consumer reset to (?P<found>\d+)": (
         f"{_PARTITION}: offset {{start}} was expected, and {{found}} was read; {_RECORD}"

@@ -93,7 +93,8 @@ class Probes:
         They must have used up their credit: pika gives back what comes after that, and RabbitMQ 3.10 closes the
         connection over it.
         """
-        for tag in [tag for tag, probe in self._by_tag.items() if probe in probes]:
+        detached = set(probes)
+        for tag in [tag for tag, probe in self._by_tag.items() if probe in detached]:
             del self._by_tag[tag]
             self._channel.raw.basic_cancel(tag)
         await self._round_trip("streams")
