@@ -26,6 +26,10 @@ it has passed on everything before, so those bytes are not held any more."""
 UNSEEN: Final = 16 << 10
 """Bytes of a part that may stay in Granian's buffer."""
 
+UNCOUNTED: Final = 4 << 10
+"""Bytes of a body whose request waits for its end. They are not yet in `limits.memory`; a longer body is read in a
+task, which counts it."""
+
 ARRIVAL: Final = 0.25
 """Seconds between two searches for requests whose body has not begun to arrive, or not ended. Each then gets a task,
 which waits for it with the application's limit."""
@@ -96,7 +100,7 @@ class Dispatcher:
             return
         (request, first), event = arriving, received.result()
         if first is None:
-            if event.get("more_body") and _may_end_soon(request.scope):
+            if event.get("more_body") and _ends_soon(request.scope, event["body"]):
                 self._await_event(request, event)
             else:
                 self._dispatch(request, event)
@@ -147,9 +151,11 @@ class Dispatcher:
             request.done()  # aborts a response that has begun and was not ended
 
 
-def _may_end_soon(scope: Scope) -> bool:
-    """Whether the end of a body over HTTP/2 is awaited: if its length is declared, so a produce stream is not."""
-    return scope["http_version"] == "2" and any(name == b"content-length" for name, _ in scope["headers"])
+def _ends_soon(scope: Scope, body: bytes) -> bool:
+    """Whether only the end of a request is missing: over HTTP/2 it may be a frame without a body."""
+    if scope["http_version"] != "2" or len(body) > UNCOUNTED:
+        return False
+    return (b"content-length", b"%d" % len(body)) in scope["headers"]
 
 
 def _begin_with_event(
