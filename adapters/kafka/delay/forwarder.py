@@ -1,9 +1,8 @@
-"""Forwards delayed records when it is time: a member of the forwarders' group, on the event loop.
+"""Forwards delayed records when they are due: a member of the forwarders' group, on the event loop.
 
-All its knowledge is in Kafka: in the delay topics the records that wait, in the group's commits those that are done. A
-record is written first, and then the place that it leaves is committed. If the bridge is killed in between, the record
-is written once more: at most `dispatch.IN_FLIGHT_MAX` records, of one destination at most
-`dispatch.TOPIC_IN_FLIGHT_MAX`.
+All state is in Kafka: the delay topics have the waiting records, the group's commits say which were forwarded. The
+bridge writes a record first and then commits its position. If it is killed in between, the next bridge writes the
+record once more: at most `dispatch.IN_FLIGHT_MAX` records, of one destination at most `dispatch.TOPIC_IN_FLIGHT_MAX`.
 """
 
 import asyncio
