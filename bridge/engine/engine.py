@@ -16,7 +16,7 @@ from bridge.engine.entry import Entry
 from bridge.engine.group import Group
 from bridge.engine.names import SubscriptionKey, is_dead_letter
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.pulls import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer

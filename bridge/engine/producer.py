@@ -16,7 +16,7 @@ from bridge.engine.field_support import Applied, FieldSupport
 from bridge.engine.names import SubscriptionKey, check_destination
 from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import Partitioner
-from bridge.engine.produce_batch import Batch, Outcome, Produced, ProduceRequest, WaitingMessage
+from bridge.engine.produce_request import Batch, Outcome, Produced, ProduceRequest, WaitingMessage
 from bridge.engine.quota import INTERNAL, DelayedShare, Quota, Share, client_of
 from bridge.errors import (
     BodyTooLarge,

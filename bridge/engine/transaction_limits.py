@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from bridge.engine.dedup import Name
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.quota import INTERNAL, DelayedShare, Share
 from bridge.errors import BodyTooLarge, IdempotencyMismatch
 

@@ -16,7 +16,7 @@ from bridge.engine.dead_letters_and_deferrals import ignore_result
 from bridge.engine.dedup import Name, name_of, named
 from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.quota import client_of
 from bridge.engine.transaction_limits import Decision, FirstPrepared, TransactionDeadlines, TransactionLimits

@@ -8,7 +8,7 @@ from typing import Final
 
 from bridge.engine.dedup import named
 from bridge.engine.engine import Engine
-from bridge.engine.produce_batch import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.quota import client_of
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid
 from bridge.http.params import parse_require

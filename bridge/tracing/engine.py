@@ -15,7 +15,7 @@ from bridge.engine.entry import Entry
 from bridge.engine.group import Group
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.pulls import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions, Leased, PushConsumer
 from bridge.engine.quota import INTERNAL

@@ -8,7 +8,7 @@ from bridge.engine.destination_registry import GROUP_COUNTED
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.pulls import PullRequest
 from bridge.engine.quota import INTERNAL, client_of
 from bridge.errors import (

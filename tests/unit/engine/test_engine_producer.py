@@ -16,7 +16,7 @@ from bridge.engine.field_support import Applied
 from bridge.engine.names import NAME_MAX, SubscriptionKey, dead_letter_of
 from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import partition_of
-from bridge.engine.produce_batch import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.producer import DELAY_MAX, Producer
 from bridge.engine.quota import Quota
 from bridge.errors import (
