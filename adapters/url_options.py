@@ -1,7 +1,7 @@
 """Parses the options in a backend's URL. No error text repeats a value or a name: either may be part of a password."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,11 +24,7 @@ class Grammar(NamedTuple):
         for number, pair in enumerate(filter(None, query.split("&")), 1):
             name, equals, value = pair.partition("=")
             if not equals or name not in self.parsers:
-                near = get_close_matches(name, self.parsers, 1)
-                hint = f"; did you mean {near[0]}?" if near else "."
-                raise ValueError(
-                    f"{self.scheme}: option {number} is unknown{hint} The options are {', '.join(self.parsers)}."
-                )
+                raise ValueError(f"{self.scheme}: option {number} is unknown{alternatives(name, self.parsers)}")
             if name in given:
                 raise ValueError(f"{self.scheme}: {name} is given twice; once is allowed.")
             given[name] = self.unescaped(value)
@@ -59,6 +55,13 @@ class Grammar(NamedTuple):
             return self.parsers[name](text)
         except ValueError as error:
             raise ValueError(f"{self.scheme}: {name}: {error}.") from None
+
+
+def alternatives(name: str, known: Collection[str]) -> str:
+    """Return how an error about an unknown option ends: with the most similar option, if any, and with all of them."""
+    near = get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]}?" if near else "."
+    return f"{hint} The options are {', '.join(known)}."
 
 
 def whole_number(least: int, most: int) -> OptionParser:

@@ -1,9 +1,10 @@
 """The URL of the memory backend: `memory://?max_messages=1000&journal=/var/lib/bridge`."""
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote
+
+from adapters.url_options import alternatives
 
 DAY: Final = 24 * 3600 * 1000
 
@@ -34,7 +35,6 @@ _MAXIMUM: Final = {
     "max_destinations": 10**6,
     "max_groups": 10**6,
 }
-_ALLOWED: Final = ", ".join((*_MAXIMUM, "journal"))
 
 
 def parse(url: str) -> Options:
@@ -46,9 +46,7 @@ def parse(url: str) -> Options:
     for pair in filter(None, query.split("&")):
         name, _, value = pair.partition("=")
         if name not in Options._fields:
-            near = get_close_matches(name, Options._fields, 1)
-            hint = f"; did you mean {near[0]}?" if near else "."
-            raise ValueError(f"{url!r}: unknown option {name!r}{hint} The options are {_ALLOWED}.")
+            raise ValueError(f"{url!r}: unknown option {name!r}{alternatives(name, Options._fields)}")
         if name in given:
             raise ValueError(f"{url!r}: {name} is given twice; once is allowed.")
         given[name] = unquote(value)

@@ -45,7 +45,7 @@ from bridge.wire.header_text import did_you_mean, printable
 Routes = Mapping[str, Mapping[str, Respond]]
 
 MANAGEMENT_PAGES: Final = ("/livez", "/readyz", "/metrics", "/status")
-"""Paths of the management port: a request for one of them here is told so."""
+"""Paths of the management port. On the data port, the 404 for one of them names the setting `management`."""
 
 
 def routes(  # noqa: PLR0913 - the collaborators of all endpoints, built in one place (process.py)
