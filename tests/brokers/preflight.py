@@ -27,7 +27,7 @@ _GO: Final = "/usr/local/go/bin"
 _CARGO: Final = str(Path.home() / ".cargo/bin")
 """Where rustup puts it, on the PATH or not."""
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
-"""What `tests/browser/theatre.py` looks for."""
+"""What `tests/browser/chromium.py` looks for."""
 
 
 class Part(NamedTuple):

@@ -1,4 +1,4 @@
-"""The parts of every scene: a page, its browser, the wire, the bridge."""
+"""What every test here needs: a page, its browser, the proxy, the bridge."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # so that tests.launch can be imported from here
 
-from tests.browser.theatre import CHROMIUM, Browser, Page, Wire
+from tests.browser.chromium import CHROMIUM, Browser, LossyProxy, Page
 from tests.launch import Bridge
 
 Open = Callable[..., Browser]
@@ -52,19 +52,19 @@ def bridge(server: str, page: Page, tmp_path: Path) -> Iterator[Bridge]:
 
 
 @pytest.fixture
-def wire(bridge: Bridge) -> Iterator[Wire]:
-    """Lay a wire to the bridge."""
-    laid = Wire(bridge.url)
-    yield laid
-    laid.close()
+def proxy(bridge: Bridge) -> Iterator[LossyProxy]:
+    """Start a proxy in front of the bridge."""
+    started = LossyProxy(bridge.url)
+    yield started
+    started.close()
 
 
 @pytest.fixture
-def show(tmp_path: Path, page: Page, wire: Wire) -> Iterator[Open]:
+def open_page(tmp_path: Path, page: Page, proxy: LossyProxy) -> Iterator[Open]:
     """Return a function that opens the page in a new browser."""
     with ExitStack() as stack:
 
-        def shown(of: Page = page, **asked: str) -> Browser:
-            return stack.enter_context(Browser(of, tmp_path / "profile", wire.url, **asked))
+        def opened(of: Page = page, **asked: str) -> Browser:
+            return stack.enter_context(Browser(of, tmp_path / "profile", proxy.url, **asked))
 
-        yield shown
+        yield opened

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from tests.browser.chromium import Browser, Page, wait_until
 from tests.browser.test_event_source import HEADERS, store
-from tests.browser.theatre import Browser, Page, wait_until
 from tests.launch import Bridge
 
 NAME = "bridge.test"
@@ -29,18 +29,18 @@ def open_groups(bridge: Bridge) -> list[str]:
 
 @pytest.mark.parametrize("name", ["", pytest.param(NAME, marks=pytest.mark.extended)])
 def test_a_page_of_another_origin_takes_nothing(name: str, server: str, tmp_path: Path) -> None:
-    thief = Page("thief.html")
+    attacker = Page("cross_site.html")
     try:
         with Bridge(tmp_path / "bridge", server=server, settings={"OMS_HTTP__HOSTS": NAME}) as bridge:
             store(bridge, *[b"%d" % number for number in range(100)])
             url = f"http://{name}:{urlsplit(bridge.url).port}" if name else bridge.url
-            with Browser(thief, tmp_path / "profile", url, resolve=name):
-                wait_until(lambda: bool(thief.of("tried")), lambda: thief.reports)
-            (report,) = thief.of("tried")
+            with Browser(attacker, tmp_path / "profile", url, resolve=name):
+                wait_until(lambda: bool(attacker.of("tried")), lambda: attacker.reports)
+            (report,) = attacker.of("tried")
             assert refusals(bridge) >= len(report["ways"])  # the page did reach the bridge
             assert open_groups(bridge) == []
             consumer = HEADERS | {"x-oms-source": "orders", "x-oms-consumerid": "image", "x-oms-waitmills": "0"}
             taken = httpx.get(f"{bridge.url}/v1/push", headers=consumer, trust_env=False)
             assert taken.text.count("x-oms-h-messageid") == 100
     finally:
-        thief.close()
+        attacker.close()

@@ -5,8 +5,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.browser.chromium import LossyProxy, Page, wait_until
 from tests.browser.conftest import Open
-from tests.browser.theatre import Page, Wire, wait_until
 from tests.launch import Bridge
 
 HEADERS = {"x-oms-version": "1.0.0"}
@@ -46,10 +46,10 @@ def until_acknowledged(page: Page, number: int) -> None:
     assert [report["status"] for report in page.of("ack")] == [204] * number
 
 
-def test_a_page_takes_and_acknowledges(bridge: Bridge, page: Page, show: Open) -> None:
+def test_a_page_takes_and_acknowledges(bridge: Bridge, page: Page, open_page: Open) -> None:
     sent = [*numbered(0, 20), "Zürich ✓\n\ndata: x".encode(), bytes(range(256)), b"", bytes(1 << 20)]
     store(bridge, *sent[:10])
-    show(**ASKED, ack="true")
+    open_page(**ASKED, ack="true")
     until_shown(page, sent[:10])
     store(bridge, *sent[10:])
     until_shown(page, sent)
@@ -57,28 +57,30 @@ def test_a_page_takes_and_acknowledges(bridge: Bridge, page: Page, show: Open) -
     assert left(bridge) == []
 
 
-def test_a_page_of_an_origin_that_is_not_named_gets_nothing(bridge: Bridge, page: Page, show: Open) -> None:
+def test_a_page_of_an_origin_that_is_not_named_gets_nothing(bridge: Bridge, page: Page, open_page: Open) -> None:
     store(bridge, b"secret")
-    stranger = Page()
+    other = Page()
     try:
-        show(stranger, **ASKED, ack="true")
-        wait_until(lambda: bool(stranger.of("error")), lambda: stranger.reports)
-        assert stranger.reports == [{"kind": "error", "closed": True}]
+        open_page(other, **ASKED, ack="true")
+        wait_until(lambda: bool(other.of("error")), lambda: other.reports)
+        assert other.reports == [{"kind": "error", "closed": True}]
     finally:
-        stranger.close()
+        other.close()
     assert page.reports == []
     assert left(bridge) == [(b"secret", "1")]
 
 
-def test_under_ack_what_was_lost_on_the_way_comes_again(bridge: Bridge, page: Page, wire: Wire, show: Open) -> None:
-    show(**ASKED, ack="true")
+def test_under_ack_what_was_lost_on_the_way_comes_again(
+    bridge: Bridge, page: Page, proxy: LossyProxy, open_page: Open
+) -> None:
+    open_page(**ASKED, ack="true")
     store(bridge, *numbered(0, 10))
     until_acknowledged(page, 10)
-    wire.losing = True
+    proxy.dropping = True
     store(bridge, *numbered(10, 20))
-    wait_until(lambda: wire.lost.count(b"data: ") == 10, lambda: wire.lost)
-    wire.losing = False
-    wire.cut()
+    wait_until(lambda: proxy.dropped.count(b"data: ") == 10, lambda: proxy.dropped)
+    proxy.dropping = False
+    proxy.disconnect()
     until_shown(page, numbered(0, 20))
     until_acknowledged(page, 20)
     assert [report["message"]["extensionHeader"]["deliveryCount"] for report in page.of("message")] == [1] * 10 + [
@@ -88,16 +90,16 @@ def test_under_ack_what_was_lost_on_the_way_comes_again(bridge: Bridge, page: Pa
 
 
 def test_without_ack_what_was_lost_on_the_way_is_sent_once_more(
-    bridge: Bridge, page: Page, wire: Wire, show: Open
+    bridge: Bridge, page: Page, proxy: LossyProxy, open_page: Open
 ) -> None:
-    show(**ASKED)
+    open_page(**ASKED)
     store(bridge, *numbered(0, 10))
     until_shown(page, numbered(0, 10))
-    wire.losing = True
+    proxy.dropping = True
     store(bridge, *numbered(10, 20))
-    wait_until(lambda: wire.lost.count(b"data: ") == 10, lambda: wire.lost)
-    wire.losing = False
-    wire.cut()
+    wait_until(lambda: proxy.dropped.count(b"data: ") == 10, lambda: proxy.dropped)
+    proxy.dropping = False
+    proxy.disconnect()
     until_shown(page, numbered(0, 20))
     store(bridge, *numbered(20, 30))
     until_shown(page, numbered(0, 30))
@@ -106,49 +108,51 @@ def test_without_ack_what_was_lost_on_the_way_is_sent_once_more(
 
 
 @pytest.mark.extended
-def test_without_ack_an_answer_may_be_lost_twice(bridge: Bridge, page: Page, wire: Wire, show: Open) -> None:
+def test_without_ack_an_answer_may_be_lost_twice(
+    bridge: Bridge, page: Page, proxy: LossyProxy, open_page: Open
+) -> None:
     """The browser comes back with the same Last-Event-ID."""
-    show(**ASKED)
+    open_page(**ASKED)
     store(bridge, *numbered(0, 10))
     until_shown(page, numbered(0, 10))
-    wire.losing = True
+    proxy.dropping = True
     store(bridge, *numbered(10, 20))
-    wait_until(lambda: wire.lost.count(b"data: ") == 10, lambda: wire.lost)
-    wire.cut()
-    wait_until(lambda: wire.lost.count(b"data: ") == 20, lambda: wire.lost)
+    wait_until(lambda: proxy.dropped.count(b"data: ") == 10, lambda: proxy.dropped)
+    proxy.disconnect()
+    wait_until(lambda: proxy.dropped.count(b"data: ") == 20, lambda: proxy.dropped)
     store(bridge, *numbered(20, 25))
-    wait_until(lambda: wire.lost.count(b"data: ") == 25, lambda: wire.lost)
-    wire.losing = False
-    wire.cut()
+    wait_until(lambda: proxy.dropped.count(b"data: ") == 25, lambda: proxy.dropped)
+    proxy.dropping = False
+    proxy.disconnect()
     until_shown(page, numbered(0, 25))
     store(bridge, *numbered(25, 30))
     until_shown(page, numbered(0, 30))
 
 
 def test_under_ack_nothing_is_lost_when_the_bridge_is_killed(
-    bridge: Bridge, page: Page, wire: Wire, show: Open, tmp_path: Path
+    bridge: Bridge, page: Page, proxy: LossyProxy, open_page: Open, tmp_path: Path
 ) -> None:
-    show(**ASKED, ack="true")
+    open_page(**ASKED, ack="true")
     store(bridge, *numbered(0, 10))
     until_acknowledged(page, 10)
-    wire.losing = True
+    proxy.dropping = True
     store(bridge, *numbered(10, 20))
-    wait_until(lambda: wire.lost.count(b"data: ") == 10, lambda: wire.lost)
+    wait_until(lambda: proxy.dropped.count(b"data: ") == 10, lambda: proxy.dropped)
     bridge.kill()
-    wire.losing = False
+    proxy.dropping = False
     settings = {"OMS_HTTP__ORIGINS": page.origin}
     with Bridge(tmp_path / "second", server=bridge.server, backend=bridge.backend, settings=settings) as second:
-        wire.lead_to(second.url)
+        proxy.forward_to(second.url)
         store(second, *numbered(20, 30))
         until_shown(page, numbered(0, 30))
         until_acknowledged(page, 30)
         assert left(second) == []
 
 
-def test_a_stream_that_ends_says_so(bridge: Bridge, page: Page, show: Open) -> None:
+def test_a_stream_that_ends_says_so(bridge: Bridge, page: Page, open_page: Open) -> None:
     """Without `event: end` the browser would come back, and take more than the page asked for."""
     store(bridge, *numbered(0, 5))
-    show(**ASKED, ack="true", maxmessages="3")
+    open_page(**ASKED, ack="true", maxmessages="3")
     wait_until(lambda: bool(page.of("end")), lambda: page.reports)
     assert page.of("end") == [{"kind": "end", "line": {"end": "maxmessages"}}]
     assert page.bodies == numbered(0, 3)
@@ -157,8 +161,8 @@ def test_a_stream_that_ends_says_so(bridge: Bridge, page: Page, show: Open) -> N
     assert page.of("error") == []
 
 
-def test_a_bridge_that_stops_says_so(bridge: Bridge, page: Page, show: Open) -> None:
-    show(**ASKED, ack="true")
+def test_a_bridge_that_stops_says_so(bridge: Bridge, page: Page, open_page: Open) -> None:
+    open_page(**ASKED, ack="true")
     store(bridge, b"0")
     until_acknowledged(page, 1)
     assert bridge.terminate() == 0

@@ -91,10 +91,10 @@ def test_a_failure_shows_the_log_of_a_broker_that_has_ended(tmp_path: Path) -> N
 @pytest.mark.extended
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     kafka = own_kafka(tmp_path / "kafka")
-    with socket.socket() as thief:
-        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        thief.bind(("127.0.0.1", _port(kafka.bootstrap)))
-        thief.listen()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", _port(kafka.bootstrap)))
+        other.listen()
         with pytest.raises(AssertionError, match="Address already in use"), kafka:
             pass
     assert not [title for title, _ in logs_of_running() if kafka.bootstrap in title]

@@ -25,6 +25,7 @@ table{border-collapse:collapse;width:100%}
 th,td{text-align:left;vertical-align:top;padding:.3rem 1rem .3rem 0;border-bottom:1px solid #8883}
 @media(max-width:46rem){
 pre{font-size:.74em}
+li code,h2 code,p code{white-space:normal}
 tr:first-child{display:none}
 tr{display:block;padding:.4rem 0;border-bottom:1px solid #8883}
 td{display:block;padding:0;border:0}

@@ -1,4 +1,4 @@
-"""A real browser with a test page, the server of that page, and a wire to the bridge that can be cut."""
+"""A real browser with a test page, the server of that page, and a proxy in front of the bridge that loses data."""
 
 import base64
 import contextlib
@@ -19,11 +19,11 @@ from urllib.parse import urlencode, urlsplit
 
 from tests.conformance.endpoint_server import EndpointServer
 
-PATIENCE: Final = 60.0
+TIMEOUT: Final = 60.0
 """Seconds until a test that waits for the browser gives up: a guard, not a measurement."""
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
-_FLAGS: Final = (
+FLAGS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
 )
@@ -84,7 +84,7 @@ class Browser:
         self._process = subprocess.Popen(
             [
                 CHROMIUM,
-                *_FLAGS,
+                *FLAGS,
                 *([f"--host-resolver-rules=MAP {resolve} 127.0.0.1"] if resolve else ()),
                 f"--user-data-dir={profile}",
                 f"{page.origin}/?{urlencode({'bridge': bridge} | asked)}",
@@ -107,28 +107,28 @@ class Browser:
         self._log.close()
 
 
-class Wire:
+class LossyProxy:
     """A TCP proxy in front of the bridge: what the bridge sends can be lost on the way, and the connections cut."""
 
     def __init__(self, bridge: str) -> None:
-        self.losing = False
+        self.dropping = False
         """What the bridge sends from now on does not arrive."""
-        self.lost = bytearray()
+        self.dropped = bytearray()
         self.connections = 0
         """So many have been made."""
-        self.lead_to(bridge)
+        self.forward_to(bridge)
         self._open: set[socket.socket] = set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
-    def lead_to(self, bridge: str) -> None:
+    def forward_to(self, bridge: str) -> None:
         """Forward new connections to this one."""
         parts = urlsplit(bridge)
         self._target = (parts.hostname or "", parts.port or 0)
 
-    def cut(self) -> None:
+    def disconnect(self) -> None:
         """End every connection."""
         for end in list(self._open):
             with contextlib.suppress(OSError):
@@ -138,7 +138,7 @@ class Wire:
         """Stop."""
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        self.cut()
+        self.disconnect()
         for thread in self._threads:
             thread.join()
 
@@ -163,8 +163,8 @@ class Wire:
     def _carry(self, source: socket.socket, sink: socket.socket, lossy: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if lossy and self.losing:
-                    self.lost += data
+                if lossy and self.dropping:
+                    self.dropped += data
                 else:
                     sink.sendall(data)
         for end in (source, sink):
@@ -176,7 +176,7 @@ class Wire:
 
 def wait_until(done: Callable[[], bool], what: Callable[[], object]) -> None:
     """Wait for a condition; AssertionError with `what` if it does not come."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not done():
         assert time.monotonic() < deadline, what()
         time.sleep(0.02)
