@@ -31,7 +31,7 @@ PROPERTIES: Final = _NAMES.index("properties")
 def pack(message: Message) -> Record:
     """Turn a message into a record."""
     properties = message.properties
-    fields = [*message]
+    fields: list[Any] = [*message]
     fields[PROPERTIES] = (*properties, *properties.values()) if properties else ()
     return tuple(fields)
 

@@ -72,7 +72,7 @@ class Dispatcher:
             return
         receive = request.proto.receive
         first = last = receive()
-        # Over HTTP/2 the end is always an event of its own. To request it later would wake both threads once more.
+        # Over HTTP/2 the end is always a separate event. To request it later would wake both threads once more.
         if scope["http_version"] == "2" and _declares_short_body(scope["headers"]):
             last = receive()
         self._arriving[last] = request, first
