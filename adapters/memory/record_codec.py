@@ -31,16 +31,17 @@ PROPERTIES: Final = _NAMES.index("properties")
 def pack(message: Message) -> Record:
     """Turn a message into a record."""
     properties = message.properties
-    flat = (*properties, *properties.values()) if properties else ()
-    return (*message[:PROPERTIES], flat, *message[PROPERTIES + 1 :])
+    fields: list[Any] = [*message]
+    fields[PROPERTIES] = (*properties, *properties.values()) if properties else ()
+    return tuple(fields)
 
 
 def unpack(record: Record) -> Message:
     """Turn a record into the message that `pack` was given."""
     flat = record[PROPERTIES]
     fields = [*record]
-    # ends with the last value: to slice the names too, and to compare the lengths, takes 0.2 us more
-    fields[PROPERTIES] = dict(zip(flat, flat[len(flat) // 2 :], strict=False)) if flat else {}
+    # ends with the last value; an argument `strict`, or to slice the names too, takes 0.2 us more
+    fields[PROPERTIES] = dict(zip(flat, flat[len(flat) // 2 :])) if flat else {}  # noqa: B905
     return tuple.__new__(Message, fields)
 
 

@@ -67,7 +67,8 @@ class ProduceRequest(NamedTuple):
         fields[_BORN_HOST] = message.born_host or self.peer
         fields[_STORE_TIMESTAMP] = self.wall
         fields[_STORE_HOST] = store_host
-        fields[_PRIORITY] = message.priority if message.priority in PRIORITIES else None
+        if message.priority is not None and message.priority not in PRIORITIES:  # a range compares None with each
+            fields[_PRIORITY] = None
         fields[_PARTITION] = partition
         fields[_TRACE_ID_FIELD] = trace_id
         fields[_DELIVERY_COUNT] = None

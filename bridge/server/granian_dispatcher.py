@@ -6,11 +6,11 @@ docs/decisions/0024-granian-without-tasks.md, and 0076-granian-waits-for-the-end
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -27,23 +27,15 @@ UNSEEN: Final = 16 << 10
 """Bytes of a part that may stay in Granian's buffer."""
 
 UNCOUNTED: Final = 4 << 10
-"""Bytes of a body whose request waits for its end. They are not yet in `limits.memory`; a longer body is read in a
-task, which counts it."""
+"""Bytes of a body that is received before its request is passed on. They are not yet in `limits.memory`; the rest of a
+longer body is read in a task, which counts it."""
+_DIGITS: Final = len(str(UNCOUNTED))
 
 ARRIVAL: Final = 0.25
 """Seconds between two searches for requests whose body has not begun to arrive, or not ended. Each then gets a task,
 which waits for it with the application's limit."""
 
 _Begin = Callable[[Scope, Message | None, Receive, Send], Awaitable[None] | None]
-
-
-class _Arriving(NamedTuple):
-    """A request whose body is received."""
-
-    request: Any
-    """Granian's object."""
-    first: Message | None
-    """The first event, if the second one is awaited."""
 
 
 class Dispatcher:
@@ -54,8 +46,8 @@ class Dispatcher:
         self._requests = requests
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
-        self._arriving: dict[Any, _Arriving] = {}
-        """By the future of the event that is awaited."""
+        self._arriving: dict[Any, tuple[Any, Any]] = {}
+        """Requests whose body is received, with the future of their first event; by the future of the awaited one."""
         self._waited: frozenset[Any] = frozenset()
         """The futures that were in `_arriving` at the last search."""
         self._timer = self._loop.call_later(ARRIVAL, self._search)
@@ -72,12 +64,19 @@ class Dispatcher:
     def schedule(self, request: Any) -> None:  # noqa: ANN401 - Granian's
         """Receive a request from Granian. Called in Granian's thread, where it may only pass things on.
 
-        That thread also completes the future, so the future is not done before this returns.
+        That thread also completes the events, so none is done before this returns, and it completes them in order.
         """
-        if request.scope["method"] == "POST":
-            self._await_event(request, None)
-        else:
+        scope = request.scope
+        if scope["method"] != "POST":
             self._loop.call_soon_threadsafe(self._dispatch, request, None, context=self._context)
+            return
+        receive = request.proto.receive
+        first = last = receive()
+        # Over HTTP/2 the end is always a separate event. To request it later would wake both threads once more.
+        if scope["http_version"] == "2" and _declares_short_body(scope["headers"]):
+            last = receive()
+        self._arriving[last] = request, first
+        last.add_done_callback(self._on_last, context=self._context)
 
     async def begin_all(self) -> None:
         """Give each request whose body has not arrived a task, and begin the tasks, so that `requests` has all."""
@@ -89,25 +88,18 @@ class Dispatcher:
         """Search no more."""
         self._timer.cancel()
 
-    def _await_event(self, request: Any, first: Message | None) -> None:  # noqa: ANN401 - Granian's
-        event = request.proto.receive()
-        self._arriving[event] = _Arriving(request, first)
-        event.add_done_callback(self._on_event, context=self._context)
-
-    def _on_event(self, received: Any) -> None:  # noqa: ANN401 - Granian's
-        arriving = self._arriving.pop(received, None)
+    def _on_last(self, last: Any) -> None:  # noqa: ANN401 - Granian's
+        arriving = self._arriving.pop(last, None)
         if arriving is None:
             return
-        (request, first), event = arriving, received.result()
-        if first is None:
-            if event.get("more_body") and _ends_soon(request.scope, event["body"]):
-                self._await_event(request, event)
-            else:
-                self._dispatch(request, event)
-        elif event["type"] == "http.request" and not event["body"] and not event["more_body"]:
-            self._dispatch(request, {**first, "more_body": False})
+        request, first = arriving
+        event = first.result()
+        if last is first:
+            self._dispatch(request, event)
+        elif last.result().get("more_body", True):  # not the end of the body, or the client has disconnected
+            self._dispatch(request, event, _receive_first([last], request.proto.receive))
         else:
-            self._dispatch(request, first, _receive_first(received, request.proto.receive))
+            self._dispatch(request, {**event, "more_body": False})
 
     def _search(self) -> None:
         arriving = frozenset(tuple(self._arriving))  # a tuple first: Granian's thread adds to the dict meanwhile
@@ -120,7 +112,8 @@ class Dispatcher:
         arriving = self._arriving.pop(event, None)
         if arriving is not None:
             request, first = arriving
-            self._dispatch(request, first, _receive_first(event, request.proto.receive))
+            events = [first] if event is first else [first, event]
+            self._dispatch(request, None, _receive_first(events, request.proto.receive))
 
     def _dispatch(self, request: Any, event: Message | None, receive: Receive | None = None) -> None:  # noqa: ANN401
         scope, protocol = request.scope, request.proto
@@ -151,11 +144,12 @@ class Dispatcher:
             request.done()  # aborts a response that has begun and was not ended
 
 
-def _ends_soon(scope: Scope, body: bytes) -> bool:
-    """Whether only the end of a request is missing: over HTTP/2 it may be a frame without a body."""
-    if scope["http_version"] != "2" or len(body) > UNCOUNTED:
-        return False
-    return (b"content-length", b"%d" % len(body)) in scope["headers"]
+def _declares_short_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether `content-length` says 1 to `UNCOUNTED` bytes. Granian resets an HTTP/2 stream that has more of them."""
+    for name, value in headers:
+        if name == b"content-length":
+            return value.isdigit() and len(value) <= _DIGITS and 0 < int(value) <= UNCOUNTED
+    return False
 
 
 def _begin_with_event(
@@ -166,15 +160,15 @@ def _begin_with_event(
         return app(scope, receive, send)
     first: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
     first.set_result(event)
-    return app(scope, _receive_first(first, receive), send)
+    return app(scope, _receive_first([first], receive), send)
 
 
-def _receive_first(first: Awaitable[Message], receive: Receive) -> Receive:
-    """Return a `receive` that returns the result of `first` before it calls `receive`."""
-    waiting = [first]
+def _receive_first(events: Iterable[Awaitable[Message]], receive: Receive) -> Receive:
+    """Return a `receive` that returns the results of `events` before it calls `receive`."""
+    waiting = deque(events)
 
     def received() -> Awaitable[Message]:
-        return waiting.pop() if waiting else receive()
+        return waiting.popleft() if waiting else receive()
 
     return received
 

@@ -202,7 +202,8 @@ def encode(message: Message) -> list[tuple[bytes, bytes]]:
     """Return a message's headers: names in lower case, values always printable ASCII."""
     pairs = [_VERSION_PAIR]
     append = pairs.append
-    for name, value in zip(_FIELD_NAMES, _fields_of(message), strict=True):  # text, a number, or None
+    # Each value is text, a number, or None. An argument `strict` takes 0.2 of 2.1 us.
+    for name, value in zip(_FIELD_NAMES, _fields_of(message)):  # noqa: B905
         if value is None:
             continue
         if type(value) is int:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 
 import httpx
 import pytest
+from h2.errors import ErrorCodes
 from starlette.types import Message, Receive, Scope, Send
 
 from bridge.server import granian_dispatcher
@@ -76,16 +77,29 @@ async def test_over_http_2_a_body_in_one_frame_needs_no_task() -> None:
 
 
 @pytest.mark.parametrize("arrival", [60, 0.02])
-async def test_over_http_2_a_body_of_several_parts_is_read(monkeypatch: pytest.MonkeyPatch, arrival: float) -> None:
+@pytest.mark.parametrize("headers", [[], [("content-length", "13")]])
+async def test_over_http_2_a_body_of_several_parts_is_read(
+    monkeypatch: pytest.MonkeyPatch, arrival: float, headers: list[tuple[str, str]]
+) -> None:
     monkeypatch.setattr(granian_dispatcher, "ARRIVAL", arrival)
     async with running("granian", App()) as server, connected(server.port) as client:
-        post = client.request("/echo", method="POST", end=False)
+        post = client.request("/echo", method="POST", headers=headers, end=False)
         for part in (b"one ", b"two ", b"three"):
             client.data(post, part)
             await asyncio.sleep(0.1)
         client.data(post, b"", end=True)
         answer = await client.answer(post)
         assert (answer.status, bytes(answer.body), answer.reset) == (200, b"one two three", None)
+
+
+async def test_over_http_2_a_body_beyond_its_content_length_is_reset() -> None:
+    """So at most `UNCOUNTED` bytes of it are received before it is counted."""
+    async with running("granian", App()) as server, connected(server.port) as client:
+        post = client.request("/", method="POST", headers=[("content-length", "5")], end=False)
+        client.data(post, b"hello")
+        client.data(post, b" and more", end=True)
+        answer = await client.answer(post)
+    assert (answer.status, answer.reset) == (0, ErrorCodes.PROTOCOL_ERROR)
 
 
 async def test_an_application_that_fails_before_it_has_begun_answers_500() -> None:
