@@ -2,7 +2,6 @@
 
 from adapters.base import Adapter
 from adapters.memory.adapter import MemoryAdapter
-from adapters.memory.durable_adapter import DurableAdapter
 from adapters.memory.journal_directory import JournalCorrupt
 from adapters.memory.options import parse
 
@@ -12,4 +11,8 @@ __all__ = ["JournalCorrupt", "connect"]
 def connect(url: str) -> Adapter:
     """Build the adapter that a `memory://` URL describes. Raises `ValueError` with what is allowed."""
     options = parse(url)
-    return MemoryAdapter(options) if options.journal is None else DurableAdapter(options)
+    if options.journal is None:
+        return MemoryAdapter(options)
+    from adapters.memory.durable_adapter import DurableAdapter  # noqa: PLC0415 - sqlite3: 1 MiB of memory
+
+    return DurableAdapter(options)

@@ -22,7 +22,7 @@ from adapters.memory.journal_batch import (
     Settlement,
 )
 from adapters.memory.journal_directory import JournalDirectory
-from adapters.memory.journal_transactions import PreparedWrite, TransactionEnd
+from adapters.memory.journal_transactions import TransactionEnd
 from adapters.memory.journal_writer import CommitResult, JournalWriter
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
@@ -30,7 +30,7 @@ from adapters.memory.record_codec import Record, pack
 from adapters.memory.recovery import recover
 from adapters.memory.store import DelayedMessage, MessageStore
 from adapters.memory.subscription import MemorySubscription
-from adapters.memory.transaction_table import OpenTransaction
+from adapters.memory.transaction_table import OpenTransaction, PreparedWrite
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError
 from bridge.message import Message

@@ -10,7 +10,6 @@ from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.journal_tables import checksum, in_bulk, with_checksum
 from adapters.memory.journal_transactions import (
-    PreparedWrite,
     TransactionEnd,
     delete_transactions,
     write_ends,
@@ -18,6 +17,7 @@ from adapters.memory.journal_transactions import (
 )
 from adapters.memory.partition import Partition
 from adapters.memory.record_codec import BODY, Record, encode
+from adapters.memory.transaction_table import PreparedWrite
 from adapters.range_set import RangeSet
 
 _ROW: Final = 512

@@ -7,21 +7,11 @@ from typing import Final, NamedTuple
 
 from adapters.base import Transaction, TransactionState
 from adapters.memory.journal_tables import in_bulk, with_checksum
-from adapters.memory.record_codec import BODY, Record, encode
-from adapters.memory.transaction_table import OpenTransaction
+from adapters.memory.record_codec import BODY, encode
+from adapters.memory.transaction_table import OpenTransaction, PreparedWrite
 
 _OPEN: Final = 0
 """`ended` of a transaction that is open; otherwise when it ended, ms since 1970."""
-
-
-class PreparedWrite(NamedTuple):
-    """A prepared message to write."""
-
-    transaction: OpenTransaction
-    sequence: int
-    record: Record
-    size: int
-    future: asyncio.Future[None]
 
 
 class TransactionEnd(NamedTuple):

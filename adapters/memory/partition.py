@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from adapters.memory.record_codec import Record
+from adapters.memory.record_list import RecordList
 from adapters.range_set import RangeSet
 
 _COMPACT: Final = 64
@@ -35,7 +36,7 @@ class Partition:
         """When each message was appended, ms since 1970."""
         self.acks = array("I")
         """How many groups have settled each message."""
-        self.messages: list[Record | None] = []
+        self.messages = RecordList()
         """None: dropped."""
         self.settled_by_all = RangeSet()
         """Offsets of stored messages that every group has settled."""
@@ -119,7 +120,7 @@ class Partition:
         """Drop a stored message and return it. Indexes stay valid until `compact`."""
         message = self.messages[index]
         assert message is not None  # noqa: S101 - callers check before they drop
-        self.messages[index] = None
+        self.messages.drop(index)
         self._dropped += 1
         if index == self._head:
             while self._head < len(self.messages) and self.messages[self._head] is None:
@@ -138,5 +139,8 @@ class Partition:
         for name in ("offsets", "sequences", "stored", "acks"):
             column: array[int] = getattr(self, name)
             setattr(self, name, array(column.typecode, [column[index] for index in stored]))
-        self.messages = [self.messages[index] for index in stored]
+        messages, self.messages = self.messages, RecordList()
+        for record in messages:
+            if record is not None:
+                self.messages.append(record)
         self._head = self._dropped = 0

@@ -18,8 +18,8 @@ _NAMES: Final = Message._fields
 Record = tuple[Any, ...]
 """A message as it is stored: its fields, with the properties as one tuple of their names and then their values.
 
-Tuples of strings and numbers are the only objects that the garbage collector stops visiting. With 1 million messages, a
-full collection, which stops the loop, takes 0.05 s; with named tuples it took 1.0 s.
+Tuples of strings and numbers are the only objects that the garbage collector stops visiting. With 1 million named
+tuples a full collection, which stops the loop, took 1.0 s; with tuples 0.05 s, and in a `RecordList` less than 1 ms.
 """
 _TEXTS: Final = (*(f.attribute for f in FIELDS if f.maximum is None), "content_type", "traceparent", "tracestate")
 _texts: Final = itemgetter(*(_NAMES.index(name) for name in _TEXTS))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from typing import Final
+from typing import Final, NamedTuple
 
 from adapters.base import ENDED_MAX, Transaction, TransactionState
 from adapters.memory.record_codec import Record
@@ -26,6 +26,16 @@ class OpenTransaction:
         """Messages that wait for the journal and are not in `prepared` yet."""
         self.ending = asyncio.Lock()
         """Held while the transaction is committed or rolled back."""
+
+
+class PreparedWrite(NamedTuple):
+    """A prepared message to write."""
+
+    transaction: OpenTransaction
+    sequence: int
+    record: Record
+    size: int
+    future: asyncio.Future[None]
 
 
 class TransactionTable:

@@ -233,7 +233,8 @@ class Receiver:
         while True:
             self._ack_sender.check()
             if self._acknowledged:
-                return _to_received(self._acknowledged.popleft(), None)
+                message = self._acknowledged.popleft().message
+                return ReceivedMessage(message, None, None, message.delivery_count or 1)
             if (line := self._stream.pop()) is not None:
                 if self._ack_mode is not AckMode.FIRST:
                     return self._hand_out(line)
@@ -266,9 +267,10 @@ class Receiver:
         return current + self._stream.buffered_receipts()
 
     def _hand_out(self, line: StreamMessage) -> ReceivedMessage:
-        if self._ack_mode is AckMode.AUTO and line.receipt is not None:
-            self._current = (self._stream.ended, line.receipt)
-        return _to_received(line, line.receipt)
+        message, receipt, lease_until = line
+        if self._ack_mode is AckMode.AUTO and receipt is not None:
+            self._current = (self._stream.ended, receipt)
+        return ReceivedMessage(message, receipt, lease_until, message.delivery_count or 1)
 
     async def _acknowledge_buffered(self, first: StreamMessage) -> None:
         """Acknowledge all buffered messages in one request. If their stream ended before, drop them: "at most once"."""
@@ -278,11 +280,6 @@ class Receiver:
         receipts = [line.receipt for line in lines if line.receipt is not None]
         if await self._ack_sender.acknowledge(stream_ended, receipts):
             self._acknowledged += lines
-
-
-def _to_received(line: StreamMessage, receipt: str | None) -> ReceivedMessage:
-    lease_until = None if receipt is None else line.lease_until
-    return ReceivedMessage(line.message, receipt, lease_until, line.message.delivery_count or 1)
 
 
 @asynccontextmanager

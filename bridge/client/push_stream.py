@@ -10,9 +10,9 @@ from typing import Final, Self
 
 from bridge.client.request_sender import RequestSender, is_transient, parameter_headers, retry_delay
 from bridge.client.transport import Pair
-from bridge.errors import BridgeError
+from bridge.errors import BodyInvalid, BridgeError
 from bridge.wire import problem
-from bridge.wire.push_framing import StreamEnd, StreamMessage, decode_line
+from bridge.wire.push_framing import StreamEnd, StreamMessage, decode_lines
 
 CONTENT_TYPE: Final = "application/x-ndjson"
 _REQUESTED_ENDS: Final = ("maxmessages", "waitmills")
@@ -117,36 +117,44 @@ class PushStream:
     async def _read(self, chunks: AsyncIterator[bytes], sender: RequestSender) -> None:
         unfinished: list[bytes] = []
         async for chunk in chunks:
-            *ends, rest = chunk.split(b"\n")
-            for end in ends:
-                unfinished.append(end)
-                if (raw := b"".join(unfinished)) and self._add_line(raw, sender):
+            end = chunk.rfind(b"\n") + 1
+            if end:
+                if self._add_lines(b"".join((*unfinished, chunk[:end])), sender):
                     return
                 unfinished.clear()
-            unfinished.append(rest)
+            unfinished.append(chunk[end:])
         raise sender.stream_broken()
 
-    def _add_line(self, raw: bytes, sender: RequestSender) -> bool:
-        """Add a line to the buffer; return whether it was the last one. Raises the error that the line contains."""
+    def _add_lines(self, raw: bytes, sender: RequestSender) -> bool:
+        """Add lines to the buffer; return whether the end was among them. Raises the error that the end contains."""
+        before, end = len(self._lines), None
         try:
-            line = decode_line(raw)
-        except BridgeError:  # not passed on: a Rejected would mean that the request was wrong
+            for line in decode_lines(raw):
+                if isinstance(line, StreamEnd):
+                    end = line
+                    break
+                if line.receipt is None:
+                    raise sender.protocol_error()
+                self._lines.append(line)
+        except BodyInvalid:  # not passed on: a Rejected would mean that the request was wrong
             raise sender.protocol_error() from None
-        if isinstance(line, StreamEnd):
-            if line.reason in _REQUESTED_ENDS:
-                return True
-            raise problem.decode(0, {"code": line.reason, "detail": line.detail or f"The stream ended: {line.reason}."})
-        if line.receipt is None:
-            raise sender.protocol_error()
-        self._failures = 0
-        if self._remaining is not None:
-            self._remaining -= 1
-        self._lines.append(line)
-        self._changed.set()
-        return False
+        finally:
+            if added := len(self._lines) - before:
+                self._failures = 0
+                if self._remaining is not None:
+                    self._remaining -= added
+                self._changed.set()
+        return end is not None and _is_requested(end)
 
     async def _pause(self, error: BridgeError) -> None:
         self._failures += 1
         seconds = retry_delay(self._failures, random.random(), error.retry_after)  # noqa: S311 - no secret
         _log.warning("%s The stream reopens in %.1f s.", error, seconds)
         await asyncio.sleep(seconds)
+
+
+def _is_requested(end: StreamEnd) -> bool:
+    """Return True if the stream ended as requested. Raises the error that ended it otherwise."""
+    if end.reason in _REQUESTED_ENDS:
+        return True
+    raise problem.decode(0, {"code": end.reason, "detail": end.detail or f"The stream ended: {end.reason}."})

@@ -1,12 +1,13 @@
-"""`/v1/capabilities`, `/openapi.json`, `/asyncapi.json` and `/docs`: the bridge describes itself."""
+"""`/v1/capabilities`, `/openapi.json`, `/asyncapi.json` and `/docs`: the bridge describes itself.
+
+The first request for a document imports what builds it: 1 MiB of memory.
+"""
+# ruff: noqa: PLC0415
 
 import json
 from typing import Final
 
 from bridge.engine.engine import Engine
-from bridge.http.openapi import asyncapi
-from bridge.http.openapi import document as openapi
-from bridge.http.openapi.html_page import render
 from bridge.http.params import merge
 from bridge.http.request_reply import NACK_DELAY_MAX, TRANSACTION_TIMEOUT_MAX, WAIT_MAX, Limits, Reply, Request
 from bridge.wire.headers import VERSION
@@ -54,18 +55,25 @@ class DescriptionEndpoints:
     async def openapi(self, _: Request) -> Reply:
         """Return the OpenAPI document, which the first request builds."""
         if not self._document:
-            self._document = json.dumps(openapi.build(self._limits), separators=(",", ":")).encode()
+            from bridge.http.openapi import document
+
+            self._document = json.dumps(document.build(self._limits), separators=(",", ":")).encode()
         return Reply(200, [(b"content-type", b"application/json")], self._document)
 
     async def asyncapi(self, _: Request) -> Reply:
         """Return the AsyncAPI document, which the first request builds."""
         if not self._asyncapi:
+            from bridge.http.openapi import asyncapi
+
             self._asyncapi = json.dumps(asyncapi.build(self._limits), separators=(",", ":")).encode()
         return Reply(200, [(b"content-type", b"application/json")], self._asyncapi)
 
     async def page(self, _: Request) -> Reply:
         """Return the OpenAPI document as HTML."""
         if not self._page:
-            self._page = render(openapi.build(self._limits)).encode()
+            from bridge.http.openapi import document
+            from bridge.http.openapi.html_page import render
+
+            self._page = render(document.build(self._limits)).encode()
         headers = [(b"content-type", b"text/html; charset=utf-8"), (b"content-security-policy", CONTENT_SECURITY)]
         return Reply(200, headers, self._page)

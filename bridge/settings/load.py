@@ -5,16 +5,15 @@ No sentence quotes a value of the file or of a variable: it may be a password.
 
 import difflib
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
 from bridge.settings.model import NESTED, PREFIX, READ_BYTES, SOURCES, Settings
-from bridge.settings.values import SettingsError, reason
+from bridge.settings.values import SettingsError
 
 CONFIG: Final = "OMS_CONFIG"
 """The variable that names the settings file."""
@@ -73,7 +72,7 @@ def load(config: Path | None, overrides: Mapping[str, Any], environ: Mapping[str
         config = Path(variables[CONFIG])
     environment = EnvSettingsSource(Settings)
     environment.env_vars = {name.lower(): value for name, value in variables.items()}  # not those of this process
-    file = InitSettingsSource(Settings, {} if config is None else read_file(config))
+    file = InitSettingsSource(Settings, {} if config is None else _read_file(config))
     previous = SOURCES.set((environment, file))
     try:
         return Settings(**overrides)
@@ -86,41 +85,10 @@ def load(config: Path | None, overrides: Mapping[str, Any], environ: Mapping[str
         SOURCES.reset(previous)
 
 
-class _Loader(yaml.BaseLoader):
-    """YAML whose scalars stay text: `on`, `1:30` and a date mean the same in the file and in a variable."""
+def _read_file(path: Path) -> dict[str, Any]:
+    from bridge.settings.yaml_file import read_file  # noqa: PLC0415 - 1 MiB of memory that only a file needs
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Raise `_RepeatedKey` if a name occurs twice: PyYAML would silently drop the first of two `limits`."""
-        seen = set()
-        for key, _value in node.value:
-            if key.value in seen:
-                raise _RepeatedKey(problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-class _RepeatedKey(yaml.MarkedYAMLError):
-    pass
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """Read a settings file: nested as the model is, every value a text. Raises `SettingsError`."""
-    try:
-        raw = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"The settings file {path} cannot be read ({reason(error)}).") from None
-    try:
-        content = yaml.load(raw, _Loader)  # noqa: S506 - a BaseLoader builds nothing but text, lists and mappings
-    except (yaml.YAMLError, RecursionError, TypeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark is not None else ""
-        problem = "this name occurs a second time" if isinstance(error, _RepeatedKey) else "this is not YAML"
-        raise SettingsError(f"The settings file {path}{line}: {problem}.") from None
-    if not content:
-        return {}
-    if not isinstance(content, dict):
-        raise SettingsError(f"The settings file {path} has no settings; write, for example, `listen: 127.0.0.1:8080`.")
-    return content
+    return read_file(path)
 
 
 def _read_variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -57,6 +57,7 @@ TABLE: Final = (
                 "options",
                 "partition",
                 "record_codec",
+                "record_list",
                 "journal_tables",
                 "store",
             )

@@ -1,6 +1,8 @@
 """Which package may import which: the tables of docs/architecture.md hold for all of `bridge/` and `adapters/`."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -187,3 +189,13 @@ def test_a_package_s_relative_imports_start_at_itself() -> None:
         "bridge.wire.a",
         "bridge.wire.b.c",
     ]
+
+
+def test_a_bridge_in_memory_imports_nothing_that_an_idle_one_does_not_need() -> None:
+    script = (
+        "import sys; from bridge.cli.program import main; import bridge.process;"
+        "from bridge.settings import load; bridge.process.create_adapter(load(None, {}, {}));"
+        "off = ('aiohttp', 'bridge.client', 'bridge.http.openapi', 'bridge.tracing.', 'sqlite3', 'yaml');"
+        "assert not (found := [name for name in sys.modules if name.startswith(off)]), found"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -22,6 +22,7 @@ from bridge.wire.push_framing import (
     StreamMessage,
     choose_framing,
     decode_line,
+    decode_lines,
     encode_line,
 )
 from tests.unit.strategies import broker_messages, messages, refusal
@@ -94,6 +95,18 @@ def test_lines_are_json_one_after_the_other(stream: list[StreamMessage], end: St
 def test_a_settled_message_has_no_receipt_and_no_lease() -> None:
     assert set(json.loads(encode_line(SETTLED))) == set(json.loads(jsonform.encode(MESSAGE)))
     assert set(json.loads(encode_line(LEASED))) == {*json.loads(jsonform.encode(MESSAGE)), "receipt", "leaseUntil"}
+
+
+@given(st.lists(lines, max_size=4), st.lists(ends, max_size=1))
+def test_lines_are_decoded_as_each_of_them_is(some: list[StreamMessage], end: list[StreamEnd]) -> None:
+    expected: list[StreamMessage | StreamEnd] = [*some, *end]
+    assert list(decode_lines(b"".join(encode_line(line) + b"\n" for line in expected))) == expected
+
+
+def test_messages_before_a_line_that_is_none_are_decoded() -> None:
+    decoded = iter(decode_lines(b"%b\n\nnothing\n" % encode_line(LEASED)))
+    assert next(decoded) == LEASED
+    assert refusal(lambda: next(decoded)) is not None
 
 
 @given(st.binary(max_size=80))
