@@ -12,7 +12,7 @@ import pyarrow.dataset as pds
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Ranges, Record
 from bridge.mirror.query import connect, quoted
-from bridge.mirror.table import MESSAGES, NAMES, QUARANTINE, Table
+from bridge.mirror.table import MESSAGES, NAMES, QUARANTINE, Name, Table
 from bridge.mirror.verify import FileObservation, Ledger, LedgerEntry, Observations, Span
 
 _AT_ONCE: Final = 8
@@ -51,10 +51,8 @@ def _current_bounds(bounds: Callable[[], Ranges], reached: Mapping[str, int]) ->
     return {log: (first, max(end, found.get(log, (0, 0))[1])) for log, (first, end) in bounds().items()}
 
 
-def _files(out: str, name: str) -> Iterator[FileObservation]:
-    table = Table.open(out, MESSAGES if name == MESSAGES else QUARANTINE)
-    if table is None:
-        return
+def _files(out: str, name: Name) -> Iterator[FileObservation]:
+    table = Table.require(out, name)
     dataset = table.dataset()
     expected = {file.path: file for file in table.files()}
     sizes = {found.path: found.size for found in dataset.filesystem.get_file_info(list(expected))}

@@ -59,7 +59,6 @@ def to_message(row: Row, *, destination: str | None, expired: bool, now: int) ->
 
 
 _STORED: Final = "coalesce(store_timestamp, mirrored_timestamp)"
-_AT_ONCE: Final = 1000
 _CHOSEN: Final = "chosen"
 _DONE: Final = "done"
 
@@ -115,10 +114,9 @@ def in_order(connection: duckdb.DuckDBPyConnection, most: int | None = None) -> 
     began = f"SELECT log AS of, min({_STORED}) AS began FROM {_CHOSEN} GROUP BY log"  # noqa: S608 - ours
     limit = "" if most is None else f"LIMIT {most}"
     rows = f'SELECT {shown} FROM {_CHOSEN} AS m JOIN ({began}) ON log = of ORDER BY began, m.log, m."offset" {limit}'  # noqa: S608
-    result = connection.execute(rows)
-    while found := result.fetchmany(_AT_ONCE):
-        for values in found:
-            yield to_row(dict(zip(columns, values, strict=True)))
+    connection.execute(rows)
+    for values in iter(connection.fetchone, None):
+        yield to_row(dict(zip(columns, values, strict=True)))
 
 
 def _conditions(selection: Selection) -> Iterator[str]:

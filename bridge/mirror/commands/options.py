@@ -23,7 +23,7 @@ class _Duration(click.ParamType[timedelta]):
         """Return the duration, or say what one looks like."""
         if isinstance(value, timedelta):
             return value
-        found = re.fullmatch(r"(\d{1,6})([dh])", value)
+        found = re.fullmatch(r"(\d{1,5})([dh])", value)
         if found is None:
             self.fail(f"{value!r} is not a duration: write days or hours, such as 30d or 12h", param, ctx)
         return int(found[1]) * _DURATIONS[found[2]]
@@ -50,7 +50,7 @@ SIZE: Final = _Size()
 out_option = click.option("--out", required=True, metavar="PATH", help="Path or URL of the mirror.")
 after_option = click.option(
     *("--after", "minutes"),
-    type=click.IntRange(0),
+    type=click.IntRange(0, 100_000_000),
     default=60,
     show_default=True,
     metavar="MINUTES",

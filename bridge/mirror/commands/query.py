@@ -82,9 +82,10 @@ def _moment(text: str | None) -> int | datetime | None:
     if text is None or text.isdecimal():
         return None if text is None else int(text)
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise click.UsageError(f"--as-of: {text} is neither a version nor a time such as 2026-11-21T07:30.") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _find(condition: str) -> str:
