@@ -18,6 +18,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 
+from bridge.errors import CannotStart
 from bridge.mirror.schema import PARTITION
 from bridge.mirror.table import Hour, Table, location, storage_options
 
@@ -61,7 +62,10 @@ def export(out: str, closed: datetime) -> Iterator[Exported]:
         after = _exported(place, folder)
         if upto > after:
             path = f"{folder}/{after:013d}.parquet"
-            yield Exported(path, _write(table, hour, after, upto, place, path))
+            try:
+                yield Exported(path, _write(table, hour, after, upto, place, path))
+            except pa.ArrowException as error:  # a damaged file; one that is missing is an OSError
+                raise CannotStart(f"{hour.path} cannot be exported: {error}") from None
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from bridge.mirror.offsets import Record
 from bridge.mirror.session import S3_SCHEME, check_conditional_writes, s3_settings, session, submitted
 from bridge.mirror.sink import Sink, explain_full_disk
 from bridge.mirror.sources import Options, Source, open_source
-from bridge.mirror.table import Table, create, is_remote, shown, spark_path
+from bridge.mirror.table import Table, create, is_remote, local_path, shown, spark_path
 from bridge.settings import Address
 
 if TYPE_CHECKING:
@@ -118,9 +118,10 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
         create(options.out)
         if timeout is not None:
             _await_backend(source, reporter, timeout)
+        jars = () if submitted() else spark_jars()  # Maven may take a minute, and ends with the first Ctrl-C
         stop.deferred = True  # an interrupted start would leave Spark's JVM running
         reporter.activity("starting Spark")
-        with _lost_jvm(stop), session("oms-bridge mirror", () if submitted() else spark_jars(), conf) as spark:
+        with _lost_jvm(stop), session("oms-bridge mirror", jars, conf) as spark:
             stop.install()
             spark.streams.addListener(reporter)
             reporter.activity("reading the mirror")
@@ -147,7 +148,7 @@ def check_writable(out: str) -> None:
     """Raise `CannotStart` if `out` is a local folder in which no file can be made; Spark checks other file systems."""
     if is_remote(out):
         return
-    path = Path(out.removeprefix("file://").removeprefix("file:"))
+    path = local_path(out)
     try:
         path.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=path):

@@ -39,7 +39,7 @@ def gather(out: str, bounds: Callable[[], Ranges] | None, ledger: str | None, na
             gaps=after.gaps,
             before=before,
             bounds=kept,
-            ledger=Ledger() if ledger is None else _reconcile(connection, ledger, names),
+            ledger=None if ledger is None else _reconcile(connection, ledger, names),
         )
 
 
@@ -87,8 +87,11 @@ def _spans(connection: duckdb.DuckDBPyConnection, rows: str) -> dict[str, Span]:
     return {log or "(no log)": Span(count, first, last) for log, count, first, last in found}
 
 
-def _reconcile(connection: duckdb.DuckDBPyConnection, ledger: str, names: int | None) -> Ledger:
-    """Compare a producer's ledger with the messages: each confirmed message exactly once. Raises `CannotStart`."""
+def _reconcile(connection: duckdb.DuckDBPyConnection, ledger: str, names: int | None) -> Ledger | None:
+    """Compare a producer's ledger with the messages: each confirmed message exactly once.
+
+    Returns None if a file of the messages cannot be read. Raises `CannotStart` for what is no ledger.
+    """
     connection.register("confirmed", _confirmed(ledger))
     dead = "ends_with(m.destination, '.dlq')"
     entry = f"""
@@ -98,7 +101,10 @@ def _reconcile(connection: duckdb.DuckDBPyConnection, ledger: str, names: int | 
         AND CASE WHEN c.destination IS NULL THEN NOT {dead} ELSE m.destination = c.destination END
         GROUP BY ALL
     """  # noqa: S608 - ours; a line that names no destination means the message, not its dead letter
-    connection.execute(entry)
+    try:
+        connection.execute(entry)
+    except duckdb.Error:  # `_files` reports the file
+        return None
     sums = "SELECT coalesce(sum(confirmed), 0)::BIGINT, count_if(copies < confirmed), count_if(copies > confirmed)"
     total, missing, doubled = connection.execute(f"{sums} FROM reconciled").fetchone() or (0, 0, 0)
     limit = "" if names is None else f"LIMIT {names}"

@@ -64,6 +64,7 @@ def test_the_mirror_is_read_as_it_was(out: Path) -> None:
     assert lines(out, "--as-of", "2999-01-01", counts) == [{"m": 9, "q": 1}]
     assert "has no version of 9" in run(out, "--as-of", "9", counts).stderr
     assert run(out, "--as-of", "yesterday", counts).exit_code == 2
+    assert run(out, "").stderr.startswith("Error: The query failed: ")
     make_mirror(out, [Batch({("orders/0", 10): Bad("broken", b"\xfe", "orders")})])
     assert lines(out, "--as-of", "4", counts) == [
         {"m": 9, "q": 0}

@@ -47,7 +47,9 @@ def verify(out: str, backend: str | None, bridge: str, ledger: str | None, as_js
     observations = gather(out, bounds, ledger, None if as_json else SHOWN)
     findings = evaluate(observations)
     report = findings_as_json if as_json else findings_as_text
-    click.echo(report(observations, findings, with_ledger=ledger is not None))
+    click.echo(report(observations, findings))
+    if ledger is not None and observations.ledger is None:
+        click.echo("The ledger was not compared: messages cannot be read.", err=True)
     sys.exit(status(findings))
 
 
@@ -60,28 +62,29 @@ _WORDS: Final = {
 }
 
 
-def findings_as_text(observations: Observations, findings: Sequence[Finding], *, with_ledger: bool) -> str:
+def findings_as_text(observations: Observations, findings: Sequence[Finding]) -> str:
     """Return a line for each finding, the first ones of each kind, and the verdict."""
     ledger = observations.ledger
-    lines = [*_finding_lines(findings, {"ledger-missing": ledger.missing, "ledger-doubled": ledger.doubled})]
+    counts = {} if ledger is None else {"ledger-missing": ledger.missing, "ledger-doubled": ledger.doubled}
+    lines = [*_finding_lines(findings, counts)]
     widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1, 2)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)) for line in lines]
     sums = [f"{observations.rows} rows in {len(observations.files)} files of {len(observations.covered)} logs"]
-    if with_ledger:
+    if ledger is not None:
         sums.append(f"ledger: {ledger.confirmed} confirmed, {ledger.missing} missing, {ledger.doubled} duplicated")
     return "\n".join([*(line.rstrip() for line in text), *sums, _WORDS[status(findings)]])
 
 
-def findings_as_json(observations: Observations, findings: Sequence[Finding], *, with_ledger: bool) -> str:
+def findings_as_json(observations: Observations, findings: Sequence[Finding]) -> str:
     """Return one object with every finding."""
-    ledger = {name: value for name, value in observations.ledger._asdict().items() if name != "named"}
+    ledger = None if observations.ledger is None else observations.ledger._asdict()
     return json.dumps(
         {
             "status": status(findings),
             "rows": observations.rows,
             "files": len(observations.files),
             "logs": len(observations.covered),
-            "ledger": ledger if with_ledger else None,
+            "ledger": ledger and {name: value for name, value in ledger.items() if name != "named"},
             "findings": [{"weight": f.weight, **f._asdict()} for f in findings],
         }
     )

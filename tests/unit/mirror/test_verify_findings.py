@@ -102,7 +102,7 @@ def test_a_person_is_shown_the_first_of_each_kind_and_how_many_more_there_are() 
         files=[FileObservation(f"messages/{n:03}", 1, 1, None, None) for n in range(30)],
         ledger=Ledger(500, 400, 0, [LedgerEntry(f"id {n}", None, 1, 0) for n in range(SHOWN)]),
     )
-    text = findings_as_text(observations, evaluate(observations), with_ledger=True)
+    text = findings_as_text(observations, evaluate(observations))
     assert "and 10 more" in text
     assert "and 380 more" in text
     assert "messages/019" in text
@@ -113,7 +113,7 @@ def test_a_person_is_shown_the_first_of_each_kind_and_how_many_more_there_are() 
 
 def test_json_holds_all_of_it() -> None:
     observations = FAULTS["behind"]
-    assert json.loads(findings_as_json(observations, evaluate(observations), with_ledger=False)) == {
+    assert json.loads(findings_as_json(observations, evaluate(observations))) == {
         "status": 3,
         "rows": 5,
         "files": 1,
@@ -133,4 +133,4 @@ def test_json_holds_all_of_it() -> None:
 
 def test_what_others_wrote_cannot_reach_into_the_terminal() -> None:
     observations = SOUND._replace(doubled={"a\x1b[2J/0": Span(1, 0, 0)})
-    assert "\x1b" not in findings_as_text(observations, evaluate(observations), with_ledger=False)
+    assert "\x1b" not in findings_as_text(observations, evaluate(observations))
