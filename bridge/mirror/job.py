@@ -213,21 +213,21 @@ def check_start(out: str, checkpoint: Checkpoint, *, resume: bool) -> Record | N
     return record
 
 
-class _Query:
+class _Query(NamedTuple):
     """Starts the query, again after each outage."""
 
-    def __init__(self, rows: Callable[[], DataFrame], sink: Sink, checkpoint: str, every: float | None) -> None:
-        self._rows = rows
-        self.sink = sink
-        self.checkpoint = checkpoint
-        self._every = every
+    rows: Callable[[], DataFrame]
+    sink: Sink
+    checkpoint: str
+    every: float | None
+    """Seconds from one batch to the next; None: until all is mirrored."""
 
     def begin(self) -> StreamingQuery:
-        writer = self._rows().writeStream.queryName(QUERY).foreachBatch(self.sink)
-        if self._every is None:
+        writer = self.rows().writeStream.queryName(QUERY).foreachBatch(self.sink)
+        if self.every is None:
             writer = writer.trigger(availableNow=True)
         else:
-            writer = writer.trigger(processingTime=f"{self._every} seconds")
+            writer = writer.trigger(processingTime=f"{self.every} seconds")
         return writer.option("checkpointLocation", self.checkpoint).start()
 
 

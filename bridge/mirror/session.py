@@ -90,7 +90,10 @@ def session(
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        raise CannotStart("Spark does not start: it needs Java 17 (JAVA_HOME, or java on the PATH).") from error
+        raise CannotStart(
+            "Spark does not start: it needs Java 17 (JAVA_HOME, or java on the PATH), and a --conf that it accepts; "
+            "its own error is above."
+        ) from error
     try:
         _check_versions(spark)
         yield spark

@@ -59,11 +59,11 @@ def test_compact_merges_closed_hours_in_one_commit_each(out: Path) -> None:
     assert "no errors" in run("verify", out).stdout
 
 
-@pytest.mark.parametrize("command", [("compact",), ("prune", "--keep", "1d")])
+@pytest.mark.parametrize("arguments", [["compact"], ["prune", "--keep", "1d"]])
 def test_a_batch_that_is_committed_during_upkeep_stays_the_newest_record(
-    out: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+    out: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    newest = []
+    newest: list[Record] = []
 
     def late(record: Record) -> str:
         if not newest:
@@ -71,7 +71,7 @@ def test_a_batch_that_is_committed_during_upkeep_stays_the_newest_record(
         return to_json(record)
 
     monkeypatch.setattr(upkeep, "to_json", late)
-    assert run(*(command[0], out, *command[1:])).exit_code == 0
+    assert run(arguments[0], out, *arguments[1:]).exit_code == 0
     assert Table.require(str(out)).record() == newest[0]
     assert "no errors" in run("verify", out).stdout
 

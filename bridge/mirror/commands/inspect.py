@@ -12,21 +12,16 @@ from typing import Final
 import click
 
 from bridge.cli.run_command import printable
-from bridge.mirror.commands.options import MirrorCommand, bridge_option, out_option
+from bridge.mirror.commands.options import MirrorCommand, backend_option, bridge_option, json_option, out_option
 from bridge.mirror.verify import Finding, Observations, evaluate, status
 
 
 @click.command(cls=MirrorCommand)
 @out_option
-@click.option(
-    "--backend",
-    envvar="OMS_BACKEND",
-    metavar="URL",
-    help="Also compare with this backend: offsets that are behind or lost.",
-)
+@backend_option("Also compare with this backend: offsets that are behind or lost.")
 @bridge_option
 @click.option("--ledger", metavar="FILE", help="NDJSON of confirmed messages: messageId and, if known, destination.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every finding.")
+@json_option("with every finding")
 def verify(out: str, backend: str | None, bridge: str, ledger: str | None, as_json: bool) -> None:
     """Check that the mirror holds every message once: files, recorded offsets, backend and ledger.
 
@@ -103,9 +98,7 @@ def _finding_lines(findings: Sequence[Finding], unnamed: Mapping[str, int]) -> I
 @click.command(cls=MirrorCommand)
 @out_option
 @click.option("--html", type=click.Path(path_type=Path), default="mirror-report.html", show_default=True)
-@click.option(
-    "--backend", envvar="OMS_BACKEND", metavar="URL", help="Also show how far the mirror is behind this backend."
-)
+@backend_option("Also show how far the mirror is behind this backend.")
 @bridge_option
 def report(out: str, html: Path, backend: str | None, bridge: str) -> None:
     """Write one HTML page about the mirror: traffic, sizes, latency, expired and dead letters, gaps, quarantine.

@@ -18,7 +18,7 @@ import click
 
 from bridge.cli.options import TEXT
 from bridge.cli.run_command import NO_MESSAGE, printable
-from bridge.mirror.commands.options import MirrorCommand, out_option
+from bridge.mirror.commands.options import MirrorCommand, json_option, out_option
 
 Row = Sequence[Any]  # of whatever the query selects
 
@@ -43,7 +43,7 @@ _BY_TRACE: Final = (
     "--as-of", metavar="WHEN", help="Read the mirror as it was: a version, or a time: 2026-11-21T07:30 (UTC)."
 )
 @click.option("--limit", type=click.IntRange(1), help=f"Maximum number of rows; default: {_SHOWN}, with --json all.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per row.")
+@json_option("per row")
 def query(sql: str | None, out: str, limit: int | None, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - click's
     """Run SQL over the views messages, dead_letters and quarantine, with DuckDB. It can only read.
 

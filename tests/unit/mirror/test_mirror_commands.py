@@ -75,6 +75,18 @@ def test_once_that_is_stopped_while_it_waits_did_not_finish(tmp_path: Path, subt
             assert json.loads(status.read_text())["state"] == "stopped"
 
 
+def test_a_wrong_option_is_named(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    spark = "write KEY=VALUE, with a key of Spark's: spark.driver.memory=2g."
+    for option, value, says in (
+        ("--metrics", "nowhere", "host:port is expected, for example"),
+        ("--conf", "spark.driver.memory", spark),
+        ("--conf", "driver.memory=2g", spark),
+    ):
+        with subtests.test(value):
+            done = ran(PROGRAM, "mirror", "run", "--out", tmp_path, option, value)
+            assert (done.returncode, done.stderr.startswith(f"Error: {option} {value}: {says}")) == (1, True)
+
+
 def test_ctrl_c_ends_the_fetching_of_jars(tmp_path: Path) -> None:
     """A terminal signals Maven and the job at once."""
     (tmp_path / "mvn").write_text(f"#!/bin/sh\ntouch {tmp_path}/fetching\nexec sleep 60\n")
