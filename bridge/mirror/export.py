@@ -32,8 +32,6 @@ _EVERY: Final = 60.0
 _LAST_FILE: Final = 30.0
 """Seconds that its last export has to end; the next run repeats one that is cut short."""
 _GROUP_ROWS: Final = 65_536
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 _log = logging.getLogger("bridge.mirror")
 
@@ -58,7 +56,7 @@ def export(out: str, closed: datetime) -> Iterator[Exported]:
         if not hour.ended(closed):
             continue
         folder = f"{FOLDER}/date={hour.date}/hour={hour.hour}"
-        upto = max(_milliseconds(file.greatest["mirrored_timestamp"]) for file in files)
+        upto = max(round(file.greatest["mirrored_timestamp"].timestamp() * 1000) for file in files)
         after = _exported(place, folder)
         if upto > after:
             path = f"{folder}/{after:013d}.parquet"
@@ -128,8 +126,4 @@ def _write(  # noqa: PLR0913, PLR0917 - which rows, and where to
 
 
 def _moment(milliseconds: int) -> pa.Scalar:
-    return pa.scalar(_EPOCH + milliseconds * _MILLISECOND, pa.timestamp("us", tz="UTC"))
-
-
-def _milliseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MILLISECOND
+    return pa.scalar(milliseconds * 1000, pa.timestamp("us", tz="UTC"))

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class StopRequested(KeyboardInterrupt):
-    """The job is to stop at once."""
-
-
 class StopSignal:
     """The first signal that asked the job to stop. A second one ends the process."""
 
@@ -42,7 +38,7 @@ class StopSignal:
         self.number: int | None = None
         """None: the job is to continue."""
         self.deferred = False
-        """Whether the job looks at `number` regularly; else a signal raises `StopRequested`."""
+        """Whether the job looks at `number` regularly; else a signal raises `KeyboardInterrupt`."""
 
     def install(self) -> None:
         """Handle the signals. Again after the start of Spark: PySpark replaces the handler of SIGINT."""
@@ -54,12 +50,12 @@ class StopSignal:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         if not self.deferred:
-            raise StopRequested
+            raise KeyboardInterrupt
 
 
 @contextmanager
 def stop_signal() -> Iterator[StopSignal]:
-    """Handle the signals while the block runs; `StopRequested` ends the block and is not raised further."""
+    """Handle the signals while the block runs; `KeyboardInterrupt` ends the block and is not raised further."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     stop = StopSignal()
     stop.install()

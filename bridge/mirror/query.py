@@ -1,6 +1,6 @@
 """SQL over a mirror with DuckDB, reading only: DuckDB gets the tables' rows as views and can open nothing itself."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
@@ -10,10 +10,13 @@ import duckdb
 
 from bridge.engine.names import DEAD_LETTER_SUFFIX
 from bridge.errors import CannotStart
+from bridge.mirror.schema import Area
 from bridge.mirror.table import MESSAGES, QUARANTINE, Table, shown
 
 DEAD_LETTER: Final = f"ends_with(destination, '{DEAD_LETTER_SUFFIX}')"
 """Whether a row is the copy of a message that could not be delivered, as SQL."""
+AREAS: Final[Mapping[Area, str]] = {"data": f"NOT {DEAD_LETTER}", "dead-letters": DEAD_LETTER}
+"""The areas of the table of messages, as SQL."""
 DEAD_LETTERS: Final = "dead_letters"
 VIEWS: Final = (MESSAGES, DEAD_LETTERS, QUARANTINE)
 """What a query selects from. Dead letters are among the messages too."""
@@ -68,6 +71,11 @@ def connect(out: str, as_of: int | datetime | None = None) -> Iterator[duckdb.Du
         connection.execute(f"CREATE VIEW {DEAD_LETTERS} AS FROM {MESSAGES} WHERE {DEAD_LETTER}")
         connection.register(QUARANTINE, quarantine.dataset())
         yield connection
+
+
+def one_of(column: str, texts: Iterable[str]) -> str:
+    """Return the condition that a column holds one of the texts, as SQL."""
+    return f"{column} IN ({', '.join(map(quoted, texts))})"
 
 
 def quoted(text: str) -> str:

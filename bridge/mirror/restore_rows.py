@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import duckdb
 
 from bridge.message import Message
-from bridge.mirror.query import DEAD_LETTER, quoted
+from bridge.mirror.query import AREAS, one_of
 from bridge.mirror.schema import MESSAGE, Area
 from bridge.mirror.table import MESSAGES
 
@@ -120,10 +120,10 @@ def in_order(connection: duckdb.DuckDBPyConnection, most: int | None = None) -> 
 
 
 def _conditions(selection: Selection) -> Iterator[str]:
-    yield DEAD_LETTER if selection.area == "dead-letters" else f"NOT {DEAD_LETTER}"
+    yield AREAS[selection.area]
     for column, names in (("destination", selection.destinations), ("message_id", selection.message_ids)):
         if names:
-            yield f"{column} IN ({', '.join(map(quoted, names))})"
+            yield one_of(column, names)
     for operator, moment in ((">=", selection.start), ("<", selection.end)):
         if moment is not None:  # the day too, so that files of other days are not opened
             yield f"{_STORED} {operator} make_timestamptz({moment * 1000})"

@@ -127,11 +127,6 @@ class Table:
         self.delta.update_incremental()
 
     @property
-    def version(self) -> int:
-        """The table's version."""
-        return self.delta.version()
-
-    @property
     def time(self) -> int:
         """When that version was committed, ms since 1970."""
         return int(self.delta.history(1)[-1]["timestamp"])  # of an old version, delta-rs returns the later ones, too

@@ -14,8 +14,9 @@ from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProp
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from bridge.errors import CannotStart
+from bridge.mirror import query
 from bridge.mirror.offsets import to_json
-from bridge.mirror.query import DEAD_LETTER, connect, quoted
+from bridge.mirror.query import connect, one_of, quoted
 from bridge.mirror.schema import AREAS, Area
 from bridge.mirror.table import HOUR, MESSAGES, NAMES, File, Hour, Name, Table, one_line
 
@@ -150,18 +151,12 @@ def _change(out: str, name: Name, change: Callable[[DeltaTable, CommitProperties
 
 def _condition(name: Name, rule: Rule) -> str | None:
     """Return which rows of a table the rule means, as SQL; None: none of them."""
-    areas = {"data", "dead-letters"} if name == MESSAGES else {"quarantine"}
-    chosen = areas.intersection(rule.areas)
+    areas = query.AREAS if name == MESSAGES else {"quarantine": "true"}
+    chosen = [sql for area, sql in areas.items() if area in rule.areas]
     if not chosen:
         return None
-    parts = ["true"]
-    if chosen == {"data"}:
-        parts.append(f"NOT {DEAD_LETTER}")
-    if chosen == {"dead-letters"}:
-        parts.append(DEAD_LETTER)
-    if rule.destinations:
-        parts.append(f"destination IN ({', '.join(quoted(destination) for destination in rule.destinations)})")
-    return " AND ".join(parts)
+    area = chosen[0] if len(chosen) == 1 else "true"
+    return f"{area} AND {one_of('destination', rule.destinations)}" if rule.destinations else area
 
 
 def _rows(out: str, name: Name, condition: str) -> dict[Hour, int]:

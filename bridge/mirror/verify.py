@@ -7,21 +7,7 @@ from typing import Final, Literal, NamedTuple
 from bridge.mirror.offsets import Gap, Ranges
 
 Weight = Literal["fault", "behind", "note"]
-Kind = Literal[
-    "missing-file",
-    "changed-file",
-    "doubled",
-    "uncovered",
-    "gap",
-    "lost",
-    "restarted",
-    "gone",
-    "behind",
-    "ledger-missing",
-    "ledger-doubled",
-]
-
-WEIGHTS: Final[Mapping[Kind, Weight]] = {
+WEIGHTS: Final[Mapping[str, Weight]] = {
     "missing-file": "fault",
     "changed-file": "fault",
     "doubled": "fault",
@@ -42,7 +28,8 @@ _RANKS: Final = list(STATUS)
 class Finding(NamedTuple):
     """One thing that is worth a line."""
 
-    kind: Kind
+    kind: str
+    """One of `WEIGHTS`."""
     subject: str
     """A file, a log, a messageId."""
     number: int
@@ -176,7 +163,7 @@ def _backend(observations: Observations) -> Iterator[Finding]:
 def _ledger(ledger: Ledger | None) -> Iterator[Finding]:
     for entry in () if ledger is None else ledger.named:
         where = "" if entry.destination is None else f" of {entry.destination}"
-        kind: Kind = "ledger-missing" if entry.copies < entry.confirmed else "ledger-doubled"
+        kind = "ledger-missing" if entry.copies < entry.confirmed else "ledger-doubled"
         says = f"{where} was confirmed {_times(entry.confirmed)} and is here {_times(entry.copies)}"
         yield Finding(kind, entry.message_id, abs(entry.copies - entry.confirmed), says.strip())
 

@@ -28,7 +28,7 @@ def test_a_table_tells_its_files_commits_and_offsets(tmp_path: Path) -> None:
     write(out, "07", to_json(FIRST))
     write(out, "08", "of another program")
     table = Table.require((tmp_path / "a b é").as_uri())
-    assert table.version == 1
+    assert table.delta.version() == 1
     assert [type(commit) for commit in table.commits()] == [Commit, Commit]
     assert [commit.record for commit in table.commits()] == [None, FIRST]
     assert table.record() == FIRST
@@ -57,7 +57,7 @@ def test_a_table_is_read_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match="has no version of 100000000000000000000"):
         Table.require(str(tmp_path), as_of=10**20)
     old, new = Table.require(str(tmp_path), as_of=0), Table.require(str(tmp_path))
-    assert (old.version, old.time) == (0, list(new.commits())[1].time)
+    assert (old.delta.version(), old.time) == (0, list(new.commits())[1].time)
 
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:

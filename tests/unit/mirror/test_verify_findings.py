@@ -9,7 +9,6 @@ from bridge.mirror.offsets import Gap
 from bridge.mirror.verify import (
     WEIGHTS,
     FileObservation,
-    Kind,
     Ledger,
     LedgerEntry,
     Observations,
@@ -20,7 +19,7 @@ from bridge.mirror.verify import (
 
 A = FileObservation("messages/date=2025-11-21/hour=12/x.parquet", 5, 100, 100, 5)
 SOUND = Observations(files=[A], covered={"a/0": (0, 5)}, before={"a/0": 5}, bounds={"a/0": (0, 5)})
-FAULTS: dict[Kind, Observations] = {
+FAULTS: dict[str, Observations] = {
     "missing-file": SOUND._replace(files=[A._replace(size=None, read=None)]),
     "changed-file": SOUND._replace(files=[A._replace(read=6)]),
     "doubled": SOUND._replace(doubled={"a/0": Span(2, 3, 4)}),
