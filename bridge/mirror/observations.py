@@ -7,6 +7,7 @@ from typing import Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pds
 
 from bridge.errors import CannotStart
@@ -127,12 +128,10 @@ def _confirmed(ledger: str) -> pa.Table:
     counted = "SELECT messageId AS message_id, destination, count(*) AS confirmed"
     try:
         with duckdb.connect() as connection:
-            rows = connection.execute(f"{counted} FROM read_json({quoted(ledger)}, {options}) GROUP BY ALL").fetchall()
+            rows = connection.sql(f"{counted} FROM read_json({quoted(ledger)}, {options}) GROUP BY ALL")
+            confirmed: pa.Table = rows.to_arrow_table()
     except duckdb.Error as error:
         raise CannotStart(f"ledger: {ledger} cannot be read: {error}") from None
-    if bad := sum(confirmed for message_id, _, confirmed in rows if message_id is None):
+    if bad := pc.sum(confirmed.filter(pc.field("message_id").is_null())["confirmed"]).as_py():
         raise CannotStart(f"ledger: {bad} lines of {ledger} are no JSON object with a messageId.")
-    columns = zip(*rows, strict=True) if rows else ((), (), ())
-    types = (pa.string(), pa.string(), pa.int64())
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
-    return pa.table(arrays, ["message_id", "destination", "confirmed"])
+    return confirmed

@@ -30,7 +30,7 @@ class Row(NamedTuple):
 def to_row(values: Mapping[str, object]) -> Row:
     """Read a row: times in ms since 1970, absent properties and an absent body are empty ones."""
     fields = {name: values[name] for name in _FIELDS}
-    fields["body"] = bytes(values["body"] or b"")  # type: ignore[call-overload]  # Spark's bytearray
+    fields["body"] = bytes(values["body"] or b"")  # type: ignore[call-overload]  # a blob
     fields["properties"] = dict(values["properties"] or {})  # type: ignore[call-overload]  # a map of texts
     message = Message(str(values["destination"]), **fields)  # type: ignore[arg-type]  # as the schema has them
     return Row(message, str(values["log"]), int(values["offset"]))  # type: ignore[call-overload]  # a bigint

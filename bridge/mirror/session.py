@@ -60,11 +60,9 @@ def submitted() -> bool:
 
 def settings(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of Spark: the mirror's, then `conf`."""
-    if submitted():
-        return {**_EVERYWHERE, **conf}
-    if conf.get("spark.master", "local").startswith("local"):
-        return {**_EVERYWHERE, **_DRIVER, **_LOCAL, **conf}
-    return {**_EVERYWHERE, **_DRIVER, **conf}  # executors elsewhere could not reach the loopback
+    local = conf.get("spark.master", "local").startswith("local")  # executors elsewhere could not reach the loopback
+    own = {} if submitted() else _DRIVER | _LOCAL if local else _DRIVER
+    return {**_EVERYWHERE, **own, **conf}
 
 
 @contextmanager
