@@ -1,6 +1,7 @@
 """Spark's checkpoint of the query, read only, on any filesystem of Spark's; whether it fits the table of messages."""
 
 import json
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
@@ -58,28 +59,26 @@ class Checkpoint:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.place}/{path}" if path else self.place)
 
     def _read(self, path: str) -> str | None:
-        try:
-            stream = self._files.open(self._path(path))
-        except Py4JJavaError as error:
-            if _is_missing(error):
-                return None
-            raise OSError(str(error.java_exception.toString())) from None
+        stream = self._if_there(self._files.open, path)
+        if stream is None:
+            return None
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
     def _names(self, folder: str) -> list[str]:
+        return [found.getPath().getName() for found in self._if_there(self._files.listStatus, folder) or ()]
+
+    def _if_there(self, look: Callable[[Any], Any], path: str) -> Any:  # noqa: ANN401 - of the JVM
+        """Return what is found at a path; None: there is nothing. Raises `OSError`."""
         try:
-            return [found.getPath().getName() for found in self._files.listStatus(self._path(folder))]
+            return look(self._path(path))
         except Py4JJavaError as error:
-            if _is_missing(error):
-                return []
+            name = str(error.java_exception.getClass().getName())
+            if name.endswith(("FileNotFoundException", "NoSuchFileException")):
+                return None
             raise OSError(str(error.java_exception.toString())) from None
-
-
-def _is_missing(error: Py4JJavaError) -> bool:
-    return str(error.java_exception.getClass().getName()).endswith(("FileNotFoundException", "NoSuchFileException"))
 
 
 class Found(NamedTuple):

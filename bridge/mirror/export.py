@@ -7,8 +7,7 @@ whole: a killed export leaves nothing, and the next one goes on. Batches have in
 
 import logging
 import threading
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -19,7 +18,9 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 
-from bridge.mirror.table import File, Table, location, storage_options
+from bridge.errors import CannotStart
+from bridge.mirror.schema import PARTITION
+from bridge.mirror.table import Hour, Table, location, storage_options
 
 FOLDER: Final = "parquet"
 _UPTO: Final = b"oms-mirrored-upto"
@@ -31,8 +32,6 @@ _EVERY: Final = 60.0
 _LAST_FILE: Final = 30.0
 """Seconds that its last export has to end; the next run repeats one that is cut short."""
 _GROUP_ROWS: Final = 65_536
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 _log = logging.getLogger("bridge.mirror")
 
@@ -53,18 +52,18 @@ def export(out: str, closed: datetime) -> Iterator[Exported]:
     table = Table.require(out)
     handler = DeltaStorageHandler(location(out, ""), storage_options())
     place = pyarrow.fs.PyFileSystem(handler)
-    hours: defaultdict[tuple[str, str], list[File]] = defaultdict(list)
-    for file in table.files():
-        if file.end <= closed:
-            hours[file.date, file.hour].append(file)
-    for (date, hour), files in sorted(hours.items()):
-        folder = f"{FOLDER}/date={date}/hour={hour}"
-        upto = max(_milliseconds(file.greatest["mirrored_timestamp"]) for file in files)
+    for hour, files in table.hours().items():
+        if not hour.ended(closed):
+            continue
+        folder = f"{FOLDER}/date={hour.date}/hour={hour.hour}"
+        upto = max(round(file.greatest["mirrored_timestamp"].timestamp() * 1000) for file in files)
         after = _exported(place, folder)
         if upto > after:
             path = f"{folder}/{after:013d}.parquet"
-            rows = _write(table, {"date": date, "hour": hour}, after, upto, place, path)
-            yield Exported(path, rows)
+            try:
+                yield Exported(path, _write(table, hour, after, upto, place, path))
+            except pa.ArrowException as error:  # a damaged file; one that is missing is an OSError
+                raise CannotStart(f"{hour.path} cannot be exported: {error}") from None
 
 
 @contextmanager
@@ -106,14 +105,13 @@ def _exported(place: pyarrow.fs.FileSystem, folder: str) -> int:
 
 
 def _write(  # noqa: PLR0913, PLR0917 - which rows, and where to
-    table: Table, hour: Mapping[str, str], after: int, upto: int, place: pyarrow.fs.FileSystem, path: str
+    table: Table, hour: Hour, after: int, upto: int, place: pyarrow.fs.FileSystem, path: str
 ) -> int:
     dataset = table.dataset()
     mirrored = pds.field("mirrored_timestamp")
     rows = (mirrored > _moment(after)) & (mirrored <= _moment(upto))
-    for name, value in hour.items():
-        rows &= pds.field(name) == value
-    columns = [name for name in dataset.schema.names if name not in hour]  # these stand in the path
+    rows &= (pds.field("date") == hour.date) & (pds.field("hour") == hour.hour)
+    columns = [name for name in dataset.schema.names if name not in PARTITION]  # these stand in the path
     scanner = dataset.scanner(columns=columns, filter=rows, batch_size=_GROUP_ROWS)
     schema = scanner.projected_schema.with_metadata({_UPTO: str(upto).encode()})
     count = 0
@@ -128,8 +126,4 @@ def _write(  # noqa: PLR0913, PLR0917 - which rows, and where to
 
 
 def _moment(milliseconds: int) -> pa.Scalar:
-    return pa.scalar(_EPOCH + milliseconds * _MILLISECOND, pa.timestamp("us", tz="UTC"))
-
-
-def _milliseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MILLISECOND
+    return pa.scalar(milliseconds * 1000, pa.timestamp("us", tz="UTC"))

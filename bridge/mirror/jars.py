@@ -23,7 +23,9 @@ def spark_jars() -> list[Path]:
     """Return the jars that Spark itself lacks, after they were fetched and made if need be. Raises `CannotStart`."""
     given = os.environ.get(VARIABLE)
     if given:
-        return _found(Path(given)) or _none_in(given)
+        if not (found := _found(Path(given))):
+            raise CannotStart(f"{VARIABLE}: there are no jars in {given}.")
+        return found
     home = _home()
     if not home.exists():
         _fill(home)
@@ -41,10 +43,6 @@ def java() -> str:
 
 def _found(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jar"))
-
-
-def _none_in(folder: str) -> list[Path]:
-    raise CannotStart(f"{VARIABLE}: there are no jars in {folder}.")
 
 
 def _home() -> Path:

@@ -22,17 +22,13 @@ from bridge.mirror.offsets import Record
 from bridge.mirror.session import S3_SCHEME, check_conditional_writes, s3_settings, session, submitted
 from bridge.mirror.sink import Sink, explain_full_disk
 from bridge.mirror.sources import Options, Source, open_source
-from bridge.mirror.table import Table, create, is_remote, shown, spark_path
+from bridge.mirror.table import Table, create, is_remote, local_path, shown, spark_path
 from bridge.settings import Address
 
 if TYPE_CHECKING:
     from bridge.tracing.spans import Tracing
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class StopRequested(KeyboardInterrupt):
-    """The job is to stop at once."""
 
 
 class StopSignal:
@@ -42,7 +38,7 @@ class StopSignal:
         self.number: int | None = None
         """None: the job is to continue."""
         self.deferred = False
-        """Whether the job looks at `number` regularly; else a signal raises `StopRequested`."""
+        """Whether the job looks at `number` regularly; else a signal raises `KeyboardInterrupt`."""
 
     def install(self) -> None:
         """Handle the signals. Again after the start of Spark: PySpark replaces the handler of SIGINT."""
@@ -54,12 +50,12 @@ class StopSignal:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         if not self.deferred:
-            raise StopRequested
+            raise KeyboardInterrupt
 
 
 @contextmanager
 def stop_signal() -> Iterator[StopSignal]:
-    """Handle the signals while the block runs; `StopRequested` ends the block and is not raised further."""
+    """Handle the signals while the block runs; `KeyboardInterrupt` ends the block and is not raised further."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     stop = StopSignal()
     stop.install()
@@ -118,9 +114,10 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
         create(options.out)
         if timeout is not None:
             _await_backend(source, reporter, timeout)
+        jars = () if submitted() else spark_jars()  # Maven may take a minute, and ends with the first Ctrl-C
         stop.deferred = True  # an interrupted start would leave Spark's JVM running
         reporter.activity("starting Spark")
-        with _lost_jvm(stop), session("oms-bridge mirror", () if submitted() else spark_jars(), conf) as spark:
+        with _lost_jvm(stop), session("oms-bridge mirror", jars, conf) as spark:
             stop.install()
             spark.streams.addListener(reporter)
             reporter.activity("reading the mirror")
@@ -147,7 +144,7 @@ def check_writable(out: str) -> None:
     """Raise `CannotStart` if `out` is a local folder in which no file can be made; Spark checks other file systems."""
     if is_remote(out):
         return
-    path = Path(out.removeprefix("file://").removeprefix("file:"))
+    path = local_path(out)
     try:
         path.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=path):
@@ -212,21 +209,21 @@ def check_start(out: str, checkpoint: Checkpoint, *, resume: bool) -> Record | N
     return record
 
 
-class _Query:
+class _Query(NamedTuple):
     """Starts the query, again after each outage."""
 
-    def __init__(self, rows: Callable[[], DataFrame], sink: Sink, checkpoint: str, every: float | None) -> None:
-        self._rows = rows
-        self.sink = sink
-        self.checkpoint = checkpoint
-        self._every = every
+    rows: Callable[[], DataFrame]
+    sink: Sink
+    checkpoint: str
+    every: float | None
+    """Seconds from one batch to the next; None: until all is mirrored."""
 
     def begin(self) -> StreamingQuery:
-        writer = self._rows().writeStream.queryName(QUERY).foreachBatch(self.sink)
-        if self._every is None:
+        writer = self.rows().writeStream.queryName(QUERY).foreachBatch(self.sink)
+        if self.every is None:
             writer = writer.trigger(availableNow=True)
         else:
-            writer = writer.trigger(processingTime=f"{self._every} seconds")
+            writer = writer.trigger(processingTime=f"{self.every} seconds")
         return writer.option("checkpointLocation", self.checkpoint).start()
 
 

@@ -7,12 +7,13 @@ from typing import Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pds
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Ranges, Record
 from bridge.mirror.query import connect, quoted
-from bridge.mirror.table import MESSAGES, NAMES, QUARANTINE, Table
+from bridge.mirror.table import MESSAGES, NAMES, QUARANTINE, Name, Table
 from bridge.mirror.verify import FileObservation, Ledger, LedgerEntry, Observations, Span
 
 _AT_ONCE: Final = 8
@@ -39,7 +40,7 @@ def gather(out: str, bounds: Callable[[], Ranges] | None, ledger: str | None, na
             gaps=after.gaps,
             before=before,
             bounds=kept,
-            ledger=Ledger() if ledger is None else _reconcile(connection, ledger, names),
+            ledger=None if ledger is None else _reconcile(connection, ledger, names),
         )
 
 
@@ -51,10 +52,8 @@ def _current_bounds(bounds: Callable[[], Ranges], reached: Mapping[str, int]) ->
     return {log: (first, max(end, found.get(log, (0, 0))[1])) for log, (first, end) in bounds().items()}
 
 
-def _files(out: str, name: str) -> Iterator[FileObservation]:
-    table = Table.open(out, MESSAGES if name == MESSAGES else QUARANTINE)
-    if table is None:
-        return
+def _files(out: str, name: Name) -> Iterator[FileObservation]:
+    table = Table.require(out, name)
     dataset = table.dataset()
     expected = {file.path: file for file in table.files()}
     sizes = {found.path: found.size for found in dataset.filesystem.get_file_info(list(expected))}
@@ -89,8 +88,11 @@ def _spans(connection: duckdb.DuckDBPyConnection, rows: str) -> dict[str, Span]:
     return {log or "(no log)": Span(count, first, last) for log, count, first, last in found}
 
 
-def _reconcile(connection: duckdb.DuckDBPyConnection, ledger: str, names: int | None) -> Ledger:
-    """Compare a producer's ledger with the messages: each confirmed message exactly once. Raises `CannotStart`."""
+def _reconcile(connection: duckdb.DuckDBPyConnection, ledger: str, names: int | None) -> Ledger | None:
+    """Compare a producer's ledger with the messages: each confirmed message exactly once.
+
+    Returns None if a file of the messages cannot be read. Raises `CannotStart` for what is no ledger.
+    """
     connection.register("confirmed", _confirmed(ledger))
     dead = "ends_with(m.destination, '.dlq')"
     entry = f"""
@@ -100,7 +102,10 @@ def _reconcile(connection: duckdb.DuckDBPyConnection, ledger: str, names: int | 
         AND CASE WHEN c.destination IS NULL THEN NOT {dead} ELSE m.destination = c.destination END
         GROUP BY ALL
     """  # noqa: S608 - ours; a line that names no destination means the message, not its dead letter
-    connection.execute(entry)
+    try:
+        connection.execute(entry)
+    except duckdb.Error:  # `_files` reports the file
+        return None
     sums = "SELECT coalesce(sum(confirmed), 0)::BIGINT, count_if(copies < confirmed), count_if(copies > confirmed)"
     total, missing, doubled = connection.execute(f"{sums} FROM reconciled").fetchone() or (0, 0, 0)
     limit = "" if names is None else f"LIMIT {names}"
@@ -123,12 +128,10 @@ def _confirmed(ledger: str) -> pa.Table:
     counted = "SELECT messageId AS message_id, destination, count(*) AS confirmed"
     try:
         with duckdb.connect() as connection:
-            rows = connection.execute(f"{counted} FROM read_json({quoted(ledger)}, {options}) GROUP BY ALL").fetchall()
+            rows = connection.sql(f"{counted} FROM read_json({quoted(ledger)}, {options}) GROUP BY ALL")
+            confirmed: pa.Table = rows.to_arrow_table()
     except duckdb.Error as error:
         raise CannotStart(f"ledger: {ledger} cannot be read: {error}") from None
-    if bad := sum(confirmed for message_id, _, confirmed in rows if message_id is None):
+    if bad := pc.sum(confirmed.filter(pc.field("message_id").is_null())["confirmed"]).as_py():
         raise CannotStart(f"ledger: {bad} lines of {ledger} are no JSON object with a messageId.")
-    columns = zip(*rows, strict=True) if rows else ((), (), ())
-    types = (pa.string(), pa.string(), pa.int64())
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
-    return pa.table(arrays, ["message_id", "destination", "confirmed"])
+    return confirmed

@@ -1,9 +1,8 @@
 """SQL over a mirror with DuckDB, reading only: DuckDB gets the tables' rows as views and can open nothing itself."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import chain
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
@@ -11,14 +10,16 @@ import duckdb
 
 from bridge.engine.names import DEAD_LETTER_SUFFIX
 from bridge.errors import CannotStart
-from bridge.mirror.table import MESSAGES, QUARANTINE, Table
+from bridge.mirror.schema import Area
+from bridge.mirror.table import MESSAGES, QUARANTINE, Table, shown
 
 DEAD_LETTER: Final = f"ends_with(destination, '{DEAD_LETTER_SUFFIX}')"
 """Whether a row is the copy of a message that could not be delivered, as SQL."""
+AREAS: Final[Mapping[Area, str]] = {"data": f"NOT {DEAD_LETTER}", "dead-letters": DEAD_LETTER}
+"""The areas of the table of messages, as SQL."""
 DEAD_LETTERS: Final = "dead_letters"
 VIEWS: Final = (MESSAGES, DEAD_LETTERS, QUARANTINE)
 """What a query selects from. Dead letters are among the messages too."""
-_AT_ONCE: Final = 1000
 
 Row = tuple[Any, ...]  # of whatever the query selects
 
@@ -40,35 +41,41 @@ def run_query(
     statement is wrong; so may the iteration over rows.
     """
     with connect(out, as_of) as connection:
-        try:
-            connection.execute("SET lock_configuration = true")
-            result = connection.execute(sql, dict(values or {}))
-            columns = [column[0] for column in result.description or ()]
-            yield Result(columns, chain(result.fetchmany(_AT_ONCE), _rest(connection)))
-        except duckdb.Error as error:
-            raise CannotStart(f"The query failed: {error}") from None
+        connection.execute("SET lock_configuration = true")
+        connection.execute(sql, dict(values or {}))
+        columns = [column[0] for column in connection.description or ()]
+        yield Result(columns, iter(connection.fetchone, None))
 
 
 @contextmanager
 def connect(out: str, as_of: int | datetime | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a DuckDB with the views `VIEWS` that can read no file and reach no network. Raises `CannotStart`."""
-    with TemporaryDirectory(prefix="oms-query-") as spill, duckdb.connect() as connection:
-        quarantine = Table.open(out, QUARANTINE)  # first: its rows are covered by the offsets of the other table
-        messages = Table.require(out, as_of)
-        if as_of is not None and quarantine is not None:
-            when = datetime.fromtimestamp(messages.time / 1000, UTC) if isinstance(as_of, int) else as_of
-            quarantine = Table.open(out, QUARANTINE, when)
+    """Open a DuckDB with the views `VIEWS` that can read no file and reach no network.
+
+    Raises `CannotStart`, also for what DuckDB raises in the block: a statement is wrong, or a file is missing.
+    """
+    if as_of is None:
+        quarantine = Table.require(out, QUARANTINE)  # first: its rows are covered by the offsets of the other table
+        messages = Table.require(out)
+    else:
+        messages = Table.require(out, as_of=as_of)
+        when = datetime.fromtimestamp(messages.time / 1000, UTC)
+        if isinstance(as_of, datetime) and when > as_of:
+            raise CannotStart(f"{shown(out)} has no version of {as_of}: the oldest is of {when}.")
+        quarantine = Table.require(out, QUARANTINE, when if isinstance(as_of, int) else as_of)
+    with _reported(), TemporaryDirectory(prefix="oms-query-") as spill, duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET python_enable_replacements = false")  # a name in SQL is no variable of this program
         connection.execute(f"SET temp_directory = {quoted(spill)}")
         connection.execute("SET enable_external_access = false")
         connection.register(MESSAGES, messages.dataset())
         connection.execute(f"CREATE VIEW {DEAD_LETTERS} AS FROM {MESSAGES} WHERE {DEAD_LETTER}")
-        if quarantine is None:
-            connection.execute(f"CREATE VIEW {QUARANTINE} AS FROM {MESSAGES} WHERE false")
-        else:
-            connection.register(QUARANTINE, quarantine.dataset())
+        connection.register(QUARANTINE, quarantine.dataset())
         yield connection
+
+
+def one_of(column: str, texts: Iterable[str]) -> str:
+    """Return the condition that a column holds one of the texts, as SQL."""
+    return f"{column} IN ({', '.join(map(quoted, texts))})"
 
 
 def quoted(text: str) -> str:
@@ -76,6 +83,9 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _rest(connection: duckdb.DuckDBPyConnection) -> Iterator[Row]:
-    while rows := connection.fetchmany(_AT_ONCE):
-        yield from rows
+@contextmanager
+def _reported() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        raise CannotStart(f"The query failed: {error}") from None

@@ -125,7 +125,7 @@ def count(out: str, bounds: Ranges | None, now: int) -> Figures:
     record = Table.require(out).record()
     if record is None:
         raise CannotStart(f"The mirror in {shown(out)} holds no batch yet.")
-    files = [file for name in NAMES if (table := Table.open(out, name)) is not None for file in table.files()]
+    files = [file for name in NAMES for file in Table.require(out, name).files()]
     with connect(out) as database:
 
         def ask(sql: str, **values: object) -> list[Any]:

@@ -38,15 +38,18 @@ class State:
         self.next[log] = offset + 1
 
     def keep(self) -> None:
-        """Replace the file at once: a crash leaves the old one."""
+        """Replace the file at once: a crash leaves the old one. Raises `CannotStart` if it cannot be written."""
         if self._path is None:
             return
         temporary = self._path.with_name(self._path.name + ".tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump({"version": 1, "of": self._of, "next": self.next}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        try:
+            with temporary.open("w", encoding="utf-8") as file:
+                json.dump({"version": 1, "of": self._of, "next": self.next}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._path)
+        except OSError as error:
+            raise CannotStart(f"state: {self._path} cannot be written: {error.strerror}.") from None
 
     def _read(self, path: Path) -> dict[str, int]:
         try:
@@ -70,23 +73,27 @@ _BATCHES_PER_SECOND: Final = 4
 Result = ProduceResult | BridgeError
 
 
-class Sender:
-    """Sends through one client; `refused` is called for each message that the bridge will never take."""
+@dataclass(slots=True)
+class Outcome:
+    """What became of the messages."""
 
-    def __init__(self, client: Client, rate: float | None, refused: Callable[[Message, BridgeError], None]) -> None:
+    stored: int = 0
+    expired: int = 0
+    """Not sent."""
+    refused: list[tuple[Message, BridgeError]] = field(default_factory=list)
+
+
+class Sender:
+    """Sends through one client, and counts in `outcome`."""
+
+    def __init__(self, client: Client, rate: float | None, outcome: Outcome) -> None:
         self._client = client
         self._rate = rate
-        self._refused = refused
+        self._outcome = outcome
         self._start = time.monotonic()
         self._sent = 0
-        self.stored = 0
-
-    @property
-    def batch(self) -> int:
+        self.batch = BATCH_MESSAGES if rate is None else max(1, min(BATCH_MESSAGES, int(rate / _BATCHES_PER_SECOND)))
         """Messages of one batch, at most."""
-        return (
-            BATCH_MESSAGES if self._rate is None else max(1, min(BATCH_MESSAGES, int(self._rate / _BATCHES_PER_SECOND)))
-        )
 
     async def send(self, batch: Sequence[Message]) -> None:
         """Return when each message is stored or refused. Raises a lasting error, or one that lasts `GIVE_UP_AFTER`."""
@@ -129,9 +136,9 @@ class Sender:
             if place in rest:
                 continue
             if isinstance(result, BridgeError):
-                self._refused(message, result)
+                self._outcome.refused.append((message, result))
             else:
-                self.stored += 1
+                self._outcome.stored += 1
 
 
 def to_resend(batch: Sequence[Message], results: Sequence[Result]) -> list[int]:
@@ -161,16 +168,6 @@ class RestoreOptions(NamedTuple):
     """At most so many messages a second (> 0)."""
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What became of the messages."""
-
-    stored: int = 0
-    expired: int = 0
-    """Not sent."""
-    refused: list[tuple[Message, BridgeError]] = field(default_factory=list)
-
-
 async def restore(  # noqa: PLR0913, PLR0917 - the input, the options and the callbacks
     client: Client,
     rows: Iterator[Row],
@@ -180,15 +177,13 @@ async def restore(  # noqa: PLR0913, PLR0917 - the input, the options and the ca
     advance: Callable[[int], None],
 ) -> None:
     """Send everything. `advance` gets the number of rows of each batch; `outcome` is complete also when this raises."""
-    sender = Sender(client, options.rate, lambda message, error: outcome.refused.append((message, error)))
+    state.keep()  # before anything is sent: without its file the next run would send everything again
+    sender = Sender(client, options.rate, outcome)
     while chunk := await asyncio.to_thread(_take, rows, sender.batch):
         now = time.time_ns() // 1_000_000
         there = [to_message(row, destination=options.destination, expired=options.expired, now=now) for row in chunk]
         messages = [message for message in there if message is not None]
-        try:
-            await sender.send(messages)
-        finally:
-            outcome.stored = sender.stored
+        await sender.send(messages)
         outcome.expired += len(chunk) - len(messages)
         for row in chunk:
             state.reached(row.log, row.offset)

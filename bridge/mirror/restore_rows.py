@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import duckdb
 
 from bridge.message import Message
-from bridge.mirror.query import DEAD_LETTER, quoted
+from bridge.mirror.query import AREAS, one_of
 from bridge.mirror.schema import MESSAGE, Area
 from bridge.mirror.table import MESSAGES
 
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 def to_row(values: Mapping[str, object]) -> Row:
     """Read a row: times in ms since 1970, absent properties and an absent body are empty ones."""
     fields = {name: values[name] for name in _FIELDS}
-    fields["body"] = bytes(values["body"] or b"")  # type: ignore[call-overload]  # Spark's bytearray
+    fields["body"] = bytes(values["body"] or b"")  # type: ignore[call-overload]  # a blob
     fields["properties"] = dict(values["properties"] or {})  # type: ignore[call-overload]  # a map of texts
     message = Message(str(values["destination"]), **fields)  # type: ignore[arg-type]  # as the schema has them
     return Row(message, str(values["log"]), int(values["offset"]))  # type: ignore[call-overload]  # a bigint
@@ -59,7 +59,6 @@ def to_message(row: Row, *, destination: str | None, expired: bool, now: int) ->
 
 
 _STORED: Final = "coalesce(store_timestamp, mirrored_timestamp)"
-_AT_ONCE: Final = 1000
 _CHOSEN: Final = "chosen"
 _DONE: Final = "done"
 
@@ -115,17 +114,16 @@ def in_order(connection: duckdb.DuckDBPyConnection, most: int | None = None) -> 
     began = f"SELECT log AS of, min({_STORED}) AS began FROM {_CHOSEN} GROUP BY log"  # noqa: S608 - ours
     limit = "" if most is None else f"LIMIT {most}"
     rows = f'SELECT {shown} FROM {_CHOSEN} AS m JOIN ({began}) ON log = of ORDER BY began, m.log, m."offset" {limit}'  # noqa: S608
-    result = connection.execute(rows)
-    while found := result.fetchmany(_AT_ONCE):
-        for values in found:
-            yield to_row(dict(zip(columns, values, strict=True)))
+    connection.execute(rows)
+    for values in iter(connection.fetchone, None):
+        yield to_row(dict(zip(columns, values, strict=True)))
 
 
 def _conditions(selection: Selection) -> Iterator[str]:
-    yield DEAD_LETTER if selection.area == "dead-letters" else f"NOT {DEAD_LETTER}"
+    yield AREAS[selection.area]
     for column, names in (("destination", selection.destinations), ("message_id", selection.message_ids)):
         if names:
-            yield f"{column} IN ({', '.join(map(quoted, names))})"
+            yield one_of(column, names)
     for operator, moment in ((">=", selection.start), ("<", selection.end)):
         if moment is not None:  # the day too, so that files of other days are not opened
             yield f"{_STORED} {operator} make_timestamptz({moment * 1000})"

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 import pyarrow as pa
 
-from bridge.message import FIELDS, Message
+from bridge.message import FIELDS, Field, Message
 
 SCHEMA_VERSION: Final = 1
 
@@ -47,18 +47,16 @@ class Column(NamedTuple):
 _TIMES: Final = ("bornTimestamp", "storeTimestamp")
 
 
-def _of_message() -> tuple[Column, ...]:
-    columns = []
-    for field in FIELDS:
-        if field.name == "destination":
-            continue
-        kind: Kind = "string" if field.maximum is None else "timestamp" if field.name in _TIMES else "bigint"
-        columns.append(Column(field.attribute, kind, f"{field.name} of the message", field.attribute))
-    return tuple(columns)
+def _kind(field: Field) -> Kind:
+    return "string" if field.maximum is None else "timestamp" if field.name in _TIMES else "bigint"
 
 
 MESSAGE: Final = (
-    *_of_message(),
+    *(
+        Column(field.attribute, _kind(field), f"{field.name} of the message", field.attribute)
+        for field in FIELDS
+        if field.name != "destination"
+    ),
     Column("content_type", "string", "media type of the body, as its producer named it", "content_type"),
     Column("traceparent", "string", "W3C trace context", "traceparent"),
     Column("tracestate", "string", "W3C trace context", "tracestate"),

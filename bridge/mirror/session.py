@@ -60,11 +60,9 @@ def submitted() -> bool:
 
 def settings(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of Spark: the mirror's, then `conf`."""
-    if submitted():
-        return {**_EVERYWHERE, **conf}
-    if conf.get("spark.master", "local").startswith("local"):
-        return {**_EVERYWHERE, **_DRIVER, **_LOCAL, **conf}
-    return {**_EVERYWHERE, **_DRIVER, **conf}  # executors elsewhere could not reach the loopback
+    local = conf.get("spark.master", "local").startswith("local")  # executors elsewhere could not reach the loopback
+    own = {} if submitted() else _DRIVER | _LOCAL if local else _DRIVER
+    return {**_EVERYWHERE, **own, **conf}
 
 
 @contextmanager
@@ -90,7 +88,10 @@ def session(
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        raise CannotStart("Spark does not start: it needs Java 17 (JAVA_HOME, or java on the PATH).") from error
+        raise CannotStart(
+            "Spark does not start: it needs Java 17 (JAVA_HOME, or java on the PATH), and a --conf that it accepts; "
+            "its own error is above."
+        ) from error
     try:
         _check_versions(spark)
         yield spark

@@ -213,7 +213,7 @@ class Sink:
         self._table.refresh()
         for most in (1, _LATEST):
             for commit in self._table.commits(most):
-                if commit.record == record:
+                if commit.of_batch and commit.record == record:
                     return commit
         raise CannotStart(f"Another mirror writes to {self.out}: stop one of the two.")
 

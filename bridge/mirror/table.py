@@ -5,8 +5,9 @@ Files that are in the folder and not in the table's log are no part of the table
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
@@ -52,10 +53,23 @@ class File(NamedTuple):
     """By column, the least value; only of columns with statistics: see `schema.STATISTICS`."""
     greatest: Mapping[str, Any]
 
+
+class Hour(NamedTuple):
+    """One partition of a table."""
+
+    table: Name
+    date: str
+    hour: str
+
     @property
-    def end(self) -> datetime:
-        """When the file's hour is over."""
-        return datetime.strptime(f"{self.date} {self.hour}", "%Y-%m-%d %H").replace(tzinfo=UTC) + HOUR
+    def path(self) -> str:
+        """Its folder, relative to the mirror."""
+        return f"{self.table}/date={self.date}/hour={self.hour}"
+
+    def ended(self, by: datetime) -> bool:
+        """Whether it was over at that time."""
+        # not start + HOUR: the last hour of the year 9999, which a producer's clock may say, has no end in Python
+        return datetime.fromisoformat(f"{self.date}T{self.hour}+00:00") <= by - HOUR
 
 
 class Commit(NamedTuple):
@@ -68,14 +82,20 @@ class Commit(NamedTuple):
     """As Delta names it: WRITE, OPTIMIZE, DELETE, VACUUM START and so on."""
     metrics: Mapping[str, Any]
     record: Record | None
-    """Which offsets the mirror held then; None: the commit is not of a batch."""
+    """Which offsets the mirror held then, at least; None: another program's commit."""
+
+    @property
+    def of_batch(self) -> bool:
+        """Whether it added rows: then the record is exact. Upkeep repeats one that later batches may have replaced."""
+        return self.operation == "WRITE"
 
 
 class Table:
     """One table at one version."""
 
-    def __init__(self, delta: DeltaTable) -> None:
+    def __init__(self, delta: DeltaTable, name: Name) -> None:
         self.delta = delta
+        self.name = name
 
     @classmethod
     def open(cls, out: str, name: Name = MESSAGES, as_of: int | datetime | None = None) -> Self | None:
@@ -84,21 +104,20 @@ class Table:
         `as_of`: a version, or a time: the newest version that is not younger. Raises `CannotStart` if the table
         cannot be read, or no longer has that version.
         """
-        place = location(out, name)
         try:
-            table = DeltaTable(place, storage_options=storage_options())
+            table = DeltaTable(location(out, name), storage_options=storage_options())
         except TableNotFoundError:
             return None
         except (DeltaError, OSError, ValueError) as error:
-            raise CannotStart(f"{shown(out)} cannot be read: {_sentence(error)}") from None
+            raise CannotStart(f"{shown(out)} cannot be read: {one_line(error)}") from None
         if as_of is not None:
             _travel(table, as_of, out)
-        return cls(table)
+        return cls(table, name)
 
     @classmethod
-    def require(cls, out: str, as_of: int | datetime | None = None) -> Self:
-        """Open the table of messages. Raises `CannotStart` if there is none."""
-        table = cls.open(out, as_of=as_of)
+    def require(cls, out: str, name: Name = MESSAGES, as_of: int | datetime | None = None) -> Self:
+        """Open a table as `open` does. Raises `CannotStart` if there is none."""
+        table = cls.open(out, name, as_of)
         if table is None:
             raise CannotStart(f"There is no mirror in {shown(out)}.")
         return table
@@ -108,14 +127,9 @@ class Table:
         self.delta.update_incremental()
 
     @property
-    def version(self) -> int:
-        """The table's version."""
-        return self.delta.version()
-
-    @property
     def time(self) -> int:
         """When that version was committed, ms since 1970."""
-        return next(self.commits(1)).time
+        return int(self.delta.history(1)[-1]["timestamp"])  # of an old version, delta-rs returns the later ones, too
 
     def files(self) -> Iterator[File]:
         """Yield the table's files."""
@@ -131,6 +145,13 @@ class Table:
                 greatest,
             )
 
+    def hours(self) -> dict[Hour, list[File]]:
+        """Return the table's files by hour, the oldest first."""
+        found: defaultdict[Hour, list[File]] = defaultdict(list)
+        for file in self.files():
+            found[Hour(self.name, file.date, file.hour)].append(file)
+        return dict(sorted(found.items()))
+
     def commits(self, most: int | None = None) -> Iterator[Commit]:
         """Yield the commits that the log still holds, the newest first. Raises `CannotStart`."""
         for entry in self.delta.history(most):
@@ -144,9 +165,9 @@ class Table:
     def record(self) -> Record | None:
         """Return the newest record of the offsets that the mirror holds; None: the log holds none."""
         for most in (1, 20, None):
-            found = [commit.record for commit in self.commits(most) if commit.record is not None]
-            if found:
-                return max(found, key=lambda record: (record.written, record.batch))
+            found = [commit for commit in self.commits(most) if commit.record is not None]
+            if found and (found[0].of_batch or most != 1):
+                return max((commit.record for commit in found if commit.record), key=lambda r: (r.written, r.batch))
         return None
 
     def dataset(self) -> pds.Dataset:
@@ -160,11 +181,11 @@ def location(out: str, name: str) -> str:
 
     Raises `CannotStart` for a path with one of `_UNUSABLE`.
     """
-    if found := _UNUSABLE.intersection(out if is_remote(out) else str(_local(out))):
+    if found := _UNUSABLE.intersection(out if is_remote(out) else str(local_path(out))):
         raise CannotStart(
             f"The path {shown(out)} holds {' '.join(sorted(found))}: the mirror's tables cannot lie there."
         )
-    return f"{out.rstrip('/')}/{name}" if is_remote(out) else (_local(out) / name).as_uri()
+    return f"{out.rstrip('/')}/{name}" if is_remote(out) else (local_path(out) / name).as_uri()
 
 
 def is_remote(out: str) -> bool:
@@ -172,20 +193,20 @@ def is_remote(out: str) -> bool:
     return "://" in out and not out.startswith("file:")
 
 
-def _local(out: str) -> Path:
+def local_path(out: str) -> Path:
     """Return a path of this machine."""
     return Path(unquote(urlsplit(out).path) if out.startswith("file:") else out).absolute()
 
 
 def spark_path(out: str, name: str) -> str:
     """Return the URI of a table, or of another folder of the mirror, as Spark names it."""
-    return f"{out.rstrip('/')}/{name}" if is_remote(out) else f"file:{_local(out) / name}"
+    return f"{out.rstrip('/')}/{name}" if is_remote(out) else f"file:{local_path(out) / name}"
 
 
 def create(out: str) -> None:
     """Create the tables that do not exist yet. Raises `CannotStart` if nothing can be written there."""
     schema = Schema.from_arrow(pa.schema([pa.field(column.name, ARROW[column.kind]) for column in TABLE]))
-    for name in NAMES:
+    for name in reversed(NAMES):  # so that quarantine is there when the messages are
         place = location(out, name)
         try:
             DeltaTable.create(
@@ -197,7 +218,7 @@ def create(out: str) -> None:
                 storage_options=storage_options(),
             )
         except (DeltaError, OSError, ValueError) as error:
-            raise CannotStart(f"{shown(out)} cannot be written: {_sentence(error)}") from None
+            raise CannotStart(f"{shown(out)} cannot be written: {one_line(error)}") from None
 
 
 def storage_options() -> dict[str, str]:
@@ -217,8 +238,8 @@ def shown(out: str) -> str:
 def _travel(table: DeltaTable, as_of: int | datetime, out: str) -> None:
     try:
         table.load_as_version(as_of)
-    except (DeltaError, OSError, ValueError) as error:
-        raise CannotStart(f"{shown(out)} has no version of {as_of}: {_sentence(error)}") from None
+    except (DeltaError, OSError, ValueError, OverflowError) as error:
+        raise CannotStart(f"{shown(out)} has no version of {as_of}: {one_line(error)}") from None
 
 
 def _named(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -229,6 +250,6 @@ def _named(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     }
 
 
-def _sentence(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """Return the text of an error of delta-rs, which is several lines with arrows, in one."""
     return " ".join(_ARROW.sub(" ", str(error)).split())[:400] or type(error).__name__

@@ -6,23 +6,23 @@ its log, never deletes the last one that has it.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from deltalake import ColumnProperties, CommitProperties, WriterProperties
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from bridge.errors import CannotStart
+from bridge.mirror import query
 from bridge.mirror.offsets import to_json
-from bridge.mirror.query import DEAD_LETTER, connect, quoted
+from bridge.mirror.query import connect, one_of, quoted
 from bridge.mirror.schema import AREAS, Area
-from bridge.mirror.table import HOUR, MESSAGES, NAMES, File, Name, Table, shown
+from bridge.mirror.table import HOUR, MESSAGES, NAMES, File, Hour, Name, Table, one_line
 
 RETENTION: Final = timedelta(days=7)
 """How long files that no longer belong to the table are kept: for readers and for `query --as-of`."""
+T = TypeVar("T")
 _GROUP_ROWS: Final = 65_536
 _TRIES: Final = 5
 _WRITER: Final = WriterProperties(
@@ -34,19 +34,6 @@ _WRITER: Final = WriterProperties(
         "body": ColumnProperties(dictionary_enabled=False),
     },
 )
-
-
-class Hour(NamedTuple):
-    """One partition of a table."""
-
-    table: Name
-    date: str
-    hour: str
-
-    @property
-    def path(self) -> str:
-        """Its folder, relative to the mirror."""
-        return f"{self.table}/date={self.date}/hour={self.hour}"
 
 
 class Compacted(NamedTuple):
@@ -84,10 +71,9 @@ def compact(out: str, closed: datetime, target: int) -> Iterator[Compacted]:
     An hour is rewritten, sorted by destination, if it has two or more files smaller than half of `target`.
     """
     for name in NAMES:
-        hours = _hours(out, name)
-        for hour, files in sorted(hours.items()):
+        for hour, files in Table.require(out, name).hours().items():
             small = [file for file in files if file.bytes < target // 2]
-            if files[0].end <= closed and len(small) > 1:
+            if hour.ended(closed) and len(small) > 1:
                 yield _compact(out, hour, files, target)
 
 
@@ -97,11 +83,9 @@ def due(out: str, rule: Rule, now: datetime) -> Iterator[Pruned]:
         condition = _condition(name, rule)
         if condition is None:
             continue
-        rows = _rows(out, name, condition)
-        for hour, files in sorted(_hours(out, name).items()):
-            old = files[0].end <= now - rule.keep and (rule.today or hour.date < f"{now:%Y-%m-%d}")
-            if old and rows.get(hour):
-                yield Pruned(hour, rows[hour])
+        for hour, rows in _rows(out, name, condition).items():
+            if rows and hour.ended(now - rule.keep) and (rule.today or hour.date < f"{now:%Y-%m-%d}"):
+                yield Pruned(hour, rows)
 
 
 def prune(out: str, rule: Rule, now: datetime) -> Iterator[Pruned]:
@@ -111,7 +95,7 @@ def prune(out: str, rule: Rule, now: datetime) -> Iterator[Pruned]:
     """
     for going in list(due(out, rule, now)):
         condition = _condition(going.hour.table, rule)
-        _change(out, going.hour.table, partial(_delete, predicate=f"{_where(going.hour)} AND {condition}"))
+        _delete(out, going.hour, f"{condition}")
         yield going
 
 
@@ -121,91 +105,63 @@ def vacuum(out: str, retention: timedelta = RETENTION) -> int:
     Returns how many. Versions older than that can no longer be read.
     """
     hours = int(retention / HOUR)
-    removed = 0
-    for name in NAMES:
-        if (table := Table.open(out, name)) is not None:
-            paths = table.delta.vacuum(
-                hours, dry_run=False, enforce_retention_duration=False, full=True, commit_properties=_metadata(table)
-            )
-            removed += len(paths)
-    return removed
 
+    def remove(table: DeltaTable, metadata: CommitProperties) -> list[str]:
+        return table.vacuum(
+            hours, dry_run=False, enforce_retention_duration=False, full=True, commit_properties=metadata
+        )
 
-def _hours(out: str, name: Name) -> dict[Hour, list[File]]:
-    found: defaultdict[Hour, list[File]] = defaultdict(list)
-    table = Table.require(out) if name == MESSAGES else Table.open(out, name)
-    for file in () if table is None else table.files():
-        found[Hour(name, file.date, file.hour)].append(file)
-    return found
+    return sum(len(_change(out, name, remove)) for name in NAMES)
 
 
 def _compact(out: str, hour: Hour, files: list[File], target: int) -> Compacted:
-    partition = [("date", "=", hour.date), ("hour", "=", hour.hour)]
+    def sort(table: DeltaTable, metadata: CommitProperties) -> dict[str, Any]:
+        return table.optimize.z_order(
+            ["destination"],
+            partition_filters=[("date", "=", hour.date), ("hour", "=", hour.hour)],
+            target_size=target,
+            writer_properties=_WRITER,
+            commit_properties=metadata,
+        )
 
-    done = _change(out, hour.table, partial(_sort, partition=partition, target=target))
+    done = _change(out, hour.table, sort)
     removed, added = (json.loads(done[name])["totalSize"] for name in ("filesRemoved", "filesAdded"))
     rows = sum(file.rows for file in files)
     return Compacted(hour, rows, done["numFilesRemoved"], removed, done["numFilesAdded"], added)
 
 
-def _sort(table: Table, partition: list[tuple[str, str, str]], target: int) -> dict[str, Any]:
-    return table.delta.optimize.z_order(
-        ["destination"],
-        partition_filters=partition,
-        target_size=target,
-        writer_properties=_WRITER,
-        commit_properties=_metadata(table),
-    )
+def _delete(out: str, hour: Hour, condition: str) -> None:
+    where = f"date = {quoted(hour.date)} AND hour = {quoted(hour.hour)} AND {condition}"
+    _change(out, hour.table, lambda table, metadata: table.delete(where, _WRITER, commit_properties=metadata))
 
 
-def _delete(table: Table, predicate: str) -> dict[str, Any]:
-    return table.delta.delete(predicate, writer_properties=_WRITER, commit_properties=_metadata(table))
-
-
-def _change(out: str, name: Name, change: Callable[[Table], dict[str, Any]]) -> dict[str, Any]:
+def _change(out: str, name: Name, change: Callable[[DeltaTable, CommitProperties], T]) -> T:
     """Make a change; again if another commit came in between. Raises `CannotStart`."""
-    for tried in range(1, _TRIES + 1):
-        table = Table.open(out, name)
-        if table is None:
-            break
+    tries = 0
+    while True:
+        table, tries = Table.require(out, name), tries + 1
+        record = table.record()
+        metadata = CommitProperties(custom_metadata=None if record is None else {"userMetadata": to_json(record)})
         try:
-            return change(table)
-        except CommitFailedError:
-            if tried == _TRIES:
-                raise
+            return change(table.delta, metadata)
         except DeltaError as error:
-            raise CannotStart(f"{name}: the table could not be changed: {error}") from None
-    raise CannotStart(f"There is no table {name} in {shown(out)} any more.")
-
-
-def _metadata(table: Table) -> CommitProperties:
-    record = table.record()
-    return CommitProperties(custom_metadata=None if record is None else {"userMetadata": to_json(record)})
+            if tries == _TRIES or not isinstance(error, CommitFailedError):
+                raise CannotStart(f"{name}: the table could not be changed: {one_line(error)}") from None
 
 
 def _condition(name: Name, rule: Rule) -> str | None:
     """Return which rows of a table the rule means, as SQL; None: none of them."""
-    areas = {"data", "dead-letters"} if name == MESSAGES else {"quarantine"}
-    chosen = areas.intersection(rule.areas)
+    areas = query.AREAS if name == MESSAGES else {"quarantine": "true"}
+    chosen = [sql for area, sql in areas.items() if area in rule.areas]
     if not chosen:
         return None
-    parts = ["true"]
-    if chosen == {"data"}:
-        parts.append(f"NOT {DEAD_LETTER}")
-    if chosen == {"dead-letters"}:
-        parts.append(DEAD_LETTER)
-    if rule.destinations:
-        parts.append(f"destination IN ({', '.join(quoted(destination) for destination in rule.destinations)})")
-    return " AND ".join(parts)
-
-
-def _where(hour: Hour) -> str:
-    return f"date = {quoted(hour.date)} AND hour = {quoted(hour.hour)}"
+    area = chosen[0] if len(chosen) == 1 else "true"
+    return f"{area} AND {one_of('destination', rule.destinations)}" if rule.destinations else area
 
 
 def _rows(out: str, name: Name, condition: str) -> dict[Hour, int]:
     if condition == "true":
-        return {hour: sum(file.rows for file in files) for hour, files in _hours(out, name).items()}
+        return {hour: sum(file.rows for file in files) for hour, files in Table.require(out, name).hours().items()}
     with connect(out) as connection:
-        counts = f"SELECT date, hour, count(*) FROM {name} WHERE {condition} GROUP BY ALL"  # noqa: S608 - quoted
+        counts = f"SELECT date, hour, count(*) FROM {name} WHERE {condition} GROUP BY ALL ORDER BY ALL"  # noqa: S608
         return {Hour(name, date, hour): rows for date, hour, rows in connection.execute(counts).fetchall()}

@@ -7,21 +7,7 @@ from typing import Final, Literal, NamedTuple
 from bridge.mirror.offsets import Gap, Ranges
 
 Weight = Literal["fault", "behind", "note"]
-Kind = Literal[
-    "missing-file",
-    "changed-file",
-    "doubled",
-    "uncovered",
-    "gap",
-    "lost",
-    "restarted",
-    "gone",
-    "behind",
-    "ledger-missing",
-    "ledger-doubled",
-]
-
-WEIGHTS: Final[Mapping[Kind, Weight]] = {
+WEIGHTS: Final[Mapping[str, Weight]] = {
     "missing-file": "fault",
     "changed-file": "fault",
     "doubled": "fault",
@@ -34,14 +20,16 @@ WEIGHTS: Final[Mapping[Kind, Weight]] = {
     "ledger-missing": "fault",
     "ledger-doubled": "fault",
 }
-STATUS: Final[Mapping[Weight, int]] = {"fault": 1, "behind": 3, "note": 0}
-"""Exit status by what weighs most; 2 is a mistyped command's."""
+STATUS: Final[Mapping[Weight, int]] = {"note": 0, "behind": 3, "fault": 1}
+"""Exit status by what weighs most, the lightest first; 2 is a mistyped command's."""
+_RANKS: Final = list(STATUS)
 
 
 class Finding(NamedTuple):
     """One thing that is worth a line."""
 
-    kind: Kind
+    kind: str
+    """One of `WEIGHTS`."""
     subject: str
     """A file, a log, a messageId."""
     number: int
@@ -110,7 +98,8 @@ class Observations(NamedTuple):
     """By log, the next offset of the mirror before the backend was asked."""
     bounds: Ranges | None = None
     """What the backend keeps; None: it was not asked."""
-    ledger: Ledger = Ledger()
+    ledger: Ledger | None = None
+    """None: there is none, or it could not be compared, because messages cannot be read."""
 
     @property
     def rows(self) -> int:
@@ -122,19 +111,12 @@ def evaluate(observations: Observations) -> list[Finding]:
     """Return everything worth a line, what weighs most first."""
     found = [*_files(observations), *_logs(observations), *_backend(observations), *_ledger(observations.ledger)]
     order = list(WEIGHTS)
-    return sorted(found, key=lambda f: (-_rank(f), order.index(f.kind), f.subject))
+    return sorted(found, key=lambda f: (-_RANKS.index(f.weight), order.index(f.kind), f.subject))
 
 
 def status(findings: Sequence[Finding]) -> int:
     """Return the exit status: 0 no errors, 1 errors found, 3 the mirror is only behind."""
     return STATUS[max((f.weight for f in findings), key=_RANKS.index, default="note")]
-
-
-_RANKS: Final[Sequence[Weight]] = ("note", "behind", "fault")
-
-
-def _rank(finding: Finding) -> int:
-    return _RANKS.index(finding.weight)
 
 
 def _files(observations: Observations) -> Iterator[Finding]:
@@ -178,10 +160,10 @@ def _backend(observations: Observations) -> Iterator[Finding]:
         yield Finding("gone", log, 0, "is no longer kept by the backend")
 
 
-def _ledger(ledger: Ledger) -> Iterator[Finding]:
-    for entry in ledger.named:
+def _ledger(ledger: Ledger | None) -> Iterator[Finding]:
+    for entry in () if ledger is None else ledger.named:
         where = "" if entry.destination is None else f" of {entry.destination}"
-        kind: Kind = "ledger-missing" if entry.copies < entry.confirmed else "ledger-doubled"
+        kind = "ledger-missing" if entry.copies < entry.confirmed else "ledger-doubled"
         says = f"{where} was confirmed {_times(entry.confirmed)} and is here {_times(entry.copies)}"
         yield Finding(kind, entry.message_id, abs(entry.copies - entry.confirmed), says.strip())
 

@@ -1,6 +1,7 @@
 """SQL over a mirror, by the command and by DuckDB: what it finds, how it prints, what it must not be able to do."""
 
 import json
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,16 @@ def test_the_mirror_is_read_as_it_was(out: Path) -> None:
     assert lines(out, "--as-of", "2999-01-01", counts) == [{"m": 9, "q": 1}]
     assert "has no version of 9" in run(out, "--as-of", "9", counts).stderr
     assert run(out, "--as-of", "yesterday", counts).exit_code == 2
+    assert run(out, "").stderr.startswith("Error: The query failed: ")
+    make_mirror(out, [Batch({("orders/0", 10): Bad("broken", b"\xfe", "orders")})])
+    assert lines(out, "--as-of", "4", counts) == [
+        {"m": 9, "q": 0}
+    ]  # the version of the next batch, not yet its second commit
+    assert lines(out, "--as-of", "5", counts) == [{"m": 9, "q": 1}]
+    now = datetime.now(UTC).astimezone(timezone(timedelta(hours=14))).isoformat()
+    assert lines(out, "--as-of", now, counts) == [{"m": 9, "q": 2}]
+    old = "has no version of 2001-01-01 00:00:00+00:00: the oldest is of "
+    assert old in run(out, "--as-of", "2001-01-01", counts).stderr
 
 
 def test_json_holds_everything(out: Path) -> None:

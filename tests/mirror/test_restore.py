@@ -182,7 +182,17 @@ def test_a_dry_run_sends_nothing(out: Path, command: Command) -> None:
 def test_nothing_to_send_and_no_mirror(out: Path, command: Command) -> None:
     assert "There is no mirror in" in command().stderr
     make_mirror(out, [Batch(some(1))])
-    assert command("--destination", "other").exit_code == 3
+    outcome = command("--destination", "other")
+    assert (outcome.exit_code, outcome.stderr) == (3, "There is nothing to send.\n")
+
+
+def test_without_its_state_file_nothing_is_sent(out: Path, command: Command, bridge: Bridge, tmp_path: Path) -> None:
+    make_mirror(out, [Batch(some(3))])
+    state = tmp_path / "missing" / "state.json"
+    outcome = command("--state", str(state), "--to-destination", "unsent")
+    assert (outcome.exit_code, outcome.stdout) == (1, "0 sent, 0 expired and skipped, 0 refused\n")
+    assert outcome.stderr == f"Error: state: {state} cannot be written: No such file or directory.\n"
+    assert pulled(bridge, "unsent") == []
 
 
 @pytest.mark.extended

@@ -1,7 +1,9 @@
 """The sink with Spark, Delta, the real disk and a source of numbers."""
 
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
@@ -11,8 +13,14 @@ from bridge.errors import CannotStart
 from bridge.mirror.offsets import Record, to_json
 from bridge.mirror.sink import APPLICATION, Sink
 from bridge.mirror.table import MESSAGES, QUARANTINE, Table
+from bridge.mirror.upkeep import compact
+from tests.mirror.made import Batch, make_mirror, some
 from tests.mirror.numbers_job import Numbers, mirror
 from tests.mirror.readers import by_delta_rs, by_duckdb, by_pandas, by_spark, places
+
+if TYPE_CHECKING:
+    from bridge.mirror.checkpoint import Checkpoint
+    from bridge.mirror.sources import Source
 
 
 def all_once(total: int) -> list[tuple[str, int]]:
@@ -134,3 +142,15 @@ def test_of_two_jobs_on_one_table_one_stops(spark: SparkSession, out: Path, monk
     monkeypatch.undo()
     with pytest.raises(CannotStart, match="belongs to query"):
         mirror(spark, str(out), Numbers(300, 100))
+
+
+def test_the_commit_of_a_batch_is_not_the_upkeep_that_repeats_its_record(tmp_path: Path) -> None:
+    record = make_mirror(tmp_path, [Batch(some(2)), Batch(some(2, first=2))])
+    assert [done.removed for done in compact(str(tmp_path), datetime.now(UTC), 1 << 20)] == [2]
+    commits = list(Table.require(str(tmp_path)).commits())
+    assert [(commit.operation, commit.record == record) for commit in commits[:2]] == [
+        ("OPTIMIZE", True),
+        ("WRITE", True),
+    ]
+    sink = Sink(str(tmp_path), cast("Checkpoint", None), cast("Source", None), lambda _: None)
+    assert sink._commit(record) == commits[1]

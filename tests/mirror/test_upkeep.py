@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from bridge.cli.program import main
 from bridge.message import Message
 from bridge.mirror import upkeep
-from bridge.mirror.schema import Area
+from bridge.mirror.offsets import Record, to_json
+from bridge.mirror.schema import TIME_MAX, Area
 from bridge.mirror.table import MESSAGES, NAMES, Table
 from bridge.mirror.upkeep import Rule, due
 from tests.mirror.made import NOON, Bad, Batch, make_mirror, message, some
@@ -54,6 +57,70 @@ def test_compact_merges_closed_hours_in_one_commit_each(out: Path) -> None:
     assert next(table.commits(1)).record == table.record() == record
     assert run("compact", out).stdout == "There is nothing to compact.\n"
     assert "no errors" in run("verify", out).stdout
+
+
+@pytest.mark.parametrize("arguments", [["compact"], ["prune", "--keep", "1d"]])
+def test_a_batch_that_is_committed_during_upkeep_stays_the_newest_record(
+    out: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    newest: list[Record] = []
+
+    def late(record: Record) -> str:
+        if not newest:
+            newest.append(make_mirror(out, [Batch({("new/0", 0): message(0, store_timestamp=NOON + 9 * HOUR)})]))
+        return to_json(record)
+
+    monkeypatch.setattr(upkeep, "to_json", late)
+    assert run(arguments[0], out, *arguments[1:]).exit_code == 0
+    assert Table.require(str(out)).record() == newest[0]
+    assert "no errors" in run("verify", out).stdout
+
+
+def test_a_clock_in_the_year_9999_stops_no_upkeep(out: Path) -> None:
+    make_mirror(out, [Batch({("far/0", 0): message(0, store_timestamp=TIME_MAX)})])
+    for arguments in (["compact"], ["export"], ["prune", "--keep", "99999d"], ["prune", "--keep", "1d"]):
+        assert run(arguments[0], out, *arguments[1:]).exit_code == 0
+    assert places(out) == [("far/0", 0)]
+
+
+def test_times_that_no_clock_has_are_refused(out: Path) -> None:
+    for arguments in (
+        ["compact", "--after", "9" * 15],
+        ["export", "--after", "9" * 15],
+        ["prune", "--keep", "999999d"],
+    ):
+        assert run(arguments[0], out, *arguments[1:]).exit_code == 2
+
+
+def test_a_change_that_another_program_always_outruns_is_one_sentence(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def outrun(*_: object, **__: object) -> None:
+        tries.append(1)
+        raise CommitFailedError("a concurrent transaction\n deleted data")
+
+    for method in ("delete", "vacuum"):
+        monkeypatch.setattr(DeltaTable, method, outrun)
+    sentence = "Error: messages: the table could not be changed: a concurrent transaction deleted data\n"
+    assert run("prune", out, "--keep", "1d").stderr == sentence
+    assert run("prune", out, "--keep", "9999d").stderr == sentence
+    assert len(tries) == 10
+
+
+def test_an_hour_that_is_pruned_before_it_is_compacted_is_no_error(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = Table.hours
+
+    def pruned(self: Table) -> object:
+        found = hours(self)
+        monkeypatch.undo()
+        run("prune", out, "--keep", "1d")
+        return found
+
+    monkeypatch.setattr(Table, "hours", pruned)
+    assert run("compact", out).exit_code == 0
+    assert places(out) == []
 
 
 def test_open_hours_are_left_alone(tmp_path: Path) -> None:

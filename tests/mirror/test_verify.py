@@ -133,6 +133,32 @@ def test_a_ledger_that_is_none(out: Path, tmp_path: Path, verified: Verified) ->
         verified(ledger=str(tmp_path / "bad"))
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"PAR1 rubbish PAR1")])
+def test_a_damaged_file_is_one_sentence_of_every_command(
+    out: Path, tmp_path: Path, damage: Callable[[Path], object], subtests: pytest.Subtests
+) -> None:
+    make_mirror(out, [Batch(some(4)), Batch(some(4, first=4))])
+    damaged = next(out.glob("messages/date=*/*/*.parquet"))
+    damage(damaged)
+    (tmp_path / "ledger").write_text('{"messageId": "orders-1"}\n')
+    commands = {
+        "restore": ["--dry-run"],
+        "report": ["--html", str(tmp_path / "report.html")],
+        "prune": ["--keep", "1d", "--destination", "orders", "--area", "data"],
+        "compact": [],
+        "export": [],
+        "query": ["SELECT * FROM messages"],
+        "verify": ["--ledger", str(tmp_path / "ledger")],
+    }
+    for command, arguments in commands.items():
+        with subtests.test(command):
+            done = CliRunner().invoke(main, ["mirror", command, "--out", str(out), *arguments], catch_exceptions=False)
+            assert (done.exit_code, damaged.name in done.output) == (1, True)
+            assert command == "verify" or done.stderr.startswith("Error: ")
+    assert done.stderr == "The ledger was not compared: messages cannot be read.\n"
+    assert "ledger:" not in done.stdout
+
+
 def test_where_there_is_no_mirror(verified: Verified) -> None:
     with pytest.raises(CannotStart, match="There is no mirror in"):
         verified()

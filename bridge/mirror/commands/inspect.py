@@ -12,21 +12,16 @@ from typing import Final
 import click
 
 from bridge.cli.run_command import printable
-from bridge.mirror.commands.options import MirrorCommand, bridge_option, out_option
+from bridge.mirror.commands.options import MirrorCommand, backend_option, bridge_option, json_option, out_option
 from bridge.mirror.verify import Finding, Observations, evaluate, status
 
 
 @click.command(cls=MirrorCommand)
 @out_option
-@click.option(
-    "--backend",
-    envvar="OMS_BACKEND",
-    metavar="URL",
-    help="Also compare with this backend: offsets that are behind or lost.",
-)
+@backend_option("Also compare with this backend: offsets that are behind or lost.")
 @bridge_option
 @click.option("--ledger", metavar="FILE", help="NDJSON of confirmed messages: messageId and, if known, destination.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every finding.")
+@json_option("with every finding")
 def verify(out: str, backend: str | None, bridge: str, ledger: str | None, as_json: bool) -> None:
     """Check that the mirror holds every message once: files, recorded offsets, backend and ledger.
 
@@ -47,7 +42,9 @@ def verify(out: str, backend: str | None, bridge: str, ledger: str | None, as_js
     observations = gather(out, bounds, ledger, None if as_json else SHOWN)
     findings = evaluate(observations)
     report = findings_as_json if as_json else findings_as_text
-    click.echo(report(observations, findings, with_ledger=ledger is not None))
+    click.echo(report(observations, findings))
+    if ledger is not None and observations.ledger is None:
+        click.echo("The ledger was not compared: messages cannot be read.", err=True)
     sys.exit(status(findings))
 
 
@@ -60,28 +57,29 @@ _WORDS: Final = {
 }
 
 
-def findings_as_text(observations: Observations, findings: Sequence[Finding], *, with_ledger: bool) -> str:
+def findings_as_text(observations: Observations, findings: Sequence[Finding]) -> str:
     """Return a line for each finding, the first ones of each kind, and the verdict."""
     ledger = observations.ledger
-    lines = [*_finding_lines(findings, {"ledger-missing": ledger.missing, "ledger-doubled": ledger.doubled})]
+    counts = {} if ledger is None else {"ledger-missing": ledger.missing, "ledger-doubled": ledger.doubled}
+    lines = [*_finding_lines(findings, counts)]
     widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1, 2)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)) for line in lines]
     sums = [f"{observations.rows} rows in {len(observations.files)} files of {len(observations.covered)} logs"]
-    if with_ledger:
+    if ledger is not None:
         sums.append(f"ledger: {ledger.confirmed} confirmed, {ledger.missing} missing, {ledger.doubled} duplicated")
     return "\n".join([*(line.rstrip() for line in text), *sums, _WORDS[status(findings)]])
 
 
-def findings_as_json(observations: Observations, findings: Sequence[Finding], *, with_ledger: bool) -> str:
+def findings_as_json(observations: Observations, findings: Sequence[Finding]) -> str:
     """Return one object with every finding."""
-    ledger = {name: value for name, value in observations.ledger._asdict().items() if name != "named"}
+    ledger = None if observations.ledger is None else observations.ledger._asdict()
     return json.dumps(
         {
             "status": status(findings),
             "rows": observations.rows,
             "files": len(observations.files),
             "logs": len(observations.covered),
-            "ledger": ledger if with_ledger else None,
+            "ledger": ledger and {name: value for name, value in ledger.items() if name != "named"},
             "findings": [{"weight": f.weight, **f._asdict()} for f in findings],
         }
     )
@@ -100,9 +98,7 @@ def _finding_lines(findings: Sequence[Finding], unnamed: Mapping[str, int]) -> I
 @click.command(cls=MirrorCommand)
 @out_option
 @click.option("--html", type=click.Path(path_type=Path), default="mirror-report.html", show_default=True)
-@click.option(
-    "--backend", envvar="OMS_BACKEND", metavar="URL", help="Also show how far the mirror is behind this backend."
-)
+@backend_option("Also show how far the mirror is behind this backend.")
 @bridge_option
 def report(out: str, html: Path, backend: str | None, bridge: str) -> None:
     """Write one HTML page about the mirror: traffic, sizes, latency, expired and dead letters, gaps, quarantine.

@@ -1,56 +1,51 @@
 """Options and errors that the commands of the mirror share."""
 
 import re
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
 from bridge.cli.run_command import CommandFailed
 from bridge.errors import BridgeError, CannotStart
 
-_DURATIONS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1)}
-_SIZES: Final = {"MB": 1 << 20, "GB": 1 << 30}
 _EXTRA: Final = frozenset({"pyspark", "pyarrow", "pandas", "numpy", "duckdb", "deltalake", "rich", "pygal"})
 
 
-class _Duration(click.ParamType[timedelta]):
-    """`30d` or `12h`."""
+Command = Callable[..., None]
+Amount = TypeVar("Amount", int, timedelta)
 
-    name = "duration"
 
-    def convert(self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Return the duration, or say what one looks like."""
-        if isinstance(value, timedelta):
+class _Amount(click.ParamType[Amount]):
+    """A number and its unit: `30d`, `256MB`."""
+
+    def __init__(self, name: str, number: str, units: Mapping[str, Amount], example: str) -> None:
+        self.name = name
+        self._pattern = re.compile(f"({number})({'|'.join(units)})")
+        self._units: Mapping[str, Amount] = units
+        self._example = example
+
+    def convert(self, value: str | Amount, param: click.Parameter | None, ctx: click.Context | None) -> Amount:
+        """Return the amount, or say what one looks like."""
+        if not isinstance(value, str):
             return value
-        found = re.fullmatch(r"(\d{1,6})([dh])", value)
+        found = self._pattern.fullmatch(value)
         if found is None:
-            self.fail(f"{value!r} is not a duration: write days or hours, such as 30d or 12h", param, ctx)
-        return int(found[1]) * _DURATIONS[found[2]]
+            self.fail(f"{value!r} is not a {self.name}: write {self._example}", param, ctx)
+        return int(found[1]) * self._units[found[2]]
 
 
-class _Size(click.ParamType[int]):
-    """`256MB` or `1GB`."""
+_DAYS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1)}
+DURATION: Final = _Amount("duration", r"\d{1,5}", _DAYS, "days or hours, such as 30d or 12h")
+SIZE: Final = _Amount("size", r"[1-9]\d{0,5}", {"MB": 1 << 20, "GB": 1 << 30}, "256MB or 1GB")
 
-    name = "size"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return bytes, or say what a size looks like."""
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"([1-9]\d{0,5})(MB|GB)", value)
-        if found is None:
-            self.fail(f"{value!r} is not a size: write 256MB or 1GB", param, ctx)
-        return int(found[1]) * _SIZES[found[2]]
-
-
-DURATION: Final = _Duration()
-SIZE: Final = _Size()
-
-out_option = click.option("--out", required=True, metavar="PATH", help="Path or URL of the mirror.")
+out_option = click.option(
+    "--out", required=True, metavar="PATH", help="Path or URL of the mirror: /srv/mirror, s3a://…"
+)
 after_option = click.option(
     *("--after", "minutes"),
-    type=click.IntRange(0),
+    type=click.IntRange(0, 100_000_000),
     default=60,
     show_default=True,
     metavar="MINUTES",
@@ -59,6 +54,16 @@ after_option = click.option(
 bridge_option = click.option(
     "--bridge", default="http://127.0.0.1:8080", show_default=True, help="The bridge of a memory:// backend."
 )
+
+
+def backend_option(meaning: str) -> Callable[[Command], Command]:
+    """Return the option of a command that may compare the mirror with its backend."""
+    return click.option("--backend", envvar="OMS_BACKEND", metavar="URL", help=meaning)
+
+
+def json_option(of: str) -> Callable[[Command], Command]:
+    """Return the option that prints JSON; `of`: what each object is."""
+    return click.option("--json", "as_json", is_flag=True, help=f"Print JSON, one object {of}.")
 
 
 class MirrorCommand(click.Command):

@@ -18,7 +18,7 @@ import click
 
 from bridge.cli.options import TEXT
 from bridge.cli.run_command import NO_MESSAGE, printable
-from bridge.mirror.commands.options import MirrorCommand, out_option
+from bridge.mirror.commands.options import MirrorCommand, json_option, out_option
 
 Row = Sequence[Any]  # of whatever the query selects
 
@@ -43,7 +43,7 @@ _BY_TRACE: Final = (
     "--as-of", metavar="WHEN", help="Read the mirror as it was: a version, or a time: 2026-11-21T07:30 (UTC)."
 )
 @click.option("--limit", type=click.IntRange(1), help=f"Maximum number of rows; default: {_SHOWN}, with --json all.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per row.")
+@json_option("per row")
 def query(sql: str | None, out: str, limit: int | None, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - click's
     """Run SQL over the views messages, dead_letters and quarantine, with DuckDB. It can only read.
 
@@ -82,9 +82,10 @@ def _moment(text: str | None) -> int | datetime | None:
     if text is None or text.isdecimal():
         return None if text is None else int(text)
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise click.UsageError(f"--as-of: {text} is neither a version nor a time such as 2026-11-21T07:30.") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _find(condition: str) -> str:

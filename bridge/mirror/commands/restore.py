@@ -79,6 +79,8 @@ def restore(out: str, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - cl
             _show_plan(amount, list(in_order(connection, _SHOWN)), as_json=as_json)
         elif amount:
             sys.exit(_send(in_order(connection), amount, state, as_json=as_json, given=given))
+    if not amount and not as_json:
+        click.echo("There is nothing to send.", err=True)
     sys.exit(0 if amount else NO_MESSAGE)
 
 

@@ -3,8 +3,9 @@
 
 import asyncio
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,20 +13,18 @@ import click
 
 from bridge.cli.options import settings_options
 from bridge.errors import CannotStart
-from bridge.mirror.commands.options import MirrorCommand, bridge_option
+from bridge.mirror.commands.options import Command, MirrorCommand, bridge_option, out_option
 
 if TYPE_CHECKING:
     from bridge.mirror.job import Monitoring
     from bridge.mirror.sources import Options
-
-Command = Callable[..., None]
 
 
 def _mirrors(command: Command) -> Command:
     """Options of everything that runs the job."""
     options = (
         settings_options,
-        click.option("--out", required=True, metavar="PATH", help="Path or URL of the mirror: /srv/mirror, s3a://…"),
+        out_option,
         bridge_option,
         click.option("--checkpoint", metavar="PATH", help="Folder of Spark's checkpoint; default: PATH/checkpoint."),
         click.option(
@@ -131,11 +130,14 @@ def _read(given: dict[str, object], every: float) -> "tuple[Options, Monitoring]
     backend, level = given.pop("backend"), given.pop("log_level")
     overrides = {"backend": backend, "log": None if level is None else {"level": level}}
     config, status, metrics, show = (given.pop(name) for name in ("config", "status", "metrics", "show"))
-    if wrong := [pair for pair in given["conf"] if "=" not in pair]:  # type: ignore[attr-defined] # click's
-        raise CannotStart(f"--conf {wrong[0]}: write KEY=VALUE.")
+    if wrong := [pair for pair in given["conf"] if not re.match(r"spark\..+=", pair)]:  # type: ignore[attr-defined] # click's
+        raise CannotStart(f"--conf {wrong[0]}: write KEY=VALUE, with a key of Spark's: spark.driver.memory=2g.")
+    try:
+        address = None if metrics is None else Address.parse(str(metrics))
+    except ValueError as error:
+        raise CannotStart(f"--metrics {metrics}: {error}.") from None
     try:
         settings = load(config, {k: v for k, v in overrides.items() if v is not None}, os.environ)  # type: ignore[arg-type] # click's
-        address = None if metrics is None else Address.parse(str(metrics))
         tracing = create_tracing(settings)
     except (SettingsError, ValueError) as error:
         raise CannotStart(str(error)) from None

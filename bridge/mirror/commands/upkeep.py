@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from bridge.cli.options import TEXT
-from bridge.mirror.commands.options import DURATION, SIZE, MirrorCommand, after_option, out_option
+from bridge.mirror.commands.options import DURATION, SIZE, MirrorCommand, after_option, json_option, out_option
 
 Line = tuple[str, Mapping[str, object]]
 """What is printed of one hour or file: as text, and as JSON."""
@@ -19,7 +19,7 @@ Line = tuple[str, Mapping[str, object]]
 @out_option
 @after_option
 @click.option("--target-size", type=SIZE, default="256MB", show_default=True, help="Target size of a file.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per hour.")
+@json_option("per hour")
 def compact(out: str, minutes: int, target_size: int, as_json: bool) -> None:
     """Merge the small files of closed hours into large ones, sorted by destination.
 
@@ -45,7 +45,7 @@ def compact(out: str, minutes: int, target_size: int, as_json: bool) -> None:
 @click.command(cls=MirrorCommand)
 @out_option
 @after_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per file.")
+@json_option("per file")
 def export(out: str, minutes: int, as_json: bool) -> None:
     """Write closed hours as plain Parquet, for readers without Delta: PATH/parquet/date=…/hour=…/….parquet.
 
@@ -74,7 +74,7 @@ def export(out: str, minutes: int, as_json: bool) -> None:
 )
 @click.option("--today", is_flag=True, help="Also hours of the current day (UTC).")
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per hour.")
+@json_option("per hour")
 def prune(out: str, keep: timedelta, as_json: bool, dry_run: bool, **given: Any) -> None:  # noqa: ANN401 - click's
     """Delete the messages of whole hours, by the time at which they were stored, and remove files no longer needed.
 

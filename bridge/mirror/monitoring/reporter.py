@@ -233,18 +233,18 @@ def sentence(exception: str) -> str:
 
 @contextmanager
 def _status_file(path: Path, reporter: Reporter) -> Iterator[None]:
-    error: OSError | None = None
+    failed = False
 
     def keep() -> None:
-        nonlocal error
-        before, error = error, None
+        nonlocal failed
         try:
             write(path, reporter.document())
-        except OSError as failure:
-            error = failure
-            if before is None:
-                extra = {"path": str(path), "reason": failure.strerror}
+            failed = False
+        except OSError as error:
+            if not failed:
+                extra = {"path": str(path), "reason": error.strerror}
                 _log.warning("the status file cannot be written", extra=extra)
+            failed = True
 
     try:
         write(path, reporter.document())

@@ -6,6 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE
 
@@ -71,6 +73,48 @@ def test_once_that_is_stopped_while_it_waits_did_not_finish(tmp_path: Path, subt
             assert error.splitlines()[-1] == "Stopped before everything was mirrored."
             assert "Traceback" not in error
             assert json.loads(status.read_text())["state"] == "stopped"
+
+
+def test_a_wrong_option_is_named(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    spark = "write KEY=VALUE, with a key of Spark's: spark.driver.memory=2g."
+    for option, value, says in (
+        ("--metrics", "nowhere", "host:port is expected, for example"),
+        ("--conf", "spark.driver.memory", spark),
+        ("--conf", "driver.memory=2g", spark),
+    ):
+        with subtests.test(value):
+            done = ran(PROGRAM, "mirror", "run", "--out", tmp_path, option, value)
+            assert (done.returncode, done.stderr.startswith(f"Error: {option} {value}: {says}")) == (1, True)
+
+
+def test_ctrl_c_ends_the_fetching_of_jars(tmp_path: Path) -> None:
+    """A terminal signals Maven and the job at once."""
+    (tmp_path / "mvn").write_text(f"#!/bin/sh\ntouch {tmp_path}/fetching\nexec sleep 60\n")
+    (tmp_path / "mvn").chmod(0o755)
+    environ = {name: value for name, value in os.environ.items() if name != "OMS_MIRROR_JARS"}
+    environ |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    job = subprocess.Popen(
+        [PROGRAM, "mirror", "run", "--out", tmp_path / "out"],
+        env=environ, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        while not (tmp_path / "fetching").exists():
+            assert job.poll() is None
+            time.sleep(0.1)
+        os.killpg(job.pid, signal.SIGINT)
+        _, error = job.communicate(timeout=120)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+    assert (job.returncode, "Error" in error) == (0, False)
+    assert not list((tmp_path / "cache" / "openmessaging-bridge").iterdir())
+
+
+def test_a_file_url_is_one_folder(tmp_path: Path) -> None:
+    (tmp_path / "a b").touch()
+    done = ran(PROGRAM, "mirror", "once", "--out", f"{tmp_path.as_uri()}/a%20b")
+    assert done.stderr.splitlines() == [f"Error: --out {tmp_path}/a b cannot be written: File exists."]
+    assert [path.name for path in tmp_path.iterdir()] == ["a b"]
 
 
 def test_an_out_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

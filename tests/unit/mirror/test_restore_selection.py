@@ -9,7 +9,7 @@ import pytest
 from bridge.client import Client, ProduceResult
 from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, CannotStart, OutcomeUnknown, QuotaExceeded
 from bridge.message import Message
-from bridge.mirror.restore import Sender, State, to_resend
+from bridge.mirror.restore import Outcome, Sender, State, to_resend
 from bridge.mirror.restore_rows import Row, to_message
 
 NOW = 1_000_000
@@ -99,13 +99,14 @@ async def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("bridge.mirror.restore.asyncio.sleep", sleep)
     monkeypatch.setattr("bridge.mirror.restore.time.monotonic", lambda: 7.0)
-    paced = Sender(cast("Client", Taking()), 20.0, lambda *_: None)
+    outcome = Outcome()
+    paced = Sender(cast("Client", Taking()), 20.0, outcome)
     assert paced.batch == 5
     for _ in range(3):
         await paced.send([Message("d")] * 5)
     assert waits == [0, 0.25, 0.5]
-    assert paced.stored == 15
-    assert Sender(cast("Client", Taking()), 0.5, lambda *_: None).batch == 1
+    assert (outcome.stored, outcome.refused) == (15, [])
+    assert Sender(cast("Client", Taking()), 0.5, outcome).batch == 1
 
 
 def test_the_state_is_found_again(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What Python reads of the mirror's tables."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +9,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Gap, Overlap, Record, to_json
-from bridge.mirror.table import MESSAGES, Commit, Table
+from bridge.mirror.table import MESSAGES, Commit, Hour, Table
 
 FIRST = Record("q", 0, 5, {"orders/0": (0, 4), "orders/1": (3, 9)}, (Gap("orders/0", 1, 2),))
 
@@ -28,14 +28,24 @@ def test_a_table_tells_its_files_commits_and_offsets(tmp_path: Path) -> None:
     write(out, "07", to_json(FIRST))
     write(out, "08", "of another program")
     table = Table.require((tmp_path / "a b é").as_uri())
-    assert table.version == 1
+    assert table.delta.version() == 1
     assert [type(commit) for commit in table.commits()] == [Commit, Commit]
     assert [commit.record for commit in table.commits()] == [None, FIRST]
     assert table.record() == FIRST
     late, early = table.files()
     assert (early.rows, early.hour, early.least["destination"], early.greatest["offset"]) == (2, "07", "a", 2)
-    assert late.end == datetime(2026, 11, 22, 9, tzinfo=UTC)
+    assert late.hour == "08"
+    (first, _), (second, files) = table.hours().items()
+    assert (first.path, second.path) == (f"{MESSAGES}/date=2026-11-22/hour=07", f"{MESSAGES}/date=2026-11-22/hour=08")
+    assert files == [late]
     assert table.dataset().count_rows() == 4
+
+
+def test_an_hour_has_ended_after_sixty_minutes_in_the_last_year_too() -> None:
+    hour, nine = Hour(MESSAGES, "2026-11-22", "08"), datetime(2026, 11, 22, 9, tzinfo=UTC)
+    assert hour.ended(nine)
+    assert not hour.ended(nine - timedelta(microseconds=1))
+    assert not hour._replace(date="9999-12-31", hour="23").ended(nine)
 
 
 def test_a_table_is_read_as_it_was(tmp_path: Path) -> None:
@@ -44,6 +54,10 @@ def test_a_table_is_read_as_it_was(tmp_path: Path) -> None:
     assert Table.require(str(tmp_path), as_of=0).dataset().count_rows() == 2
     with pytest.raises(CannotStart, match="has no version of 7"):
         Table.require(str(tmp_path), as_of=7)
+    with pytest.raises(CannotStart, match="has no version of 100000000000000000000"):
+        Table.require(str(tmp_path), as_of=10**20)
+    old, new = Table.require(str(tmp_path), as_of=0), Table.require(str(tmp_path))
+    assert (old.delta.version(), old.time) == (0, list(new.commits())[1].time)
 
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:

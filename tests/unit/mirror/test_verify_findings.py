@@ -9,7 +9,6 @@ from bridge.mirror.offsets import Gap
 from bridge.mirror.verify import (
     WEIGHTS,
     FileObservation,
-    Kind,
     Ledger,
     LedgerEntry,
     Observations,
@@ -20,7 +19,7 @@ from bridge.mirror.verify import (
 
 A = FileObservation("messages/date=2025-11-21/hour=12/x.parquet", 5, 100, 100, 5)
 SOUND = Observations(files=[A], covered={"a/0": (0, 5)}, before={"a/0": 5}, bounds={"a/0": (0, 5)})
-FAULTS: dict[Kind, Observations] = {
+FAULTS: dict[str, Observations] = {
     "missing-file": SOUND._replace(files=[A._replace(size=None, read=None)]),
     "changed-file": SOUND._replace(files=[A._replace(read=6)]),
     "doubled": SOUND._replace(doubled={"a/0": Span(2, 3, 4)}),
@@ -102,7 +101,7 @@ def test_a_person_is_shown_the_first_of_each_kind_and_how_many_more_there_are() 
         files=[FileObservation(f"messages/{n:03}", 1, 1, None, None) for n in range(30)],
         ledger=Ledger(500, 400, 0, [LedgerEntry(f"id {n}", None, 1, 0) for n in range(SHOWN)]),
     )
-    text = findings_as_text(observations, evaluate(observations), with_ledger=True)
+    text = findings_as_text(observations, evaluate(observations))
     assert "and 10 more" in text
     assert "and 380 more" in text
     assert "messages/019" in text
@@ -113,7 +112,7 @@ def test_a_person_is_shown_the_first_of_each_kind_and_how_many_more_there_are() 
 
 def test_json_holds_all_of_it() -> None:
     observations = FAULTS["behind"]
-    assert json.loads(findings_as_json(observations, evaluate(observations), with_ledger=False)) == {
+    assert json.loads(findings_as_json(observations, evaluate(observations))) == {
         "status": 3,
         "rows": 5,
         "files": 1,
@@ -133,4 +132,4 @@ def test_json_holds_all_of_it() -> None:
 
 def test_what_others_wrote_cannot_reach_into_the_terminal() -> None:
     observations = SOUND._replace(doubled={"a\x1b[2J/0": Span(1, 0, 0)})
-    assert "\x1b" not in findings_as_text(observations, evaluate(observations), with_ledger=False)
+    assert "\x1b" not in findings_as_text(observations, evaluate(observations))
