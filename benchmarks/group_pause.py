@@ -76,7 +76,7 @@ def _pauses(url: str, destination: str) -> dict[str, float]:
 
 
 class Traffic:
-    """Sends to all partitions through one bridge, and reads a stream of each bridge, in a thread of its own."""
+    """Sends to all partitions through one bridge, and reads a stream of each bridge, in a separate thread."""
 
     def __init__(self, url: str, destination: str) -> None:
         self._url = url
