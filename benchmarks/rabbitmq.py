@@ -4,8 +4,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,19 +18,27 @@ from benchmarks import memory, talk
 from benchmarks.lateness import lateness
 from benchmarks.launch import Process, bridge
 from benchmarks.load import Shot, fire, generator, sized, timed
-from benchmarks.measurement import BRIDGE, Measurement, Round, Sample, Target, rows
+from benchmarks.measurement import BEFORE, BRIDGE, Measurement, Round, Sample, Target, rows
 from benchmarks.plan import Plan
 from benchmarks.rawh2 import pack
 from benchmarks.reader import acknowledge
+from benchmarks.subjects import Subjects, bridges, in_turn
 from tests.brokers.provide import own_rabbitmq
 
 SERVER: Final = "granian"
 STREAMS: Final = 64
-NATIVE: Final = Path(__file__).with_name("native_amqp.py")
+MEMORY: Final = "in memory"
+MORE: Final = "in memory, and 0.04 s"
+PROGRAM: Final = Path(__file__).with_name("native_amqp.py")
+NATIVE: Final = "native program"
 SIZES: Final = {1: Target("ratio", "≥", 0.5), 100: Target("ratio", "≥", 0.7)}
 """Messages of one request, and what the rate shall be of the native program's with as many in flight."""
-EFFORT: Final = {1: Target("figure", "≤", 0.15)}
-"""CPU seconds of the bridge for 1,000 messages."""
+ADDED: Final = 0.04
+"""CPU seconds for 1,000 single messages that RabbitMQ may cost more than the memory backend."""
+EFFORT: Final = {1: {NATIVE: Target("figure", "≤", 0.15), MORE: Target("ratio", "≤", 1)}}
+"""By messages of one request: CPU seconds of the bridge for 1,000 messages, and beside those in memory."""
+GAIN: Final = {1: Target("ratio", "≥", 1.3), 100: Target("ratio", "≥", 1.5)}
+"""What the rate shall be of the revision's before, by messages of one request."""
 READ: Final = Target("ratio", "≥", 0.6)
 LATE: Final = Target("figure", "≤", 100)
 EARLY: Final = Target("figure", "≥", 0)
@@ -39,16 +48,20 @@ START: Final = Target("figure", "≤", 3)
 LONGER: Final = 3
 """Times the length of other rounds: confirms come in larger lots once the broker is under load."""
 
+Load = Callable[[], Sample]
+
 
 def measure(plan: Plan) -> Iterator[Measurement]:
     """Yield the rows of RabbitMQ."""
-    with broker() as url, bridge(SERVER, f"{url}?instance=bench") as figure:
-        held = {"the target": [Sample(memory.TARGET.bound)], **memory.idle({BRIDGE: figure})}
-        yield from rows("RabbitMQ, idle memory", "MiB", held)
-        for size, target in SIZES.items():
-            yield from _produced(plan, url, figure, size, target)
-        yield from _pushed(plan, url, figure)
-        yield from _delayed(plan, figure)
+    with broker() as url:
+        # two revisions share the broker: each has its own prefix, and its own destinations
+        with bridges(plan, SERVER, f"{url}?instance=bench-{{name}}&prefix=oms.{{name}}.") as running:
+            held = {"the target": [Sample(memory.TARGET.bound)], **memory.idle(running)}
+            yield from rows("RabbitMQ, idle memory", "MiB", held)
+            for size, target in SIZES.items():
+                yield from _produced(plan, url, running, size, target)
+            yield from _pushed(plan, url, running)
+            yield from _delayed(plan, running[BRIDGE])
         yield _started(plan, url)
 
 
@@ -60,40 +73,56 @@ def broker() -> Iterator[str]:
 
 
 def _native(work: str, url: str, destination: str, number: int, at_once: int = 1) -> Sample:
-    command = [sys.executable, "-P", str(NATIVE), work, url, destination, str(number), str(at_once)]
+    command = [sys.executable, "-P", str(PROGRAM), work, url, destination, str(number), str(at_once)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rate, cpu = map(float, said.split() or (0, 0))
     return Sample(rate, cpu / (number or 1) * 1000)
 
 
-def _produced(plan: Plan, url: str, figure: Process, size: int, target: Target) -> Iterator[Measurement]:
-    destination = f"produced-{size}"
-    shot = talk.single(destination) if size == 1 else talk.batch(destination, size)
-    _join(figure, destination, "billing")
-    number = sized(figure, shot, STREAMS, plan.seconds * LONGER)
-    rounds = [
-        Round(
-            _native("produce", url, destination, number * size, STREAMS * size),
-            timed(figure, shot, number, STREAMS, each=size, produced=number * size),
-        )
-        for _ in range(plan.rounds)
-    ]
+def _produced(plan: Plan, url: str, running: Subjects, size: int, target: Target) -> Iterator[Measurement]:
+    with bridge(SERVER) as in_memory:
+        processes = {**running, MEMORY: in_memory}
+        shots = {
+            name: (talk.single if size == 1 else partial(talk.batch, size=size))(_own(f"produced-{size}", name))
+            for name in processes
+        }
+        for name, process in running.items():
+            _join(process, _own(f"produced-{size}", name), "billing")
+        number = min(sized(process, shots[name], STREAMS, plan.seconds * LONGER) for name, process in running.items())
+        destination = _own(f"produced-{size}", BRIDGE)
+        loads: dict[str, Load] = {NATIVE: partial(_native, "produce", url, destination, number * size, STREAMS * size)}
+        for name, process in processes.items():
+            load = partial(timed, process, shots[name], number, STREAMS, each=size, produced=number * size)
+            loads[name] = load
+        samples = in_turn(plan, loads, lambda load, _: load())
+    cost = {each: [Sample(sample.cpu or 0) for sample in samples[each]] for each in (NATIVE, MEMORY, BRIDGE)}
+    del samples[MEMORY]
     name = f"RabbitMQ, {'singles' if size == 1 else f'batches of {size}'}, {STREAMS} at once"
-    yield Measurement(name, "messages/s", "native program", rounds, target, generator())
-    effort = [Round(Sample(r.ceiling.cpu or 0), Sample(r.figure.cpu or 0)) for r in rounds]
-    yield Measurement(f"{name}: CPU", "s/1,000", "native program", effort, EFFORT.get(size), generator())
+    yield from rows(name, "messages/s", samples, {NATIVE: target, BEFORE: GAIN[size]}, generator())
+    cost[MORE] = [Sample(sample.value + ADDED) for sample in cost.pop(MEMORY)]
+    yield from rows(f"{name}: CPU", "s/1,000", cost, EFFORT.get(size, {}), generator())
 
 
-def _pushed(plan: Plan, url: str, figure: Process) -> Iterator[Measurement]:
+def _pushed(plan: Plan, url: str, running: Subjects) -> Iterator[Measurement]:
     number = max(talk.BATCH, int(plan.seconds * 40_000) // talk.BATCH * talk.BATCH)
-    rounds = []
-    for turn in range(plan.rounds):
-        source = f"read-{turn}"
-        _join(figure, source, "billing")
-        _native("queues", url, source, 0)
-        talk.preload(figure.url, source, number + talk.BATCH)
-        rounds.append(Round(_native("consume", url, source, number), _push(figure, source, number)))
-    yield Measurement("RabbitMQ, push + ack", "messages/s", "native, an ack for each", rounds, READ, "own client")
+
+    def load(name: str, turn: int) -> Sample:
+        process = running[BRIDGE if name == NATIVE else name]
+        source = _own(f"read-{turn}", name)
+        _join(process, source, "billing")
+        if name == NATIVE:
+            _native("queues", url, source, 0)
+        talk.preload(process.url, source, number + talk.BATCH)
+        return _native("consume", url, source, number) if name == NATIVE else _push(process, source, number)
+
+    samples = in_turn(plan, {name: name for name in (NATIVE, *running)}, load)
+    samples = {"native, an ack for each": samples.pop(NATIVE), **samples}
+    yield from rows("RabbitMQ, push + ack", "messages/s", samples, {"native, an ack for each": READ}, "own client")
+
+
+def _own(destination: str, subject: str) -> str:
+    """Return the name of a destination of one subject."""
+    return f"{destination}-{subject.rsplit(maxsplit=1)[-1]}"
 
 
 def _push(figure: Process, source: str, number: int) -> Sample:

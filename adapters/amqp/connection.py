@@ -15,24 +15,17 @@ import pika
 import pika.connection
 from pika import exceptions, frame
 
+from adapters.amqp.deliveries import CONTENT, HEAD, HEADER, METHOD, OVERHEAD, Incomplete, read_whole
 from adapters.amqp.errors import ClosedInTLS
 from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.amqp.settings import CONNECT_TIMEOUT
 
-_HEAD: Final = Struct(">BHI")
 _CONFIRM: Final = Struct(">BHIIQB")
-_CONTENT: Final = Struct(">HHQ")
-_METHOD_OF: Final = Struct(">I")
-_TAG: Final = Struct(">QB")
-_METHOD: Final = 1
-_HEADER: Final = 2
-_BODY: Final = 3
 _ACK: Final = 0x003C_0050
 _NACK: Final = 0x003C_0078
-_DELIVER: Final = 0x003C_003C
-_OVERHEAD: Final = 8
-"""Bytes of a frame beside its payload."""
+_REFUSED: Final = ord("A")
+"""The first byte of the broker's answer to a protocol that it does not speak: `AMQP`, without a frame."""
 
 Confirmed = Callable[[int, bool, bool], None]
 """Called with a delivery tag, whether all earlier ones are confirmed as well, and whether it is an ack."""
@@ -40,24 +33,6 @@ Confirmed = Callable[[int, bool, bool], None]
 
 Delivered = Callable[[str, Arrival], None]
 """Called with the consumer tag and the message."""
-
-
-class _Delivery:
-    """A message whose frames have not all arrived."""
-
-    __slots__ = ("consumer", "left", "pieces", "properties", "redelivered", "routing_key", "tag")
-
-    def __init__(self, data: bytes, at: int) -> None:
-        """Read the arguments of `basic.deliver`."""
-        tag_at = at + 1 + data[at]
-        self.consumer = data[at + 1 : tag_at].decode()
-        self.tag, self.redelivered = _TAG.unpack_from(data, tag_at)
-        key_at = tag_at + _TAG.size + 1 + data[tag_at + _TAG.size]
-        self.routing_key = data[key_at + 1 : key_at + 1 + data[key_at]].decode("utf-8", "replace")
-        self.properties: Properties | None = None
-        self.left = 0
-        """Bytes of the body that have not arrived."""
-        self.pieces: list[bytes] = []
 
 
 class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[misc] # pika has no types
@@ -80,8 +55,8 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         """Callbacks for confirms, by channel: pika's dispatch takes longer than the rest of a publish."""
         self.delivered: dict[int, Delivered] = {}
         """Callbacks for deliveries, by channel: pika's dispatch takes half of the time of a delivery."""
-        self._deliveries: dict[int, _Delivery] = {}
-        """Incomplete deliveries, by channel."""
+        self._incomplete: dict[int, Incomplete] = {}
+        """Deliveries whose frames have not all arrived, by channel."""
         super().__init__(
             parameters,
             on_open_callback=lambda _connection: self._handshake.set_result(None),
@@ -113,7 +88,7 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         """Remove the callbacks of a closed channel."""
         self.confirmed.pop(channel, None)
         self.delivered.pop(channel, None)
-        self._deliveries.pop(channel, None)
+        self._incomplete.pop(channel, None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
@@ -126,16 +101,16 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         self.bytes_received += len(data)
         data = self._unread + data if self._unread else data
         at, size = 0, len(data)
-        while size - at >= _OVERHEAD:
-            kind, channel, length = _HEAD.unpack_from(data, at)
-            end = at + length + _OVERHEAD
-            if end > size or data.startswith(b"AMQP", at):
+        while size - at >= OVERHEAD:
+            kind, channel, length = HEAD.unpack_from(data, at)
+            end = at + length + OVERHEAD
+            if end > size or kind == _REFUSED:
                 break
-            if channel in self.delivered and self._deliver(kind, channel, data, at + _HEAD.size, end - 1):
-                pass
-            elif kind == _HEADER:
-                self._process_frame(_header(channel, data[at + _HEAD.size : end - 1]))
-            elif kind != _METHOD or channel not in self.confirmed or not self._confirm(channel, data, at):
+            if channel in self.delivered and (delivered := self._deliver(kind, channel, data, at, end)):
+                end = delivered
+            elif kind == HEADER:
+                self._process_frame(_header(channel, data[at + HEAD.size : end - 1]))
+            elif kind != METHOD or channel not in self.confirmed or not self._confirm(channel, data, at):
                 self._process_frame(frame.decode_frame(data[at:end])[1])
             at = end
         self._unread = data[at:]
@@ -185,29 +160,24 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
         self.confirmed[channel](number, bool(bits & 1), method == _ACK)
         return True
 
-    def _deliver(self, kind: int, channel: int, data: bytes, at: int, end: int) -> bool:
-        """Handle the payload of a frame if it is one of a delivery; return whether it is."""
-        if kind == _METHOD:
-            if _METHOD_OF.unpack_from(data, at)[0] != _DELIVER:
-                return False
-            self._deliveries[channel] = _Delivery(data, at + _METHOD_OF.size)
-            return True
-        delivery = self._deliveries.get(channel)
-        if delivery is None:
-            return False
-        if kind == _HEADER:
-            _class, _weight, delivery.left = _CONTENT.unpack_from(data, at)
-            delivery.properties = Properties().decode(data, at + _CONTENT.size)
-        elif kind == _BODY:
-            delivery.pieces.append(data[at:end])
-            delivery.left -= end - at
-        if delivery.properties is not None and delivery.left <= 0:
-            del self._deliveries[channel]
-            body = delivery.pieces[0] if len(delivery.pieces) == 1 else b"".join(delivery.pieces)
-            redelivered, key = bool(delivery.redelivered), delivery.routing_key
-            arrival = Arrival(delivery.tag, redelivered, key, delivery.properties, body)
-            self.delivered[channel](delivery.consumer, arrival)
-        return True
+    def _deliver(self, kind: int, channel: int, data: bytes, at: int, end: int) -> int:
+        """Handle the frame from `at` to `end`, and those behind it, if they are of a delivery; return their end, or 0.
+
+        Nearly all deliveries have three frames that arrive together.
+        """
+        if kind == METHOD:
+            if (whole := read_whole(channel, data, at, len(data))) is not None:
+                self.delivered[channel](*whole[0])
+                return whole[1]
+            if (incomplete := Incomplete.begin(data, at + HEAD.size)) is None:
+                return 0
+            self._incomplete[channel] = incomplete
+        elif channel not in self._incomplete:
+            return 0
+        elif delivery := self._incomplete[channel].add(kind, data, at + HEAD.size, end - 1):
+            del self._incomplete[channel]
+            self.delivered[channel](*delivery)
+        return end
 
     def _on_not_opened(self, _connection: object, error: BaseException) -> None:
         if self._secured and isinstance(error, exceptions.IncompatibleProtocolError):
@@ -242,8 +212,8 @@ class Connection(pika.connection.Connection, asyncio.Protocol):  # type: ignore[
 
 def _header(channel: int, payload: bytes) -> frame.Header:
     """Return pika's frame, with properties that are decoded by `Properties`."""
-    _class, _weight, size = _CONTENT.unpack_from(payload)
-    return frame.Header(channel, size, Properties().decode(payload, _CONTENT.size))
+    _class, _weight, size = CONTENT.unpack_from(payload)
+    return frame.Header(channel, size, Properties.decode(payload, CONTENT.size))
 
 
 async def connect(parameters: pika.ConnectionParameters, context: ssl.SSLContext | None) -> Connection:

@@ -26,6 +26,10 @@ _INT64: Final = range(-(2**63), 2**63)
 _TIME: Final = range(2**64)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
+_NAMES: Final[dict[bytes, str]] = {}
+_NAMES_MAX: Final = 4096
+"""Names that are remembered, also of producers that make one up for each message."""
+
 _SIZE: Final = Struct(">I")
 _INT64_OF: Final = Struct(">q")
 _TAGGED_INT64: Final = Struct(">cq")
@@ -45,9 +49,23 @@ def read_table(raw: bytes, start: int, end: int, depth: int = 0) -> dict[str, An
     at = start
     while at < end:
         value_at = at + 1 + raw[at]
-        name = raw[at + 1 : value_at].decode("utf-8", "replace")
+        written = raw[at + 1 : value_at]
+        name = _NAMES.get(written) or _name(written)
+        if (text_at := value_at + 5) <= end and raw[value_at] == _TEXT:  # nearly all values; a call takes as long again
+            at = text_at + _SIZE.unpack_from(raw, value_at + 1)[0]
+            if at <= end:
+                table[name] = text_or_bytes(raw[text_at:at])
+                continue
         table[name], at = _read_value(raw, value_at, end, depth)
     return table
+
+
+def _name(written: bytes) -> str:
+    """Return a name, and remember it: a destination's messages have the same ones."""
+    name = written.decode("utf-8", "replace")
+    if len(_NAMES) < _NAMES_MAX:
+        _NAMES[written] = name
+    return name
 
 
 def _read_value(raw: bytes, at: int, end: int, depth: int) -> tuple[Any, int]:

@@ -12,7 +12,7 @@ from adapters.amqp.tables import SHORT_MAX
 from adapters.field_headers import BROKER_FIELD_PREFIX, PROPERTY_PREFIX
 from adapters.rabbitmq import connect
 from adapters.rabbitmq.consume.assigned import REFRESH
-from adapters.rabbitmq.consume.unacked import GROUP_BYTES, PARTITION_BYTES
+from adapters.rabbitmq.consume.prefetch_window import GROUP_BYTES, PARTITION_BYTES
 from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.levels import APART
 from adapters.rabbitmq.message.headers import (

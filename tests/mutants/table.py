@@ -65,11 +65,15 @@ TABLE: Final = (
         ("tests/unit/adapters_memory",),
     ),
     Group(
-        tuple(f"adapters/amqp/{name}.py" for name in ("frames", "messages", "properties", "settings", "tables")),
+        tuple(
+            f"adapters/amqp/{name}.py"
+            for name in ("deliveries", "frames", "messages", "properties", "settings", "tables")
+        ),
         ("tests/unit/adapters_amqp", "tests/unit/adapters_rabbitmq"),
     ),
     Group(
         (
+            "adapters/rabbitmq/consume/prefetch_window.py",
             "adapters/rabbitmq/consume/unacked.py",
             "adapters/rabbitmq/delay/levels.py",
             "adapters/rabbitmq/group/assignment.py",

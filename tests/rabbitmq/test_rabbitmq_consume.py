@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from adapters.amqp.messages import Outgoing
 from adapters.base import Outcome
-from adapters.rabbitmq.consume import subscription, unacked
+from adapters.rabbitmq.consume import prefetch_window, subscription
 from adapters.rabbitmq.consume.partition import Partition
 from adapters.rabbitmq.group.groups import END, marker
 from bridge.errors import BackendUnavailable, DestinationUnknown, OutcomeUnknown
@@ -92,7 +92,7 @@ async def test_the_lag_is_what_no_acknowledgement_has_settled(three: Pool, monke
 
 async def test_large_messages_that_wait_are_bounded_in_bytes(one: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is too much is given back, and comes again in its place. A lease that began before goes on."""
-    monkeypatch.setattr(unacked, "GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(prefetch_window, "GROUP_BYTES", 1 << 20)
     size = 100_000
     await one.write(["first"])
     await one.write(numbers(60), padding=size)

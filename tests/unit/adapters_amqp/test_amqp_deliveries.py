@@ -28,6 +28,16 @@ def frames(channel: int, tag: int, body: bytes) -> bytes:
     return b"".join(part.marshal() for part in parts)
 
 
+def split(data: bytes) -> list[bytes]:
+    """Return the frames."""
+    found = []
+    while data:
+        end = 8 + int.from_bytes(data[3:7])
+        found.append(data[:end])
+        data = data[end:]
+    return found
+
+
 @pytest.mark.parametrize("size", [1, 7, 64, 100_000])
 async def test_deliveries_arrive_whole_and_in_order(size: int) -> None:
     connection = Connection(pika.ConnectionParameters())
@@ -46,3 +56,19 @@ async def test_deliveries_arrive_whole_and_in_order(size: int) -> None:
         assert [each.properties.headers for _, each in deliveries] == [{"number": tag} for tag in tags]
     connection.forget(1)
     assert set(connection.delivered) == {2}
+
+
+def test_frames_of_two_channels_may_alternate() -> None:
+    connection = Connection.__new__(Connection)
+    found: list[tuple[int, bytes]] = []
+    connection._unread, connection.bytes_received = b"", 0
+    connection.confirmed, connection._incomplete = {}, {}
+    connection.delivered = {
+        channel: lambda _, arrival, channel=channel: found.append((channel, arrival.body))  # type: ignore[misc]
+        for channel in (1, 2)
+    }
+    pairs = zip(split(frames(1, 1, BODIES[2])), split(frames(2, 2, BODIES[2])), strict=True)
+    connection.data_received(b"".join(first + second for first, second in pairs))
+    assert found == [(1, BODIES[2]), (2, BODIES[2])]
+    connection.data_received(frames(2, 3, BODIES[1]) + frames(1, 4, BODIES[0]))
+    assert found[2:] == [(2, BODIES[1]), (1, BODIES[0])]

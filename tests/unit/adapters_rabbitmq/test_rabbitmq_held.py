@@ -268,6 +268,18 @@ def test_a_channel_that_closes_changes_neither_place_nor_count() -> None:
     assert here.acks(9) == [Ack(1, False)]
 
 
+def test_a_first_delivery_counts_nothing_also_if_its_channel_closes_before_the_record_is_read() -> None:
+    here = held()
+    here.arrived(arrival(1, "a", again=True, counted=2))
+    here.arrived(arrival(2, "b"))
+    here.channel_closed()
+    here.arrived(arrival(1, "a", again=True, counted=3))
+    here.arrived(arrival(2, "b", again=True, counted=1))
+    here.set_attempts(None)
+    assert here.attempts_record() == {"a": 3, "b": 0}
+    assert [here.take().attempts for _ in range(2)] == [3, 0]
+
+
 def test_of_two_with_one_id_the_one_that_nobody_settled_comes_again() -> None:
     here = held()
     here.arrived(arrival(1, "a"))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.consume.unacked import GROUP_BYTES, PARTITION_BYTES, PrefetchWindow
+from adapters.rabbitmq.consume.prefetch_window import GROUP_BYTES, PARTITION_BYTES, PrefetchWindow
 
 
 @given(st.integers(1, 500), st.integers(1, 100), st.lists(st.integers(0, 8 << 20), max_size=50))
