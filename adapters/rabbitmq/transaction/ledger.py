@@ -127,20 +127,12 @@ _FIELDS: Final = frozenset(Message._fields)
 _NEW: Final = Transaction("", TransactionState.OPEN, began=0, timeout=0, check=None, messages=0, size=0)
 
 
-class PreparedRecord(NamedTuple):
-    """A prepared message as it was read."""
-
-    number: int
-    of: Prepared
-    arrival: Arrival
-
-
 class Unfinished:
     """A transaction that is open, or whose messages are not all stored."""
 
     def __init__(self, position: int) -> None:
-        self.prepared: dict[str, PreparedRecord] = {}
-        """By the names of their records."""
+        self.prepared: dict[str, tuple[Prepared, Arrival]] = {}
+        """The records as they were read, by the name of the first record of each message."""
         self.position = position
         """The bytes read before its records."""
         self.bridge: str | None = None
@@ -150,14 +142,20 @@ class Unfinished:
         """The messages that this bridge has stored, by number."""
 
     def is_behind(self, other: "Unfinished") -> bool:
-        """Whether this lacks messages or the commit, which the other has."""
-        return self.prepared.keys() < other.prepared.keys() or (self.bridge is None and other.bridge is not None)
+        """Whether this lacks a message or the commit, which the other has."""
+        return not other.prepared.keys() <= self.prepared.keys() or (self.bridge is None and other.bridge is not None)
+
+    def in_order(self) -> list[tuple[str, Prepared, Arrival]]:
+        """Return the records, with their names, in the order in which the messages were prepared.
+
+        Copies come first: their writer knew all messages before them, and a bridge that has just started did not.
+        """
+        records = [(name, of, arrival) for name, (of, arrival) in self.prepared.items()]
+        return sorted(records, key=lambda record: (record[1].name is None, record[1].number))
 
     def messages(self) -> list[Message]:
         """Return the messages in the order in which they were prepared."""
-        return [
-            message_of(each.arrival, each.of) for each in sorted(self.prepared.values(), key=lambda each: each.number)
-        ]
+        return [message_of(arrival, of) for _, of, arrival in self.in_order()]
 
     def completed(self) -> list[Message | None]:
         """Return each message as the commit stores it. Raises `BackendUnavailable` if copies are still missing."""
@@ -224,9 +222,9 @@ class Ledger:
         """Return copies of the records of an unfinished transaction."""
         transaction, unfinished = self.transactions[name], self.unfinished[name]
         copies: list[tuple[bytes, Properties | None]] = []
-        for first, record in unfinished.prepared.items():
-            of = record.of._replace(began=transaction.began, timeout=transaction.timeout, check=transaction.check)
-            copies.append(copied(record.arrival, of._replace(name=first, number=record.number)))
+        for number, (first, read, arrival) in enumerate(unfinished.in_order()):
+            of = read._replace(began=transaction.began, timeout=transaction.timeout, check=transaction.check)
+            copies.append(copied(arrival, of._replace(name=first, number=number)))
         if unfinished.bridge is not None:
             copies.append((encode("commit", name, unfinished.bridge, unfinished.changes), None))
         return copies
@@ -265,9 +263,8 @@ class Ledger:
             known = known._replace(messages=known.messages + 1, size=known.size + of.size)
             self.size += of.size
         self.transactions[of.id] = known
-        number = of.number if is_copy else len(unfinished.prepared)
-        unfinished.prepared[name] = PreparedRecord(number, of, arrival)
-        if is_copy and number == len(unfinished.prepared) - 1:
+        unfinished.prepared[name] = of, arrival
+        if is_copy and of.number == len(unfinished.prepared) - 1:
             unfinished.position = self._read
         return True
 
