@@ -33,6 +33,8 @@ from bridge.errors import BackendUnavailable
 from bridge.message import Message
 
 Kind = Literal["commit", "rollback", "take", "stored"]
+Record = tuple[bytes, Properties | None]
+"""A body and its properties; None: those of JSON."""
 Changes = Mapping[str, Any] | None
 """The fields that the engine has set in a message, by their names in `Message`; None: it is not stored."""
 
@@ -218,10 +220,10 @@ class Ledger:
         starts = range(0, len(ended), _LISTED)
         return [json.dumps(["ended", ended[at : at + _LISTED], at == starts[-1]]).encode() for at in starts]
 
-    def copies(self, name: str) -> list[tuple[bytes, Properties | None]]:
+    def copies(self, name: str) -> list[Record]:
         """Return copies of the records of an unfinished transaction."""
         transaction, unfinished = self.transactions[name], self.unfinished[name]
-        copies: list[tuple[bytes, Properties | None]] = []
+        copies: list[Record] = []
         for number, (first, read, arrival) in enumerate(unfinished.in_order()):
             of = read._replace(began=transaction.began, timeout=transaction.timeout, check=transaction.check)
             copies.append(copied(arrival, of._replace(name=first, number=number)))
@@ -229,14 +231,14 @@ class Ledger:
             copies.append((encode("commit", name, unfinished.bridge, unfinished.changes), None))
         return copies
 
-    def missing_in(self, other: "Ledger") -> list[tuple[bytes, Properties | None]]:
-        """Return the records that are missing in the ledger of a stream that has lost its last records, or all."""
-        missing: list[tuple[bytes, Properties | None]] = []
+    def missing_in(self, other: "Ledger") -> list[Record]:
+        """See `State`."""
+        missing: list[Record] = []
         for name, transaction in self.transactions.items():
             known, found = self.unfinished.get(name), other.unfinished.get(name)
             if known is None and found is not None:
                 is_committed = transaction.state is TransactionState.COMMITTED
-                missing.append((encode("stored", name) if is_committed else encode("rollback", name), None))
+                missing.append((encode("stored" if is_committed else "rollback", name), None))
             elif known is not None and (name not in other.transactions if found is None else found.is_behind(known)):
                 missing += self.copies(name)
         return missing
@@ -246,7 +248,7 @@ class Ledger:
         for name, transaction in earlier.transactions.items():
             if name in self.unfinished and name in earlier.unfinished:
                 self.unfinished[name].stored = earlier.unfinished[name].stored
-            elif name not in self.transactions:
+            elif name not in self.transactions and transaction.state is not TransactionState.OPEN:
                 self._remember(transaction)
 
     def _prepare(self, of: Prepared, name: str, arrival: Arrival) -> bool:

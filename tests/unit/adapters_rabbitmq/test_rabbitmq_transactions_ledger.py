@@ -161,8 +161,7 @@ def test_a_message_prepared_in_a_new_stream_does_not_hide_those_that_were_lost()
     old, new = Ledger(), Ledger()
     for record in write([("prepare", "a")] * 3):
         read(old, record)
-    body, properties = ledger.prepared(begun("a"), message(3), 5)
-    read(new, Record("r3", "prepare", "a", body, properties))
+    read(new, Record("r3", "prepare", "a", *ledger.prepared(begun("a"), message(3), 5)))
     for number, (body, properties) in enumerate(old.missing_in(new)):
         read(new, Record(f"c{number}", "copy", "a", body, properties or Properties()))
     assert new.unfinished["a"].messages() == [message(number) for number in range(4)]
@@ -178,8 +177,8 @@ def test_all_bridges_have_the_same_order_while_messages_are_copied(count: int, d
         Record(f"c{number}", "copy", "a", body, properties or Properties())
         for number, (body, properties) in enumerate(whole.copies("a"))
     ]
-    body, properties = ledger.prepared(begun("a"), message(count), 5)
-    copies.insert(data.draw(st.integers(0, count)), Record("new", "prepare", "a", body, properties))
+    new = Record("new", "prepare", "a", *ledger.prepared(begun("a"), message(count), 5))
+    copies.insert(data.draw(st.integers(0, count)), new)
     late = Ledger()
     for record in copies:
         read(whole, record)
