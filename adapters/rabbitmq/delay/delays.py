@@ -13,6 +13,7 @@ from pika import BasicProperties
 
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
+from adapters.amqp.retry import retry
 from adapters.base import Delivery, Stored
 from adapters.cloud_events import PropertyHeaders
 from adapters.field_headers import INTERNAL_PREFIX
@@ -36,8 +37,6 @@ _GROUP: Final = f"{INTERNAL_PREFIX}group"
 """Header of a deferred message, for people: the name of its group."""
 _COUNT_LOST: Final = 60.0
 """Seconds between two counts of the messages in `lost`."""
-_RETRY: Final = 0.2
-"""Seconds between attempts to declare, during an outage."""
 _EARLIER: Final = 0.05
 """Seconds before its deadline at which a message that waits for declarations is refused: the engine, whose timer runs
 in the same turn of the loop, would otherwise report an unknown outcome."""
@@ -271,13 +270,12 @@ class Delays:
 
     async def _declare_patiently(self, delayed: _Delayed) -> Target:
         """Declare what a message needs. An outage is waited for."""
-        while True:
-            try:
-                return await self._declare(delayed)
-            except BackendUnavailable:
-                if self._closing:
-                    raise
-            await asyncio.sleep(_RETRY)
+
+        def failed(error: BridgeError) -> None:
+            if self._closing or not isinstance(error, BackendUnavailable):
+                raise error
+
+        return await retry(partial(self._declare, delayed), failed)
 
     async def _declare(self, delayed: _Delayed) -> Target:
         while not self._levels.declared(target := delayed.target()):
