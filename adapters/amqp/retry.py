@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 async def retry(call: Callable[[], Awaitable[R]], failed: Callable[[BridgeError], object]) -> R:
-    """Call until it succeeds; `failed` gets each `BridgeError`. Each pause is twice the one before, with jitter."""
+    """Call until it succeeds; `failed` gets each `BridgeError`, and may raise it. Each pause is twice the last."""
     pause, longest = _PAUSES
     while True:
         try:
