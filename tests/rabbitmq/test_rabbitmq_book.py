@@ -9,10 +9,11 @@ from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
 from adapters.amqp.stream_reader import Reader
 from adapters.rabbitmq.options import Options, parse
+from adapters.rabbitmq.topology import catalogue
 from adapters.rabbitmq.topology.catalogue import Catalogue
 from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.names import Own
-from adapters.rabbitmq.topology.records import Group
+from adapters.rabbitmq.topology.records import Contents, Group, encode
 from bridge.errors import BackendUnavailable
 from tests.rabbitmq.rooms import GUARD, Rooms, rooms, until
 
@@ -92,16 +93,20 @@ async def test_what_others_write_into_it_harms_nothing(options: Options) -> None
         b'["note", null, 5, "x"]',
     )
     async with rooms(options) as bridge:
+        lost: list[Exception] = []
+        bridge.consuming.on_lost.append(lost.append)
         await bridge.catalogue.put("a", "1")
         for entry in (
             *strange,
             b'["ready", "d", "g", ["x"]]',
             b'["ready", "d", "g", 1]',
             b'["destination", "d", "8", 1]',
+            b"[" * 100_000,
         ):
             await append(bridge, entry)
         await append(bridge, b'["note", null, "a", "2"]')
         await bridge.catalogue.catch_up()
+        assert not lost
     async with rooms(options) as bridge:
         assert bridge.catalogue.all() == {"a": "2"}
         assert bridge.catalogue.contents.destinations.get("d") is None
@@ -184,6 +189,82 @@ async def test_a_book_that_was_deleted_is_written_anew(options: Options, *, conn
         assert await one.catalogue.claim("orders", Layout(9, 0)) == Layout(4, 0)
         await one.catalogue.put("k", "still")
         assert one.catalogue.all() == {"k": "still"}
+
+
+async def test_a_bridge_that_cannot_publish_writes_what_it_knows_later(
+    options: Options, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It reads that the stream was deleted while its publishing connection is lost."""
+    async with rooms(options) as one, rooms(options._replace(instance="named")) as two:
+        await one.catalogue.put("k", "one")
+        await two.catalogue.catch_up()
+        connection, settings = one.publishing._connection, one.publishing._options
+        one.publishing._options = options._replace(servers=(("127.0.0.1", 1),))
+        assert connection is not None
+        connection.abort()
+        await until(lambda: not one.publishing.up)
+        await two.ask("queue_delete", queue=Own(options.prefix).catalogue)
+        await caught_up(two)
+        for number in range(20):  # more than there were before: until then, RabbitMQ delivers none to the first bridge
+            await two.catalogue.put("n", str(number))
+        await until(lambda: caplog.text.count("it is read again") > 1)
+        assert one.catalogue.all() == {"k": "one"}
+        one.publishing._options = settings
+        await until(lambda: one.publishing.up)
+        await caught_up(one)
+        async with rooms(options) as third:
+            assert third.catalogue.all() == {"k": "one"}
+
+
+async def test_what_is_known_counts_while_a_stream_that_was_cut_is_read_again(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise messages that are delayed meanwhile would have the number of a purge that is over."""
+    monkeypatch.setattr(catalogue, "_BYTES", 400_000)
+    monkeypatch.setattr(catalogue, "_SNAPSHOT_AFTER", 50_000)
+    seen: set[tuple[int, str | None]] = set()
+    words = [f"{number}" * 3000 for number in range(300)]
+    async with rooms(options) as bridge, rooms(options) as away:
+        await bridge.catalogue.enter("purged", "orders", None, 1)
+        await bridge.catalogue.put("k", "known")
+        await away.catalogue.catch_up()
+        await away.catalogue._log.close()
+        for word in words:
+            await bridge.catalogue.put("noise", word)
+        assert await first_offset(bridge) > 10, "nothing was dropped"
+        read = Contents.read
+
+        def look(contents: Contents, offset: int, body: bytes) -> bool:
+            known = away.catalogue.contents
+            seen.add((known.purges.get(("orders", None), 0), known.metadata.get("k")))
+            return read(contents, offset, body)
+
+        monkeypatch.setattr(Contents, "read", look)
+        await away.catalogue._log.start()
+        await caught_up(away)
+        assert away.catalogue.all() == bridge.catalogue.all()
+    assert seen == {(1, "known")}
+
+
+async def test_a_reader_that_gets_nothing_more_is_replaced(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RabbitMQ (3.10.8) may deliver nothing more after it has dropped records that were not delivered."""
+    bridge, stuck = Rooms(options), list[Reader]()
+    arrived = bridge.catalogue._log._arrived
+
+    def arrive(reader: Reader, offset: int, arrival: Arrival) -> None:
+        if b"stuck" in arrival.body and not stuck:
+            stuck.append(reader)
+        if reader not in stuck:
+            arrived(reader, offset, arrival)
+
+    monkeypatch.setattr(bridge.catalogue._log, "_arrived", arrive)
+    try:
+        await bridge.start()
+        await append(bridge, encode("note", None, "k", "stuck"))
+        await caught_up(bridge)
+        assert bridge.catalogue.all() == {"k": "stuck"}
+    finally:
+        await bridge.close()
 
 
 async def first_offset(bridge: Rooms) -> int:

@@ -11,6 +11,7 @@ import pytest_asyncio
 from adapters.base import Delivery
 from adapters.rabbitmq.delay import delays
 from adapters.rabbitmq.delay.levels import APART, UNIT
+from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import Existing
 from adapters.rabbitmq.topology.names import Source
 from adapters.wall_clock import wall
@@ -242,6 +243,31 @@ async def test_what_a_broker_has_lost_with_its_connections_is_made_again(here: W
     came = await here.consume(await here.queue(here.orders))
     await here.send(here.orders, b"2", 100)
     await until(lambda: came)
+
+
+async def test_a_deadline_does_not_end_the_declarations(rabbitmq_url: str) -> None:
+    """Otherwise each of many messages with short deadlines would begin them again."""
+    with levels_of_their_own(rabbitmq_url) as new:
+        async with waiting(rabbitmq_url, new) as here:
+            await here.destinations.partitions(here.orders)
+            message = completed(here.orders, b"1", 3_600_000)
+            deadline = asyncio.get_running_loop().time() + delays._SETTLED / 3
+            with pytest.raises(BackendUnavailable):
+                await here.delays.publish(message, *to_properties(message), deadline)
+            await until(lambda: here.delays._levels.declared(here.delays._target(message)))
+
+
+async def test_a_message_that_waits_for_declarations_is_no_part_of_a_purge_meanwhile(here: Waiting) -> None:
+    """With the number of before, its binding would bring back what was purged."""
+    came = await _consumed(here, here.orders)
+    message = completed(here.orders, b"1", 300)
+    async with here.delays._in_order:
+        deadline = asyncio.get_running_loop().time() + 60
+        sending = here.delays.publish(message, *to_properties(message), deadline)
+        await here.catalogue.enter("purged", here.orders, None, 1)
+    await sending
+    await until(lambda: came)
+    assert came[0].key.endswith(f".{here.orders}.@1.p0")
 
 
 @pytest.mark.extended

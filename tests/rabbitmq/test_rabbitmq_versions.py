@@ -7,14 +7,20 @@ import asyncio
 import os
 import shlex
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import uuid4
 
 import pytest
 
+from adapters.amqp.messages import Outgoing
+from adapters.base import Stored
+from adapters.rabbitmq.group.groups import Backfill
+from adapters.rabbitmq.message.headers import MARKER
+from adapters.rabbitmq.options import parse
 from tests.bridged import bridged
 from tests.brokers import packages
 from tests.brokers.cache import Missing, filling
@@ -27,11 +33,14 @@ from tests.ledger.client import Where, ask, http
 from tests.ledger.run import GROUP, Progress, run
 from tests.ledger.stage import Stage
 from tests.rabbitmq.bridged import backend
+from tests.rabbitmq.rooms import LAST, Holder, message, rooms
 
 pytestmark = pytest.mark.extended
 
 RELEASES: Final = {"oldest": ("bookworm",), "newest": ("sid", "trixie")}
 """Debian's releases, the first that can be fetched: bookworm has 3.10, trixie 4.0, sid the newest."""
+BY_PRIORITY: Final = ("trixie", "sid")
+"""Releases whose quorum queues deliver by priority: 4.0 two levels, 4.3 all."""
 SERIES: Final = {"bookworm": (3, 10), "trixie": (4, 0), "sid": (4, 3)}
 """The version that each has; sid's may be newer."""
 
@@ -50,8 +59,21 @@ class Served(NamedTuple):
 @pytest.fixture(scope="module", params=RELEASES)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Start a broker that the tests of a release share."""
+    with _serving(RELEASES[request.param], tmp_path_factory) as found:
+        yield found
+
+
+@pytest.fixture(params=BY_PRIORITY)
+def by_priority(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Start a broker."""
+    with _serving((request.param,), tmp_path_factory) as found:
+        yield found
+
+
+@contextmanager
+def _serving(releases: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     try:
-        release, runtime = _runtime(request.param)
+        release, runtime = _runtime(releases)
     except Missing as missing:
         if os.environ.get("CI") == "true":
             pytest.fail(str(missing))
@@ -130,11 +152,54 @@ async def test_the_ledger_over_kills(served: Served, tmp_path: Path) -> None:
             assert verdict.counts["answered stored"] >= MESSAGES
 
 
+@pytest.mark.parametrize("priorities", [(*(10,) * 8, 1, None), (None,) * 10])
+async def test_a_late_group_gets_messages_of_all_priorities_once(
+    by_priority: Served, monkeypatch: pytest.MonkeyPatch, priorities: tuple[int | None, ...]
+) -> None:
+    """Those of its history, behind none of which the end may come, and those that are in its queue as well."""
+    options = parse(f"{by_priority.rabbit.url}?prefix={_prefix()}&partitions=1")
+    orders, mark, numbers = f"orders-{uuid4().hex[:8]}", Backfill._mark, count()
+    async with rooms(options) as bridge:
+        send = bridge.copying.send
+
+        async def produce() -> None:
+            for priority in priorities * 6:
+                await bridge.publish(message(orders, b"%d" % next(numbers), priority=priority))
+
+        async def mark_late(backfill: Backfill, step: str) -> None:
+            if step == "b":  # the queue is bound: these are in the log and in the queue
+                await produce()
+            await mark(backfill, step)
+
+        async def send_late(sent: asyncio.Future[Stored]) -> Stored:
+            stored = await sent
+            for _ in range(20):
+                await bridge.publish(message(orders, b"%d" % next(numbers)))
+            return stored
+
+        def send_end(outgoing: Outgoing) -> asyncio.Future[Stored]:
+            is_end = str((outgoing.properties.headers or {}).get(MARKER)).startswith("end of")
+            return asyncio.ensure_future(send_late(send(outgoing))) if is_end and late.pop() else send(outgoing)
+
+        late = [False, False, True]
+        monkeypatch.setattr(Backfill, "_mark", mark_late)
+        monkeypatch.setattr(bridge.copying, "send", send_end)
+        await bridge.destinations.partitions(orders)
+        await produce()
+        sources = await bridge.sources(orders)
+        assert sources[0].history is not None
+        if priorities[0] is None:  # what comes behind the marker stays
+            answer = await bridge.ask("queue_declare", queue=sources[0].queue, passive=True)
+            assert answer.message_count >= 20
+        await bridge.publish(message(orders, LAST, priority=1))  # 4.3 delivers it behind all others
+        assert await Holder(bridge, sources[0]).run() == [b"%d" % number for number in range(next(numbers))]
+
+
 @cache
-def _runtime(age: str) -> tuple[str, Runtime]:
+def _runtime(releases: tuple[str, ...]) -> tuple[str, Runtime]:
     """Return a release and how its RabbitMQ runs here; Missing with what lacks."""
     lacks = []
-    for release in RELEASES[age]:
+    for release in releases:
         try:
             with filling():
                 root = shlex.quote(str(packages.unpacked(release)))

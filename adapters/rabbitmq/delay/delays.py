@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic
 from typing import Final, NamedTuple
 
@@ -12,6 +13,7 @@ from pika import BasicProperties
 
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
+from adapters.amqp.retry import retry
 from adapters.base import Delivery, Stored
 from adapters.cloud_events import PropertyHeaders
 from adapters.field_headers import INTERNAL_PREFIX
@@ -35,8 +37,6 @@ _GROUP: Final = f"{INTERNAL_PREFIX}group"
 """Header of a deferred message, for people: the name of its group."""
 _COUNT_LOST: Final = 60.0
 """Seconds between two counts of the messages in `lost`."""
-_RETRY: Final = 0.2
-"""Seconds between attempts to declare, during an outage."""
 _EARLIER: Final = 0.05
 """Seconds before its deadline at which a message that waits for declarations is refused: the engine, whose timer runs
 in the same turn of the loop, would otherwise report an unknown outcome."""
@@ -58,9 +58,12 @@ class Target(NamedTuple):
 
 
 class _Delayed(NamedTuple):
-    target: Target
-    key: str
-    """The last words of the routing key."""
+    to: str
+    """Its destination, or its queue if it is deferred."""
+    target: Callable[[], Target]
+    """Returns the target with the number of purges that this bridge has read: it may have waited during a purge."""
+    partition: str
+    """The last word of the routing key; empty: the target has all."""
     key_queue: KeyQueue | None
     due: int
     properties: BasicProperties
@@ -162,7 +165,7 @@ class Delays:
         self._in_order = asyncio.Lock()
         """Held by the message that declares; the others wait in the order of the calls."""
         self._queued: Counter[str] = Counter()
-        """Messages that wait for declarations, by the key of their target."""
+        """Messages that wait for declarations, by destination or queue."""
         self._closing = False
         self._counting: asyncio.Task[None] | None = None
         self._lost = 0
@@ -174,11 +177,11 @@ class Delays:
 
         During an outage it waits until `deadline` (seconds of the loop's clock); None: it fails at once.
         """
-        target = self._target(message)
-        key = f"{target.key}.{names.routing_key(message.partition or 0)}"
-        key_queue = None if message.message_key is None else (key, message.message_key)
-        to = message.destination, message.qos != AT_MOST_ONCE, deadline
-        return self._send(_Delayed(target, key, key_queue, message.due, properties, body, *to))
+        destination, partition = message.destination, names.routing_key(message.partition or 0)
+        key_queue = None if message.message_key is None else (f"{destination}.{partition}", message.message_key)
+        to = destination, partial(self._target, message), partition, key_queue
+        confirmed = message.qos != AT_MOST_ONCE
+        return self._send(_Delayed(*to, message.due, properties, body, destination, confirmed, deadline))
 
     def defer(self, group: str, delivery: Delivery, source: Source, until: int) -> asyncio.Future[Stored]:
         """Store a copy of a delivery that is routed to this queue of this group alone, no earlier than `until`.
@@ -193,13 +196,10 @@ class Delays:
         properties.expiration = None  # it would end the wait in a level
         properties.headers.update({ATTEMPTS: delivery.attempts, _GROUP: group})
         if source.shared:  # the bridge must not bind a queue of others
-            target = self._relay("", source.queue)
-            key = f"{target.key}.{names.routing_key(source.partition)}"
+            target, partition = partial(self._relay, "", source.queue), names.routing_key(source.partition)
         else:
-            purges = self._destinations.purges(message.destination, group)
-            key = levels.to_queue(source.queue, purges)
-            target = Target(key, (levels.deliver_to_queue(self._own, source.queue, purges),))
-        return self._send(_Delayed(target, key, None, until, properties, body))
+            target, partition = partial(self._queue, source.queue, message.destination, group), ""
+        return self._send(_Delayed(source.queue, target, partition, None, until, properties, body))
 
     def forget(self, exchange: str) -> None:
         """Declare the bindings of an exchange again on the next use: it turned out to be missing."""
@@ -237,6 +237,10 @@ class Delays:
             self._targets[destination, purges] = target
         return target
 
+    def _queue(self, queue: str, destination: str, group: str) -> Target:
+        purges = self._destinations.purges(destination, group)
+        return Target(levels.to_queue(queue, purges), (levels.deliver_to_queue(self._own, queue, purges),))
+
     def _relay(self, exchange: str, routing_key: str | None = None, destination: str = "", purges: int = 0) -> Target:
         relay = levels.relay(self._own, exchange, routing_key, destination)
         queue = str(relay.arguments["queue"])
@@ -244,9 +248,9 @@ class Delays:
         return Target(levels.to_queue(queue, purges), (relay, binding))
 
     def _send(self, delayed: _Delayed) -> asyncio.Future[Stored]:
-        if not self._queued[delayed.target.key] and self._levels.declared(delayed.target):
-            return self._publish(delayed)
-        self._queued[delayed.target.key] += 1
+        if not self._queued[delayed.to] and self._levels.declared(target := delayed.target()):
+            return self._publish(delayed, target)
+        self._queued[delayed.to] += 1
         if delayed.deadline is not None:
             delayed = delayed._replace(deadline=delayed.deadline - _EARLIER)
         return asyncio.get_running_loop().create_task(self._declare_and_publish(delayed))
@@ -254,40 +258,38 @@ class Delays:
     async def _declare_and_publish(self, delayed: _Delayed) -> Stored:
         try:
             if delayed.deadline is None:
-                await self._declare(delayed)
-                publishing = self._publish(delayed)
+                publishing = self._publish(delayed, await self._declare(delayed))
             else:
                 async with asyncio.timeout_at(delayed.deadline), self._in_order:
-                    await self._declare_patiently(delayed)
-                    publishing = self._publish(delayed)
+                    publishing = self._publish(delayed, await self._declare_patiently(delayed))
         except TimeoutError:
             raise not_taken(self._own.deliver) from None
         finally:
-            self._queued[delayed.target.key] -= 1
+            self._queued[delayed.to] -= 1
         return await asyncio.shield(publishing)
 
-    async def _declare_patiently(self, delayed: _Delayed) -> None:
+    async def _declare_patiently(self, delayed: _Delayed) -> Target:
         """Declare what a message needs. An outage is waited for."""
-        while True:
-            try:
-                return await self._declare(delayed)
-            except BackendUnavailable:
-                if self._closing:
-                    raise
-            await asyncio.sleep(_RETRY)
 
-    async def _declare(self, delayed: _Delayed) -> None:
-        while not self._levels.declared(delayed.target):
+        def failed(error: BridgeError) -> None:
+            if self._closing or not isinstance(error, BackendUnavailable):
+                raise error
+
+        return await retry(partial(self._declare, delayed), failed)
+
+    async def _declare(self, delayed: _Delayed) -> Target:
+        while not self._levels.declared(target := delayed.target()):
             try:
-                await self._declare_once(delayed.target)
+                await self._declare_once(target)
             except DestinationUnknown:  # something was deleted that had been declared
                 self._levels.forget()
                 if delayed.destination is not None:
                     self._destinations.forget(delayed.destination)
                     await self._destinations.partitions(delayed.destination)
-                await self._declare_once(delayed.target)
+                await self._declare_once(delayed.target())
         if self._counting is None and not self._closing:
             self._counting = asyncio.create_task(self._count_repeatedly())
+        return target
 
     async def _declare_once(self, target: Target) -> None:
         """Declare a target. A message whose deadline passes does not cancel it, so that the next message finds more."""
@@ -295,12 +297,12 @@ class Delays:
         declaring.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(declaring)
 
-    def _publish(self, delayed: _Delayed) -> asyncio.Future[Stored]:
+    def _publish(self, delayed: _Delayed, target: Target) -> asyncio.Future[Stored]:
         if delayed.destination is None:  # the engine does not hold it until it is due
             wait = not_before(delayed.due, wall())
         else:
             wait = self._key_order.wait(delayed.key_queue, delayed.due, wall())
-        key = levels.routing_key(wait, delayed.key)
+        key = levels.routing_key(wait, f"{target.key}.{delayed.partition}".removesuffix("."))
         outgoing = Outgoing(levels.entry(self._own, wait), key, delayed.properties, delayed.body)
         publishing = self._publisher.send(outgoing, confirmed=delayed.confirmed, deadline=delayed.deadline)
         publishing.add_done_callback(self._published)

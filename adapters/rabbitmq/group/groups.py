@@ -26,6 +26,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import uuid4
@@ -91,8 +92,8 @@ class Backfill:
         self._copied: set[int] = set()
         """Partitions that have a history."""
         self._after_a = False
-        self._overlap: dict[int, Counter[str]] = {}
-        """By partition: the ids of the messages between A and B, and how often each occurs."""
+        self._overlap: dict[int, Overlap] = {}
+        """By partition: the messages between A and B."""
 
     async def run(self, bindings: list[Request]) -> list[int]:
         """Copy the log, and bind the group's queues meanwhile; return the partitions that have a history.
@@ -146,7 +147,7 @@ class Backfill:
             await perform(self._lock, queue, [declarations.partition_queue(queue)])
             self._copied.add(partition)
         if self._after_a:
-            self._overlap.setdefault(partition, Counter())[message_id(arrival)] += 1
+            self._overlap.setdefault(partition, Overlap()).add(arrival)
         self._send(self._histories[partition], copied(arrival), arrival.body, partial(reader.done, arrival.tag))
 
     async def _drop_overlaps(self) -> None:
@@ -158,15 +159,18 @@ class Backfill:
                 each.cancel()
             await asyncio.gather(*dropping, return_exceptions=True)
 
-    async def _drop_overlap(self, partition: int, overlap: Counter[str]) -> None:
-        """Read the group's queue of a partition up to a marker: drop what the history has, and move the rest there.
+    async def _drop_overlap(self, partition: int, overlap: "Overlap") -> None:
+        """Read the group's queue of a partition up to its markers: drop what the history has, and move the rest there.
 
-        One message at a time: a message behind the marker must not become a redelivered one. The marker stays, and is
-        discarded when the group consumes the queue.
+        One message at a time: a message behind the markers must not become a redelivered one. There is a marker for
+        each priority: RabbitMQ 4.3 delivers lower ones later. Under load of a higher priority it may never deliver
+        them, so after the first marker the others are read for `_TIMEOUT`; some messages may be delivered twice then.
         """
-        queue, mark = self._queues[partition], f"end of {self._name}"
-        await self._publisher.send(Outgoing("", queue, marker(mark), b""))
+        queue, mark, marks = self._queues[partition], f"end of {self._name}", len(overlap.priorities)
+        outgoing = [Outgoing("", queue, marker(mark, priority), b"") for priority in overlap.priorities]
+        await asyncio.gather(*map(self._publisher.send, outgoing))
         arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
+        until = inf
 
         def arrived(_raw: object, method: Any, properties: BasicProperties, body: bytes) -> None:  # noqa: ANN401 - pika's
             arrivals.put_nowait(Arrival(method.delivery_tag, method.redelivered, method.routing_key, properties, body))
@@ -174,11 +178,13 @@ class Backfill:
         async with self._link.temporary_channel() as channel:
             await channel.ask(queue, "basic_qos", prefetch_count=1)
             await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=arrived)
-            while True:
+            while monotonic() < until:
                 arrival = await _within_timeout(arrivals.get(), queue)
                 if is_marker(arrival.properties, mark):
-                    return
-                if not is_marker(arrival.properties) and not is_duplicate(overlap, arrival):
+                    marks, until = marks - 1, min(until, monotonic() + _TIMEOUT)
+                    if not marks:
+                        return  # it stays: its delivery shows that the acknowledgement before it has arrived
+                elif not is_marker(arrival.properties) and not overlap.remove(arrival):
                     history = self._histories[partition]
                     await self._publisher.send(Outgoing("", history, copied(arrival), arrival.body))
                 if not channel.open:
@@ -237,18 +243,31 @@ async def _within_timeout(arrival: Coroutine[Any, Any, R], source: str) -> R:
         raise BackendUnavailable(f"{source}: RabbitMQ has sent nothing of it for {_TIMEOUT:.0f} s.") from None
 
 
-def marker(mark: str) -> Properties:
+def marker(mark: str, priority: int | None = None) -> Properties:
     """Return the properties of a mark among messages."""
-    return Properties(headers={MARKER: mark}, delivery_mode=_PERSISTENT)
+    return Properties(headers={MARKER: mark}, delivery_mode=_PERSISTENT, priority=priority)
 
 
-def is_duplicate(overlap: Counter[str], arrival: Arrival) -> bool:
-    """Return whether the history has this message, too; each copy there counts once."""
-    name = message_id(arrival)
-    if not overlap[name]:
-        return False
-    overlap[name] -= 1
-    return True
+class Overlap:
+    """The messages of a partition that are in the history and may be in the group's queue, too."""
+
+    def __init__(self) -> None:
+        self.names: Counter[str] = Counter()
+        """Their ids, and how often each occurs."""
+        self.priorities: set[int | None] = set()
+
+    def add(self, arrival: Arrival) -> None:
+        """Add a message of the history."""
+        self.names[message_id(arrival)] += 1
+        self.priorities.add(arrival.properties.priority)
+
+    def remove(self, arrival: Arrival) -> bool:
+        """Remove a message of the queue; returns whether the history has it: each copy there counts once."""
+        name = message_id(arrival)
+        if not self.names[name]:
+            return False
+        self.names[name] -= 1
+        return True
 
 
 _RETRY: Final = 0.5

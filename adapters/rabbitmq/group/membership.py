@@ -20,6 +20,7 @@ from pika import BasicProperties
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
+from adapters.amqp.retry import retry
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.base import Stored
 from adapters.rabbitmq.group.assignment import Peers, encode, identity_of, share
@@ -29,8 +30,6 @@ from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.names import Own
 from bridge.errors import BackendUnavailable, BridgeError
 
-_PAUSE: Final = (0.1, 0.3)
-"""Seconds between attempts to declare another control queue."""
 _log = logging.getLogger("bridge.rabbitmq")
 
 Arrived = Callable[[BasicProperties, bytes], None]
@@ -97,17 +96,11 @@ class ControlQueue:
                 _log.warning(
                     "the control queue was lost, another one is declared", extra={"error": channel.ended.result()}
                 )
-            channel = await self._declare_again()
+            channel = await retry(self._declare, self._warn)
 
-    async def _declare_again(self) -> Channel:
-        while True:
-            await asyncio.sleep(random.uniform(*_PAUSE))  # noqa: S311 - no secret
-            if not self._link.up:
-                continue
-            try:
-                return await self._declare()
-            except BridgeError as error:
-                _log.warning("the bridge has no control queue: %s", error)
+    def _warn(self, error: BridgeError) -> None:
+        if self._link.up:
+            _log.warning("the bridge has no control queue: %s", error)
 
     async def _declare(self) -> Channel:
         channel = self._channel = await self._link.channel()

@@ -33,21 +33,24 @@ _SNAPSHOT_MAX: Final = 2 << 20
 class Catalogue:
     """Reads and writes the catalogue of one prefix.
 
-    Bridges with an `instance` have separate metadata; those without share theirs. If the stream is deleted, it is
-    declared again, and each bridge writes its state into it. The stream keeps about 8 MiB: after each MiB of entries,
-    the bridge that has written the last one adds a snapshot.
+    Bridges with an `instance` have separate metadata; those without share theirs. The stream keeps about 8 MiB: after
+    each MiB of entries, the bridge that has written the last one adds a snapshot.
     """
 
     def __init__(self, options: Options, consuming: Link, publisher: Publisher) -> None:
         self._instance = options.instance
-        self.contents = Contents(options.instance)
-        """The state, as far as it has been read; another object when the stream was replaced."""
         self._started = False
         self._changed = asyncio.Event()
         declaration = stream(Own(options.prefix).catalogue, _BYTES)
-        self._log = SharedLog(declaration, consuming, publisher, Listener(self._read, self._replaced, self._dropped))
+        listener = Listener(lambda: Contents(options.instance), self._read, lambda *_: self._changed.set())
+        self._log = SharedLog(declaration, consuming, publisher, listener)
         self.on_deleted: Callable[[str], None] = lambda _destination: None
         """Called with the name of a destination that a bridge has deleted."""
+
+    @property
+    def contents(self) -> Contents:
+        """The state, as far as it has been read."""
+        return self._log.state
 
     async def start(self) -> None:
         """Read the whole stream. Raises `Refused` or `BackendUnavailable`; may be called again then."""
@@ -87,6 +90,7 @@ class Catalogue:
         """See `MetadataStore`. Raises also `Refused`, if the bridge's user may not write."""
         if not self._started:
             raise BackendUnavailable(_NOT_READ)
+        await self._log.restored()
         await self._log.write(encode("note", self._instance, key, value))
 
     def all(self) -> Mapping[str, str]:
@@ -103,8 +107,7 @@ class Catalogue:
                     self._changed.clear()
                     await self._changed.wait()
 
-    def _read(self, name: str, offset: int, arrival: Arrival) -> bool:
-        contents = self.contents
+    def _read(self, contents: Contents, name: str, offset: int, arrival: Arrival) -> bool:
         if not contents.read(offset, arrival.body):
             raise ValueError("it is not an entry of the catalogue")
         deleted, contents.deleted = contents.deleted, []
@@ -118,13 +121,3 @@ class Catalogue:
             if contents.bytes_since_snapshot > _SNAPSHOT_AFTER:
                 self._log.append(contents.snapshot(offset))
         return True
-
-    def _dropped(self) -> None:
-        self.contents = Contents(self._instance)
-
-    def _replaced(self) -> None:
-        """Write the state into the new stream."""
-        before = self.contents
-        self.contents = before.rebuilt()
-        for entry in before.entries():
-            self._log.append(entry)

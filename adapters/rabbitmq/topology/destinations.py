@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
 from adapters.amqp.link import Link
+from adapters.amqp.retry import retry
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.topology import declarations, names
@@ -15,8 +17,6 @@ from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, D
 from bridge.message import Message
 
 _ENDINGS: Final = ", ".join(f"…{ending}" for ending in names.RESERVED)
-_RETRY: Final = 0.2
-"""Seconds between two requests about a destination during an outage."""
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -149,17 +149,14 @@ class Destinations:
 
     async def _wait_for(self, destination: str, *, create: bool) -> int:
         """Retry during an outage: after a restart the broker serves its streams only after a while."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + REQUEST_TIMEOUT / 1000
-        while True:
-            try:
-                partitions = self._known[destination] = await self._declare(destination, create=create)
-            except BackendUnavailable:
-                if loop.time() + _RETRY > deadline:
-                    raise
-                await asyncio.sleep(_RETRY)
-            else:
-                return partitions
+        deadline = monotonic() + REQUEST_TIMEOUT / 1000
+
+        def failed(error: BridgeError) -> None:
+            if not isinstance(error, BackendUnavailable) or monotonic() > deadline:
+                raise error
+
+        partitions = self._known[destination] = await retry(partial(self._declare, destination, create=create), failed)
+        return partitions
 
     async def _declare(self, destination: str, *, create: bool) -> int:
         partitions = 1 if destination in self._existing else await self._claim(destination, create=create)

@@ -20,7 +20,6 @@ that is the snapshot's entries, and then those behind the snapshot's offset.
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from adapters.rabbitmq.topology.declarations import Layout
@@ -99,7 +98,7 @@ class Contents:
         self.bytes_since_snapshot += len(body) + _RECORD_BYTES
         try:
             entry = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         match entry:
             case ["whole", int(last), [*entries]]:
@@ -114,29 +113,34 @@ class Contents:
     def snapshot(self, offset: int) -> bytes:
         """Return a snapshot of all entries up to `offset`, which was read last."""
         self.bytes_since_snapshot = 0
-        begun = (encode("begun", *pair) for pair, group in self.groups.items() for _ in range(group.begun))
-        entries = b",".join((*self._entries(self._metadata), *begun))
-        return b'["whole",%d,[%s]]' % (offset, entries)
+        return b'["whole",%d,[%s]]' % (offset, b",".join(self._entries()))
 
-    def rebuilt(self) -> "Contents":
-        """Return the state for a new stream, in which other bridges may create destinations first."""
-        other = Contents(self._instance)
-        other.groups.update(self.groups)
-        other._metadata.update(self._metadata)
-        other.purges.update(self.purges)
-        other.moved.update(self.moved)
-        other.transactions = self.transactions
-        return other
+    def missing_in(self, other: "Contents") -> list[tuple[bytes, None]]:
+        """See `State`. With the metadata of the instance: each bridge writes its own."""
+        missing = Contents(self._instance)
+        missing.destinations = {
+            name: each for name, each in self.destinations.items() if name not in other.destinations
+        }
+        missing.groups = {
+            pair: group
+            for pair, group in self.groups.items()
+            if (group.ready, group.begun) > ((known := other.group(*pair)).ready, known.begun)
+        }
+        missing._metadata = {
+            (self._instance, key): value for key, value in self.metadata.items() if key not in other.metadata
+        }
+        missing.purges = {pair: count for pair, count in self.purges.items() if count > other.purges.get(pair, 0)}
+        missing.moved = {pair: count for pair, count in self.moved.items() if count > other.moved.get(pair, 0)}
+        missing.transactions = self.transactions and not other.transactions
+        return [(entry, None) for entry in missing._entries()]
 
-    def entries(self) -> list[bytes]:
-        """Return entries that add up to the same, with the metadata of the instance: each bridge writes its own."""
-        return self._entries({(self._instance, key): value for key, value in self.metadata.items()})
-
-    def _entries(self, metadata: Mapping[tuple[str | None, str], str]) -> list[bytes]:
+    def _entries(self) -> list[bytes]:
+        """Return entries that add up to the same."""
         return [
             *(encode("destination", name, *layout) for name, layout in self.destinations.items()),
             *(encode("ready", *pair, group.history) for pair, group in self.groups.items() if group.ready),
-            *(encode("note", *instance_and_key, value) for instance_and_key, value in metadata.items()),
+            *(encode("begun", *pair) for pair, group in self.groups.items() for _ in range(group.begun)),
+            *(encode("note", *instance_and_key, value) for instance_and_key, value in self._metadata.items()),
             *(encode("purged", *pair, count) for pair, count in self.purges.items()),
             *(encode("moved", *pair, count) for pair, count in self.moved.items()),
             *([encode("transactions")] if self.transactions else []),

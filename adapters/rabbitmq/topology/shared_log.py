@@ -3,19 +3,24 @@
 A writer waits until it reads its own record; then it has read everything before it. RabbitMQ does not tell where a
 stream ends (3.10.8: its number of messages is always 0), so a bridge that starts also writes a record and reads up to
 it.
+
+A stream can lose records: it is deleted, or a broker that is killed forgets the last ones. A bridge that notices this
+reads it again from the start, into another state, and writes again what is missing in it. Until then, the state from
+before counts.
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
 from uuid import uuid4
 
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
+from adapters.amqp.retry import retry
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.amqp.stream_reader import Reader
 from adapters.base import Stored
@@ -31,33 +36,48 @@ _ACKNOWLEDGED: Final = 250
 _TIMEOUT: Final = REQUEST_TIMEOUT / 1000
 _READ_BACK: Final = 3.0
 """Seconds in which a record is read after its confirm. Otherwise this is another stream with fewer records: RabbitMQ
-delivers none before the offset at which the reader began."""
-_PAUSES: Final = (0.1, 5.0)
-"""Seconds before another attempt to continue reading: the first pause and the longest."""
+delivers none before the offset at which the reader began. Or the stream has dropped records that were not delivered:
+then RabbitMQ (3.10.8) delivers nothing more to this reader, and to another one the records that are left."""
 _PERSISTENT: Final = 2
 
 _log = logging.getLogger("bridge.rabbitmq")
 
 
-class Listener(NamedTuple):
+Record = tuple[bytes, Properties | None]
+"""The body of a record, and its properties; None: those of JSON."""
+
+
+class State(Protocol):
+    """The state that the records of a stream add up to."""
+
+    def missing_in(self, other: Self) -> Sequence[Record]:
+        """Return the records that are missing in the state of a stream that has lost its last records, or all."""
+
+
+S = TypeVar("S", bound=State)
+
+
+class Listener(NamedTuple, Generic[S]):
     """Receives the records."""
 
-    record: Callable[[str, int, Arrival], bool]
-    """Called once for each record, with its name, its offset and its message.
+    make: Callable[[], S]
+    """Returns the state before the first record."""
+    read: Callable[[S, str, int, Arrival], bool]
+    """Called once for each record, with the state, the name of the record, its offset and its message.
 
-    Returns the result of `write`; raises `ValueError` if the record is not valid.
+    Returns the result of `write`; raises `ValueError` or `RecursionError` if the record is not valid.
     """
-    replaced: Callable[[], None]
-    """Called when the stream was deleted and declared again, or has lost its end: it is read from the start."""
-    dropped: Callable[[], None]
-    """Called when the stream has dropped records before they were read: it is read from the start."""
+    restored: Callable[[S, S], None]
+    """Called with the state from before and the one that replaces it, after a stream has lost records."""
 
 
-class SharedLog:
+class SharedLog(Generic[S]):
     """Reads and writes one stream. After a lost connection it continues behind the last record it has read."""
 
-    def __init__(self, declaration: Request, link: Link, publisher: Publisher, listener: Listener) -> None:
+    def __init__(self, declaration: Request, link: Link, publisher: Publisher, listener: Listener[S]) -> None:
         self.name = str(declaration.arguments["queue"])
+        self.state = self._next = listener.make()
+        """The state, and that of the records read. They differ while a stream that has lost records is read again."""
         self._declaration = declaration
         self._link = link
         self._publisher = publisher
@@ -66,38 +86,51 @@ class SharedLog:
         """Offset and name of the last record read."""
         self._resumed = False
         """Whether the next record must be the last one read before."""
+        self._reader: Reader | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._restoring: asyncio.Task[None] | None = None
+        self._whole = asyncio.Event()
+        """Set while both states are the same."""
+        self._whole.set()
+        self._is_lost = False
+        """Whether the stream has lost records that count; otherwise it has dropped its oldest ones."""
         self._writer = uuid4().hex
         self._numbers = count()
         self._unread: dict[str, asyncio.Future[bool]] = {}
         """Records of this bridge that have not been read back, by name."""
-        self._up = asyncio.Event()
-        link.on_connected.append(self._up.set)
 
     async def start(self) -> None:
         """Declare the stream, and read it to its end. Raises `Refused` or `BackendUnavailable`; may be called again."""
         if self._reading is None:
-            self._reading = asyncio.create_task(self._keep_reading(await self._open()))
-        await self.enter(READ)
+            self._reader = await self._open()
+            self._reading = asyncio.create_task(self._keep_reading(self._reader))
+        await self._enter((READ, None))
 
     async def close(self) -> None:
         """Stop reading. Idempotent."""
-        reading, self._reading = self._reading, None
-        if reading is not None:
-            reading.cancel()
-            await asyncio.wait((reading,))
+        tasks = [task for task in (self._reading, self._restoring) if task is not None]
+        self._reading = self._restoring = None
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def enter(self, record: bytes) -> None:
-        """Append a record, and wait until it is read back. If the outcome is unknown, the caller may append it again.
+        """Append a record, and wait until `state` has it. If the outcome is unknown, the caller may append it again.
 
         Raises `BackendUnavailable`, `BackendFull` or `Refused`.
         """
+        await self.restored()
+        await self._enter((record, None))
+        await self.restored()
+
+    async def restored(self) -> None:
+        """Wait until the stream has what it has lost. Raises `BackendUnavailable`."""
         try:
-            read = await self.write(record)
-        except OutcomeUnknown as error:
-            raise BackendUnavailable(error.detail) from error
-        if read is None:
-            raise BackendUnavailable(f"{self.name}: the stream cannot be read at the moment.")
+            async with asyncio.timeout(_TIMEOUT):
+                await self._whole.wait()
+        except TimeoutError as error:
+            raise BackendUnavailable(f"{self.name}: the stream has lost records, which are written again.") from error
 
     async def write(
         self, record: bytes, properties: Properties | None = None, seconds: float = _TIMEOUT
@@ -110,8 +143,12 @@ class SharedLog:
         read = self._unread[name] = asyncio.get_running_loop().create_future()
         try:
             # a caller that no longer waits does not withdraw the record
-            await asyncio.shield(self._append(name, record, properties or Properties(content_type="application/json")))
-            await asyncio.wait((read,), timeout=seconds)
+            await asyncio.shield(self._append(name, record, properties))
+            last = self._last
+            await asyncio.wait((read,), timeout=_READ_BACK)
+            if not read.done() and self._last == last and not self._resumed:
+                self._open_again()
+            await asyncio.wait((read,), timeout=seconds - _READ_BACK)
             return read.result() if read.done() else None
         finally:
             del self._unread[name]
@@ -122,13 +159,22 @@ class SharedLog:
 
     def append(self, record: bytes) -> None:
         """Append a record; the caller does not wait."""
-        self._append(f"{self._writer}-{next(self._numbers)}", record, Properties(content_type="application/json"))
+        self._append(f"{self._writer}-{next(self._numbers)}", record)
 
-    def _append(self, name: str, record: bytes, properties: Properties) -> asyncio.Future[Stored]:
+    def _append(self, name: str, record: bytes, properties: Properties | None = None) -> asyncio.Future[Stored]:
+        properties = properties or Properties(content_type="application/json")
         properties.message_id, properties.delivery_mode = name, _PERSISTENT
         append = self._publisher.send(Outgoing("", self.name, properties, record))
         append.add_done_callback(_ignore_error)
         return append
+
+    async def _enter(self, record: Record) -> None:
+        try:
+            read = await self.write(*record)
+        except OutcomeUnknown as error:
+            raise BackendUnavailable(error.detail) from error
+        if read is None:
+            raise BackendUnavailable(f"{self.name}: the stream cannot be read at the moment.")
 
     async def _open(self) -> Reader:
         """Continue reading. The stream is declared each time: it may have been deleted."""
@@ -146,27 +192,17 @@ class SharedLog:
         if self._resumed:
             self._resumed = False
             if place != self._last:
-                is_later = self._last is not None and offset > self._last[0]
-                self._read_again(reader, self._listener.dropped if is_later else self._listener.replaced)
+                self._read_again(reader, is_lost=self._last is None or offset <= self._last[0])
             return
         self._last = place
         result = False
         try:
-            result = self._listener.record(place[1], offset, arrival)
-        except ValueError as error:
+            result = self._listener.read(self._next, place[1], offset, arrival)
+        except (ValueError, RecursionError) as error:
             _log.warning("a record is not valid: %s", error, extra={"queue": self.name, "offset": offset})
         read = self._unread.get(place[1])
         if read is not None and not read.done():
             read.set_result(result)
-
-    def _read_again(self, reader: Reader, report: Callable[[], None]) -> None:
-        """Read the stream from its first record."""
-        _log.warning(
-            "a stream of the bridge was deleted, or has lost records; it is read again", extra={"queue": self.name}
-        )
-        self._last = None
-        report()
-        reader.failed.set_result(BackendUnavailable(f"{self.name}: the stream was replaced."))
 
     async def _keep_reading(self, reader: Reader) -> None:
         """Open another reader whenever one has failed."""
@@ -177,7 +213,7 @@ class SharedLog:
                 if checking is not None:
                     checking.cancel()
                 await reader.close()
-                reader = await self._reopened()
+                self._reader = reader = await retry(self._open, partial(self._warn, "cannot be read"))
                 checking = asyncio.create_task(self._check(reader))
         finally:
             if checking is not None:
@@ -186,28 +222,50 @@ class SharedLog:
 
     async def _check(self, reader: Reader) -> None:
         """Write a record and read it back, which shows whether it is the same stream."""
-        while True:
-            try:
-                if await self.write(READ, seconds=_READ_BACK) is None and self._resumed and not reader.failed.done():
-                    self._read_again(reader, self._listener.replaced)
-            except BridgeError:
-                await asyncio.sleep(_PAUSES[1])
-            else:
-                return
+        read = await retry(partial(self.write, READ, seconds=_READ_BACK), partial(self._warn, "cannot be written to"))
+        if read is None and self._resumed and not reader.failed.done():
+            self._read_again(reader, is_lost=True)
 
-    async def _reopened(self) -> Reader:
-        pause, longest = _PAUSES
-        while True:
-            self._up.clear()
-            try:
-                return await self._open()
-            except BridgeError as error:
-                if self._link.up:
-                    _log.warning("a stream of the bridge cannot be read: %s", error, extra={"queue": self.name})
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._up.wait()
-            pause = min(pause * 2, longest)
+    def _open_again(self) -> None:
+        """Continue with another reader: this one gets nothing more."""
+        if self._reader is not None and not self._reader.failed.done():
+            self._reader.failed.set_result(BackendUnavailable(f"{self.name}: RabbitMQ delivers no records."))
+
+    def _read_again(self, reader: Reader, *, is_lost: bool) -> None:
+        """Read the stream from its first record."""
+        _log.warning(
+            "a stream of the bridge was deleted, or has lost records; it is read again", extra={"queue": self.name}
+        )
+        self._last, self._next, self._is_lost = None, self._listener.make(), is_lost
+        self._whole.clear()
+        if self._restoring is None:
+            self._restoring = asyncio.create_task(self._restore())
+        reader.failed.set_result(BackendUnavailable(f"{self.name}: the stream was replaced."))
+
+    async def _restore(self) -> None:
+        """Write the records that the stream has lost: other programs were told that they are stored."""
+        while not self._whole.is_set():
+            state = await retry(self._write_missing, partial(self._warn, "cannot be completed"))
+            if state is self._next:  # otherwise it has lost records once more
+                self._listener.restored(self.state, state)
+                self.state = state
+                self._whole.set()
+        self._restoring = None
+
+    async def _write_missing(self) -> S:
+        """Read the stream to its end, and write what is missing; return its state."""
+        state = self._next
+        await self._enter((READ, None))
+        # what was dropped while this bridge was away counts in copies and snapshots, or has ended
+        missing = self.state.missing_in(state) if self._is_lost else ()
+        await asyncio.gather(*map(self._enter, missing))
+        if missing:
+            _log.warning("%d records were written again", len(missing), extra={"queue": self.name})
+        return state
+
+    def _warn(self, failure: str, error: BridgeError) -> None:
+        if self._link.up:
+            _log.warning("a stream of the bridge %s: %s", failure, error, extra={"queue": self.name})
 
 
 def _ignore_error(append: "asyncio.Future[Stored]") -> None:

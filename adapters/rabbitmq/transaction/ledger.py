@@ -33,6 +33,8 @@ from bridge.errors import BackendUnavailable
 from bridge.message import Message
 
 Kind = Literal["commit", "rollback", "take", "stored"]
+Record = tuple[bytes, Properties | None]
+"""A body and its properties; None: those of JSON."""
 Changes = Mapping[str, Any] | None
 """The fields that the engine has set in a message, by their names in `Message`; None: it is not stored."""
 
@@ -127,20 +129,12 @@ _FIELDS: Final = frozenset(Message._fields)
 _NEW: Final = Transaction("", TransactionState.OPEN, began=0, timeout=0, check=None, messages=0, size=0)
 
 
-class PreparedRecord(NamedTuple):
-    """A prepared message as it was read."""
-
-    number: int
-    of: Prepared
-    arrival: Arrival
-
-
 class Unfinished:
     """A transaction that is open, or whose messages are not all stored."""
 
     def __init__(self, position: int) -> None:
-        self.prepared: dict[str, PreparedRecord] = {}
-        """By the names of their records."""
+        self.prepared: dict[str, tuple[Prepared, Arrival]] = {}
+        """The records as they were read, by the name of the first record of each message."""
         self.position = position
         """The bytes read before its records."""
         self.bridge: str | None = None
@@ -150,14 +144,20 @@ class Unfinished:
         """The messages that this bridge has stored, by number."""
 
     def is_behind(self, other: "Unfinished") -> bool:
-        """Whether this lacks messages or the commit, which the other has."""
-        return self.prepared.keys() < other.prepared.keys() or (self.bridge is None and other.bridge is not None)
+        """Whether this lacks a message or the commit, which the other has."""
+        return not other.prepared.keys() <= self.prepared.keys() or (self.bridge is None and other.bridge is not None)
+
+    def in_order(self) -> list[tuple[str, Prepared, Arrival]]:
+        """Return the records, with their names, in the order in which the messages were prepared.
+
+        Copies come first: their writer knew all messages before them, and a bridge that has just started did not.
+        """
+        records = [(name, of, arrival) for name, (of, arrival) in self.prepared.items()]
+        return sorted(records, key=lambda record: (record[1].name is None, record[1].number))
 
     def messages(self) -> list[Message]:
         """Return the messages in the order in which they were prepared."""
-        return [
-            message_of(each.arrival, each.of) for each in sorted(self.prepared.values(), key=lambda each: each.number)
-        ]
+        return [message_of(arrival, of) for _, of, arrival in self.in_order()]
 
     def completed(self) -> list[Message | None]:
         """Return each message as the commit stores it. Raises `BackendUnavailable` if copies are still missing."""
@@ -220,25 +220,25 @@ class Ledger:
         starts = range(0, len(ended), _LISTED)
         return [json.dumps(["ended", ended[at : at + _LISTED], at == starts[-1]]).encode() for at in starts]
 
-    def copies(self, name: str) -> list[tuple[bytes, Properties | None]]:
+    def copies(self, name: str) -> list[Record]:
         """Return copies of the records of an unfinished transaction."""
         transaction, unfinished = self.transactions[name], self.unfinished[name]
-        copies: list[tuple[bytes, Properties | None]] = []
-        for first, record in unfinished.prepared.items():
-            of = record.of._replace(began=transaction.began, timeout=transaction.timeout, check=transaction.check)
-            copies.append(copied(record.arrival, of._replace(name=first, number=record.number)))
+        copies: list[Record] = []
+        for number, (first, read, arrival) in enumerate(unfinished.in_order()):
+            of = read._replace(began=transaction.began, timeout=transaction.timeout, check=transaction.check)
+            copies.append(copied(arrival, of._replace(name=first, number=number)))
         if unfinished.bridge is not None:
             copies.append((encode("commit", name, unfinished.bridge, unfinished.changes), None))
         return copies
 
-    def missing_in(self, other: "Ledger") -> list[tuple[bytes, Properties | None]]:
-        """Return the records that are missing in the ledger of a stream that has lost its last records, or all."""
-        missing: list[tuple[bytes, Properties | None]] = []
+    def missing_in(self, other: "Ledger") -> list[Record]:
+        """See `State`."""
+        missing: list[Record] = []
         for name, transaction in self.transactions.items():
             known, found = self.unfinished.get(name), other.unfinished.get(name)
             if known is None and found is not None:
                 is_committed = transaction.state is TransactionState.COMMITTED
-                missing.append((encode("stored", name) if is_committed else encode("rollback", name), None))
+                missing.append((encode("stored" if is_committed else "rollback", name), None))
             elif known is not None and (name not in other.transactions if found is None else found.is_behind(known)):
                 missing += self.copies(name)
         return missing
@@ -248,7 +248,7 @@ class Ledger:
         for name, transaction in earlier.transactions.items():
             if name in self.unfinished and name in earlier.unfinished:
                 self.unfinished[name].stored = earlier.unfinished[name].stored
-            elif name not in self.transactions:
+            elif name not in self.transactions and transaction.state is not TransactionState.OPEN:
                 self._remember(transaction)
 
     def _prepare(self, of: Prepared, name: str, arrival: Arrival) -> bool:
@@ -265,9 +265,8 @@ class Ledger:
             known = known._replace(messages=known.messages + 1, size=known.size + of.size)
             self.size += of.size
         self.transactions[of.id] = known
-        number = of.number if is_copy else len(unfinished.prepared)
-        unfinished.prepared[name] = PreparedRecord(number, of, arrival)
-        if is_copy and number == len(unfinished.prepared) - 1:
+        unfinished.prepared[name] = of, arrival
+        if is_copy and of.number == len(unfinished.prepared) - 1:
             unfinished.position = self._read
         return True
 

@@ -65,15 +65,8 @@ class Transactions:
     def __init__(self, prefix: str, use: Dependencies) -> None:
         self._use = use
         self._declaration = stream(Own(prefix).transactions, LOG_BYTES)
-        self._log = SharedLog(
-            self._declaration, use.consuming, use.publisher, Listener(self._read, self._replaced, self._replaced)
-        )
-        self._ledger = self._reading = Ledger()
-        """The state, and that of the records read. They differ while a stream that lost records is read again."""
-        self._complete = asyncio.Event()
-        """Set while they are the same."""
-        self._complete.set()
-        self._restoring: asyncio.Task[None] | None = None
+        listener = Listener(Ledger, self._read, lambda before, after: after.take_over(before))
+        self._log = SharedLog(self._declaration, use.consuming, use.publisher, listener)
         self._opening = asyncio.Lock()
         self._opened = False
         """Whether the stream has been read to its end once."""
@@ -81,6 +74,10 @@ class Transactions:
         self._checking: asyncio.Task[None] | None = None
         self._storing: dict[str, asyncio.Task[list[Stored | None]]] = {}
         """Commits that this bridge is storing."""
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._log.state
 
     async def start(self) -> None:
         """Read the stream if there is one. Raises `BackendUnavailable` or `Refused`; may be called again then."""
@@ -94,8 +91,6 @@ class Transactions:
         checking, self._checking = self._checking, None
         if checking is not None:
             checking.cancel()
-            if self._restoring is not None:
-                self._restoring.cancel()
             tasks = [checking, *self._storing.values()]
             await asyncio.wait(tasks, timeout=_TIMEOUT)
             for task in tasks:
@@ -112,7 +107,7 @@ class Transactions:
     async def prepare(self, transaction: Transaction, message: Message) -> None:
         """See `Transactional`."""
         await self._open()
-        await self._restored()
+        await self._log.restored()
         known = self._ledger.transactions.get(transaction.id)
         if known is not None and known.state is not TransactionState.OPEN:
             raise TransactionEnded.of(known.id, known.state)
@@ -145,7 +140,7 @@ class Transactions:
 
     async def _known(self, name: str) -> Transaction:
         """Return a transaction, perhaps one of another bridge. Raises `TransactionUnknown` or `BackendUnavailable`."""
-        await self._restored()
+        await self._log.restored()
         if (known := self._ledger.transactions.get(name)) is None:
             await self._use.catalogue.catch_up()
             if self._use.catalogue.contents.transactions:
@@ -184,43 +179,10 @@ class Transactions:
             raise OutcomeUnknown(f"{self._log.name}: the stream cannot be read at the moment.")
         return counts
 
-    def _read(self, name: str, _offset: int, arrival: Arrival) -> bool:
-        counts = self._reading.read(name, arrival)
+    def _read(self, state: Ledger, name: str, _offset: int, arrival: Arrival) -> bool:
+        counts = state.read(name, arrival)
         self._changed.set()
         return counts
-
-    def _replaced(self) -> None:
-        self._reading = Ledger()
-        self._complete.clear()
-        if self._restoring is None:
-            self._restoring = asyncio.create_task(self._restore())
-
-    async def _restore(self) -> None:
-        """Write the records that a stream has lost or that was deleted: their requests were answered with 200."""
-        while not self._complete.is_set():
-            reading = self._reading
-            try:
-                await self._log.enter(READ)
-                lost = self._ledger.missing_in(reading)
-                await asyncio.gather(*(self._write(*record) for record in lost))
-            except BridgeError as error:
-                _log.warning("the stream of transactions cannot be completed: %s", error)
-                await asyncio.sleep(random.uniform(*_CHECK_INTERVAL))  # noqa: S311 - no secret
-                continue
-            if reading is self._reading:
-                _log.warning("a stream had lost records of transactions; %d were written again", len(lost))
-                reading.take_over(self._ledger)
-                self._ledger = reading
-                self._complete.set()
-        self._restoring = None
-
-    async def _restored(self) -> None:
-        """Wait until lost records are written again. Raises `BackendUnavailable`."""
-        try:
-            async with asyncio.timeout(_TIMEOUT):
-                await self._complete.wait()
-        except TimeoutError as error:
-            raise BackendUnavailable(f"{self._log.name}: lost records of transactions are written again.") from error
 
     def _store_once(self, name: str, unfinished: Unfinished) -> "asyncio.Task[list[Stored | None]]":
         """Store a commit of this bridge, unless that is under way."""
@@ -294,7 +256,7 @@ class Transactions:
         """Finish commits, copy unfinished transactions before the stream drops them, and list ended ones again."""
         if self._use.catalogue.contents.transactions:
             await self._open()
-        await self._restored()
+        await self._log.restored()
         for name in list(self._ledger.unfinished):
             await self._finish(name)
         for name in self._ledger.aged():

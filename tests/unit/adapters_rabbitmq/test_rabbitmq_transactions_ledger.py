@@ -156,6 +156,42 @@ def test_what_a_stream_has_lost_can_be_written_again(steps: list[tuple[str, str]
     assert cut.size == whole.size
 
 
+def test_a_message_prepared_in_a_new_stream_does_not_hide_those_that_were_lost() -> None:
+    """It was sent before its bridge noticed that the stream was deleted."""
+    old, new = Ledger(), Ledger()
+    for record in write([("prepare", "a")] * 3):
+        read(old, record)
+    read(new, Record("r3", "prepare", "a", *ledger.prepared(begun("a"), message(3), 5)))
+    for number, (body, properties) in enumerate(old.missing_in(new)):
+        read(new, Record(f"c{number}", "copy", "a", body, properties or Properties()))
+    assert new.unfinished["a"].messages() == [message(number) for number in range(4)]
+
+
+@given(st.integers(2, 6), st.data())
+def test_all_bridges_have_the_same_order_while_messages_are_copied(count: int, data: st.DataObject) -> None:
+    """A bridge that starts reads the last records of a transaction, its copies, and between them a new message."""
+    stream, whole = list(write([("prepare", "a")] * count)), Ledger()
+    for record in stream:
+        read(whole, record)
+    copies = [
+        Record(f"c{number}", "copy", "a", body, properties or Properties())
+        for number, (body, properties) in enumerate(whole.copies("a"))
+    ]
+    new = Record("new", "prepare", "a", *ledger.prepared(begun("a"), message(count), 5))
+    copies.insert(data.draw(st.integers(0, count)), new)
+    late = Ledger()
+    for record in copies:
+        read(whole, record)
+    for record in (*stream[data.draw(st.integers(1, count)) :], *copies):
+        read(late, record)
+    expected = [message(number) for number in range(count + 1)]
+    assert whole.unfinished["a"].messages() == late.unfinished["a"].messages() == expected
+    again = Ledger()
+    for number, (body, properties) in enumerate(late.copies("a")):
+        read(again, Record(f"d{number}", "copy", "a", body, properties or Properties()))
+    assert again.unfinished["a"].messages() == expected
+
+
 @given(st.binary() | MARKS, HEADERS)
 def test_other_records_are_refused_or_harmless(body: bytes, header: bytes | str | None) -> None:
     found = Ledger()
