@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -188,7 +189,7 @@ class Admin:
             except _AGAIN as error:
                 if not tries_left:
                     raise errors.of_exception(error, what) from error
-            except (kafka.KafkaError, OSError) as error:
+            except Exception as error:
                 raise errors.of_exception(error, what) from error
             await asyncio.sleep(_PAUSE)
         raise AssertionError
@@ -200,9 +201,12 @@ class Admin:
             self._client = connections.admin(self._options)
         try:
             return ask(self._client)
-        except _AGAIN:
-            # The client remembers a controller or coordinator also after that broker has gone: connect again.
-            self._disconnect()
+        except Exception as error:
+            # The client remembers a controller or coordinator also after that broker has gone, and after a defect none
+            # of its threads may run any more: connect again.
+            if isinstance(error, _AGAIN) or not isinstance(error, kafka.BrokerResponseError):
+                with suppress(Exception):  # the first error is the one to report
+                    self._disconnect()
             raise
 
     def _disconnect(self) -> None:

@@ -103,14 +103,13 @@ class Delays:
         tasks, self._tasks = self._tasks, []
         for task in tasks if self._making is None else (*tasks, self._making):
             task.cancel()
-        await self._purges.close()
         forwarder, self._forwarder = self._forwarder, None
-        if forwarder is None:
-            return
-        await forwarder.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_TRIM):
-                await self._trim(forwarder)
+        if forwarder is not None:
+            await forwarder.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_TRIM):
+                    await self._trim(forwarder)
+        await self._purges.close()  # last: the forwarder has marks read again and again
 
     async def _make(self) -> None:
         """Have all delay topics, and forward from then on."""

@@ -80,7 +80,7 @@ class TransactionTopic:
         """Read the topic if it exists. Raises `BackendUnavailable` or `Refused`."""
         await self.read(create=False)
         if not self._upkeep:
-            self._upkeep = [asyncio.create_task(self._tidy_repeatedly()), asyncio.create_task(self._wait_for_topic())]
+            self._upkeep = [asyncio.create_task(self._tidy_repeatedly()), asyncio.create_task(self._read_repeatedly())]
 
     @property
     def started(self) -> bool:
@@ -188,8 +188,9 @@ class TransactionTopic:
         if reader is not None:
             await reader.close()
 
-    async def _wait_for_topic(self) -> None:
-        while not self.is_read:
+    async def _read_repeatedly(self) -> None:
+        """Read the topic if another bridge has created it, also after it was deleted."""
+        while True:
             await asyncio.sleep(_LOOK)
             with contextlib.suppress(BridgeError):
                 await self.read(create=False)
