@@ -78,11 +78,7 @@ class Admin:
         """Delete every record that is stored now. Raises `OutcomeUnknown` without an answer, `Refused`."""
 
         def purge(client: KafkaAdminClient) -> None:
-            parts = [
-                TopicPartition(topic["name"], part["partition_index"])
-                for topic in client.describe_topics(list(topics))
-                for part in topic["partitions"]
-            ]
+            parts = _parts_of(topics, client)
             # One alone: a refusal is of all alike, and kafka-python does not say which it is if there are several.
             for some in (parts[:1], parts[1:]):
                 client.delete_records(dict.fromkeys(some, _HIGH_WATERMARK), timeout_ms=REQUEST_TIMEOUT)
@@ -114,17 +110,14 @@ class Admin:
 
     async def settle_all(self, group: str, topics: Collection[str]) -> None:
         """Commit the ends of the topics for a group without members. Raises as `delete_group_offsets`."""
-        ends = await self.end_offsets(topics)
-        await self._change(partial(_commit, group, {part: Commit(end, "") for part, end in ends.items()}), group)
+        await self._change(partial(_commit, group, await self._at_end(topics)), group)
 
     async def end_offsets(self, topics: Collection[str], *, committed: bool = True) -> dict[Part, int]:
         """The offset after the newest record of each partition; with `committed`, after the newest visible one."""
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
         def end_offsets(client: KafkaAdminClient) -> dict[Part, int]:
-            described = client.describe_topics(list(topics))
-            parts = [TopicPartition(t["name"], p["partition_index"]) for t in described for p in t["partitions"]]
-            specs = dict.fromkeys(parts, OffsetSpec.LATEST)
+            specs = dict.fromkeys(_parts_of(topics, client), OffsetSpec.LATEST)
             found = client.list_partition_offsets(specs, isolation_level=isolation, timeout_ms=REQUEST_TIMEOUT)
             return {Part(*part): at.offset for part, at in found.items()}
 
@@ -155,8 +148,10 @@ class Admin:
         """Have a group begin after the newest record of those topics for which it has no offsets yet."""
         known = {part.topic for part in await self.group_offsets(group)}
         if new := [topic for topic in topics if topic not in known]:
-            ends = await self.end_offsets(new)
-            await self.set_group_offsets(group, {part: Commit(end, "") for part, end in ends.items()})
+            await self.set_group_offsets(group, await self._at_end(new))
+
+    async def _at_end(self, topics: Collection[str]) -> Commits:
+        return {part: Commit(end, "") for part, end in (await self.end_offsets(topics)).items()}
 
     async def close(self) -> None:
         """End the thread and close the connections, after the current request. Idempotent."""
@@ -213,6 +208,13 @@ class Admin:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _parts_of(topics: Collection[str], client: KafkaAdminClient) -> list[TopicPartition]:
+    described = client.describe_topics(list(topics))
+    return [
+        TopicPartition(topic["name"], part["partition_index"]) for topic in described for part in topic["partitions"]
+    ]
 
 
 def _commit(group: str, commits: Commits, client: KafkaAdminClient) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -48,10 +49,12 @@ _log = logging.getLogger("bridge.kafka")
 class Member(Protocol):
     """The owner of a consumer. Every method is called on the event loop and returns at once."""
 
+    @abstractmethod
     def assigned(self, part: Part, committed: Commit | None) -> None:
         """Note a partition that is held from now on, before any of its records arrive."""
         ...
 
+    @abstractmethod
     def arrived(self, records: Sequence[Record]) -> None:
         """Take records: of each partition in order of offsets, each once while the partition is held."""
         ...

@@ -165,9 +165,8 @@ class Dispatch:
             _log.info("Delayed messages are forwarded to %s again.", move.outgoing.topic)
         self.moved += 1
         move.pending.partition.leaving -= move.leaving
-        if self._is_lost(move):
+        if self._close_lost(move):
             self.finished(move)
-            self._close(move.pending)
             return False
         self._settle(move.pending)
         return True
@@ -232,9 +231,7 @@ class Dispatch:
                 return
             move = moves.popleft()
             pending.partition.leaving -= move.leaving
-            if self._is_lost(move):
-                self._close(pending)
-            else:
+            if not self._close_lost(move):
                 self._drop(pending, dropped)
 
     def _fill(self, topic: str, now: int, found: list[Move], dropped: set[Part]) -> None:
@@ -250,11 +247,9 @@ class Dispatch:
         partitions = self._partitions(topic) if moves else None
         while partitions is not None and moves and queue.in_flight < queue.limit and self._in_flight < IN_FLIGHT_MAX:
             move = moves.popleft()
-            if self._is_lost(move):
-                self._close(move.pending)
-            elif move.outgoing.partition >= partitions:
+            if move.outgoing.partition >= partitions:
                 self._refuse_record(move, f"It has no partition {move.outgoing.partition}.", now)
-            else:
+            elif not self._close_lost(move):
                 queue.in_flight += 1
                 self._in_flight += 1
                 found.append(move._replace(alone=queue.limit == 1))
@@ -271,10 +266,9 @@ class Dispatch:
 
     def _put_off(self, move: Move, until: int, now: int) -> None:
         """Keep a record in memory, or write it to a delay topic again if it is in the way of others."""
-        pending, topic = move.pending, move.outgoing.topic
-        if self._is_lost(move):
-            self._close(pending)
+        if self._close_lost(move):
             return
+        pending, topic = move.pending, move.outgoing.topic
         partition, record = pending.partition, pending.record
         partition.leaving -= move.leaving
         in_the_way = partition.open - partition.leaving > _CROWD or partition.lags(record.offset)
@@ -307,8 +301,12 @@ class Dispatch:
         self._refused.pop(pending.number, None)
         self._pending.close(pending)
 
-    def _is_lost(self, move: Move) -> bool:
-        return self._pending.partitions.get(move.part) is not move.pending.partition
+    def _close_lost(self, move: Move) -> bool:
+        """Forget a record whose partition has gone; returns whether it has."""
+        lost = self._pending.partitions.get(move.part) is not move.pending.partition
+        if lost:
+            self._close(move.pending)
+        return lost
 
 
 def _expired(record: Record, now: int) -> bool:

@@ -181,15 +181,11 @@ class Forwarder(GroupMember[DelayPartition]):
             self._schedule()
 
     def _pause_and_resume(self) -> None:
-        changed: dict[bool, list[Part]] = {True: [], False: []}
         for partition in self._partitions.values():
             if partition.paused is self._pending.wanted(partition, self._now):
                 partition.paused = not partition.paused
-                changed[partition.paused].append(partition.part)
-        if changed[True]:
-            self._consumer.pause(changed[True])
-        if changed[False]:
-            self._consumer.resume(changed[False])
+                change = self._consumer.pause if partition.paused else self._consumer.resume
+                change([partition.part])
 
     def _set_timer(self) -> None:
         if self._timer is not None:

@@ -158,15 +158,10 @@ class DelayPartition:
         self.last_wake = 0
         """Of the open records, ms since 1970."""
         self.paused = False
-        self._reached = 0
-
-    def reached(self, offset: int) -> None:
-        """Note that a record has been read."""
-        self._reached = max(self._reached, offset + 1)
 
     def lags(self, offset: int) -> bool:
         """Whether an open record is so far back that the partition could soon not be read any further."""
-        return offset < self._reached - SPAN_MAX // 2
+        return offset < self.progress.next - SPAN_MAX // 2
 
 
 class Pending(NamedTuple):
@@ -225,7 +220,6 @@ class PendingDelays:
             partition = self.hold(partition.part, partition.level, None)
             partition.paused = paused
             attempts = partition.progress.fetched(record.offset)
-        partition.reached(record.offset)
         if attempts is None:
             return
         self._number += 1
