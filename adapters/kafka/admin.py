@@ -58,12 +58,8 @@ class Admin:
 
     async def leaders(self, topic: str) -> int:
         """Return how many partitions of a topic have a leader now; 0: there is no such topic."""
-
-        def leaders(client: KafkaAdminClient) -> int:
-            [described] = client.describe_topics([topic])
-            return sum(part["leader_id"] >= 0 for part in described["partitions"])
-
-        return await self._do(leaders, topic)
+        [described] = await self._do(lambda client: client.describe_topics([topic]), topic)
+        return sum(part["leader_id"] >= 0 for part in described["partitions"])
 
     async def topics(self, prefix: str) -> list[str]:
         """Return every topic whose name has this prefix."""
@@ -125,20 +121,13 @@ class Admin:
 
     async def group_offsets(self, group: str) -> dict[Part, Commit]:
         """Return the offsets that a group has committed; empty for a group that is not known."""
-
-        def group_offsets(client: KafkaAdminClient) -> dict[Part, Commit]:
-            found = client.list_group_offsets(group)[group]
-            return {Part(*part): Commit(at.offset, at.metadata) for part, at in found.items() if at.offset >= 0}
-
-        return await self._do(group_offsets, group)
+        found = await self._do(lambda client: client.list_group_offsets(group)[group], group)
+        return {Part(*part): Commit(at.offset, at.metadata) for part, at in found.items() if at.offset >= 0}
 
     async def instances(self, group: str) -> set[str]:
         """The instances of the static members that a group has now."""
-
-        def instances(client: KafkaAdminClient) -> set[str]:
-            return {each["group_instance_id"] for each in client.describe_groups([group])[group]["members"]}
-
-        return await self._do(instances, group)
+        described = await self._do(lambda client: client.describe_groups([group])[group], group)
+        return {each["group_instance_id"] for each in described["members"]}
 
     async def set_group_offsets(self, group: str, commits: Commits) -> None:
         """Commit for a group that has no members. Raises `BackendUnavailable` if it has some."""

@@ -93,8 +93,8 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         """Whether a commit was refused because another bridge has joined with the same instance."""
         self.closing = False
         """Whether the member is not called any more, except for `break_off`."""
-        self._final: dict[Part, Commit] = {}
-        """The last commits, of partitions whose last commit is not written yet."""
+        self.final: dict[Part, Commit] = {}
+        """The last commits that are not written yet."""
         self._coordinator = consumer._coordinator  # noqa: SLF001 - the only place that shows when a rebalance is over
         self._cluster = consumer._cluster  # noqa: SLF001 - it has the ids of topics
         self._net = consumer._net  # noqa: SLF001 - the loop of the IO thread
@@ -134,15 +134,10 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
 
     def close(self, final: Commits) -> None:
         """Call the member no more; commit this at the end."""
-        self._final = {part: at for part, at in final.items() if part in self._known}
+        self.final = {part: at for part, at in final.items() if part in self._known}
         self.closing = True
 
     # On the polling thread:
-
-    @property
-    def has_final(self) -> bool:
-        """Whether there is something to commit at the end."""
-        return bool(self._final)
 
     def break_off(self) -> None:
         """End without a last commit: the member loses all that it holds, also what has gone and is not reported yet."""
@@ -201,7 +196,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
             _log.warning("%s: uncommitted messages are delivered again: %s", self._what, error)
         else:
             for part in commits:
-                self._final.pop(part, None)
+                self.final.pop(part, None)
 
     async def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         """Release partitions that others have already."""
@@ -210,7 +205,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
 
     async def commit_final(self) -> None:
         """Commit for the last time. Raises `BackendUnavailable`, `OutcomeUnknown`, also if a partition has gone."""
-        final, self._final = self._final, {}
+        final, self.final = self.final, {}
         mine = {part: at for part, at in final.items() if self._terms.get(part) == self._known[part]}
         await self._write(await self._of_this_log(mine))
         if len(mine) < len(final):
@@ -300,7 +295,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         return lost
 
     def _last(self, parts: list[Part]) -> Commits:
-        return {part: self._final[part] for part in parts if part in self._final}
+        return {part: self.final[part] for part in parts if part in self.final}
 
     async def _ask(self, parts: list[Part]) -> Commits:
         """Have the member release partitions; return their last commits."""

@@ -226,7 +226,7 @@ class Poller:
     def _leave(self, session: Session, membership: Membership) -> BridgeError | None:
         until = time.monotonic() + _LAST
         try:
-            while membership.has_final and not session.stable and time.monotonic() < until:
+            while membership.final and not session.stable and time.monotonic() < until:
                 session.poll(quick=True)
             session.run(membership.commit_final)
         except Exception as error:  # noqa: BLE001 - as in `_attend`

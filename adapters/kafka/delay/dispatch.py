@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from adapters.kafka.delay.schedule import (
-    LEVELS,
     RECORDS_MAX,
     Pending,
     PendingDelays,
@@ -14,10 +13,10 @@ from adapters.kafka.delay.schedule import (
     from_delayed,
     next_hop,
     onward,
+    topics_of,
 )
 from adapters.kafka.errors import RecordRefused
 from adapters.kafka.mapping import from_record
-from adapters.kafka.names import Own
 from adapters.kafka.options import Options
 from adapters.kafka.record import Outgoing, Part, Record
 from bridge.errors import BodyTooLarge, BridgeError, Rejected
@@ -122,8 +121,7 @@ class Dispatch:
         `purged` returns whether an operator has purged a record for a topic.
         """
         self._early = options.forwarded_early
-        own = Own(options.prefix)
-        self._topics = {level: own.delay(level.name) for level in LEVELS}
+        self._topics = topics_of(options.prefix)
         self._delay_topics = frozenset(self._topics.values())
         self._pending = pending
         self._partitions = partitions

@@ -142,7 +142,7 @@ class TransactionTopic:
             self.table = TransactionTable()
             self._reader = _LogReader(self._options, self.name, self._take)
             try:
-                await self._reader.caught_up()
+                await asyncio.shield(self._reader.caught_up)
             except BaseException:
                 await self._stop_reading()
                 raise
@@ -216,14 +216,11 @@ class _LogReader:
         self._failing = False
         loop = asyncio.get_running_loop()
         self._bridge = ThreadBridge(loop)
-        self._caught_up: asyncio.Future[None] = loop.create_future()
+        self.caught_up: asyncio.Future[None] = loop.create_future()
+        """Done when all records are passed on that there were at the start; raises `BackendUnavailable`, `Refused`."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafka-transactions", daemon=True)
         self._thread.start()
-
-    async def caught_up(self) -> None:
-        """Wait until all records are passed on that there were at the start. Raises `BackendUnavailable`, `Refused`."""
-        await asyncio.shield(self._caught_up)
 
     async def close(self) -> None:
         """End the thread. Idempotent."""
@@ -241,7 +238,7 @@ class _LogReader:
                 if not self._failing:
                     self._failing = True
                     _log.warning("Transactions cannot be read now; the bridge retries. %s", problem)
-                self._bridge.answer(self._caught_up, problem)
+                self._bridge.answer(self.caught_up, problem)
                 self._closing.wait(_PAUSE)
 
     def _read(self) -> None:
@@ -252,4 +249,4 @@ class _LogReader:
                 self._failing = False
                 self._bridge.put(partial(self._take, records))
             if caught_up:
-                self._bridge.answer(self._caught_up, None)
+                self._bridge.answer(self.caught_up, None)
