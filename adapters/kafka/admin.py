@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -57,12 +58,8 @@ class Admin:
 
     async def leaders(self, topic: str) -> int:
         """Return how many partitions of a topic have a leader now; 0: there is no such topic."""
-
-        def leaders(client: KafkaAdminClient) -> int:
-            [described] = client.describe_topics([topic])
-            return sum(part["leader_id"] >= 0 for part in described["partitions"])
-
-        return await self._do(leaders, topic)
+        [described] = await self._do(lambda client: client.describe_topics([topic]), topic)
+        return sum(part["leader_id"] >= 0 for part in described["partitions"])
 
     async def topics(self, prefix: str) -> list[str]:
         """Return every topic whose name has this prefix."""
@@ -77,11 +74,7 @@ class Admin:
         """Delete every record that is stored now. Raises `OutcomeUnknown` without an answer, `Refused`."""
 
         def purge(client: KafkaAdminClient) -> None:
-            parts = [
-                TopicPartition(topic["name"], part["partition_index"])
-                for topic in client.describe_topics(list(topics))
-                for part in topic["partitions"]
-            ]
+            parts = _parts_of(topics, client)
             # One alone: a refusal is of all alike, and kafka-python does not say which it is if there are several.
             for some in (parts[:1], parts[1:]):
                 client.delete_records(dict.fromkeys(some, _HIGH_WATERMARK), timeout_ms=REQUEST_TIMEOUT)
@@ -113,17 +106,14 @@ class Admin:
 
     async def settle_all(self, group: str, topics: Collection[str]) -> None:
         """Commit the ends of the topics for a group without members. Raises as `delete_group_offsets`."""
-        ends = await self.end_offsets(topics)
-        await self._change(partial(_commit, group, {part: Commit(end, "") for part, end in ends.items()}), group)
+        await self._change(partial(_commit, group, await self._at_end(topics)), group)
 
     async def end_offsets(self, topics: Collection[str], *, committed: bool = True) -> dict[Part, int]:
         """The offset after the newest record of each partition; with `committed`, after the newest visible one."""
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
         def end_offsets(client: KafkaAdminClient) -> dict[Part, int]:
-            described = client.describe_topics(list(topics))
-            parts = [TopicPartition(t["name"], p["partition_index"]) for t in described for p in t["partitions"]]
-            specs = dict.fromkeys(parts, OffsetSpec.LATEST)
+            specs = dict.fromkeys(_parts_of(topics, client), OffsetSpec.LATEST)
             found = client.list_partition_offsets(specs, isolation_level=isolation, timeout_ms=REQUEST_TIMEOUT)
             return {Part(*part): at.offset for part, at in found.items()}
 
@@ -131,20 +121,13 @@ class Admin:
 
     async def group_offsets(self, group: str) -> dict[Part, Commit]:
         """Return the offsets that a group has committed; empty for a group that is not known."""
-
-        def group_offsets(client: KafkaAdminClient) -> dict[Part, Commit]:
-            found = client.list_group_offsets(group)[group]
-            return {Part(*part): Commit(at.offset, at.metadata) for part, at in found.items() if at.offset >= 0}
-
-        return await self._do(group_offsets, group)
+        found = await self._do(lambda client: client.list_group_offsets(group)[group], group)
+        return {Part(*part): Commit(at.offset, at.metadata) for part, at in found.items() if at.offset >= 0}
 
     async def instances(self, group: str) -> set[str]:
         """The instances of the static members that a group has now."""
-
-        def instances(client: KafkaAdminClient) -> set[str]:
-            return {each["group_instance_id"] for each in client.describe_groups([group])[group]["members"]}
-
-        return await self._do(instances, group)
+        described = await self._do(lambda client: client.describe_groups([group])[group], group)
+        return {each["group_instance_id"] for each in described["members"]}
 
     async def set_group_offsets(self, group: str, commits: Commits) -> None:
         """Commit for a group that has no members. Raises `BackendUnavailable` if it has some."""
@@ -154,8 +137,10 @@ class Admin:
         """Have a group begin after the newest record of those topics for which it has no offsets yet."""
         known = {part.topic for part in await self.group_offsets(group)}
         if new := [topic for topic in topics if topic not in known]:
-            ends = await self.end_offsets(new)
-            await self.set_group_offsets(group, {part: Commit(end, "") for part, end in ends.items()})
+            await self.set_group_offsets(group, await self._at_end(new))
+
+    async def _at_end(self, topics: Collection[str]) -> Commits:
+        return {part: Commit(end, "") for part, end in (await self.end_offsets(topics)).items()}
 
     async def close(self) -> None:
         """End the thread and close the connections, after the current request. Idempotent."""
@@ -188,7 +173,7 @@ class Admin:
             except _AGAIN as error:
                 if not tries_left:
                     raise errors.of_exception(error, what) from error
-            except (kafka.KafkaError, OSError) as error:
+            except Exception as error:
                 raise errors.of_exception(error, what) from error
             await asyncio.sleep(_PAUSE)
         raise AssertionError
@@ -200,15 +185,25 @@ class Admin:
             self._client = connections.admin(self._options)
         try:
             return ask(self._client)
-        except _AGAIN:
-            # The client remembers a controller or coordinator also after that broker has gone: connect again.
-            self._disconnect()
+        except Exception as error:
+            # The client remembers a controller or coordinator also after that broker has gone, and after a defect none
+            # of its threads may run any more: connect again.
+            if isinstance(error, _AGAIN) or not isinstance(error, kafka.BrokerResponseError):
+                with suppress(Exception):  # the first error is the one to report
+                    self._disconnect()
             raise
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _parts_of(topics: Collection[str], client: KafkaAdminClient) -> list[TopicPartition]:
+    described = client.describe_topics(list(topics))
+    return [
+        TopicPartition(topic["name"], part["partition_index"]) for topic in described for part in topic["partitions"]
+    ]
 
 
 def _commit(group: str, commits: Commits, client: KafkaAdminClient) -> None:

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Final
 
 from adapters.kafka.admin import Admin
-from adapters.kafka.delay.schedule import DUE, LEVELS, first_place
+from adapters.kafka.delay.schedule import first_place, topics_of
 from adapters.kafka.metadata_topic import read_through
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
@@ -46,11 +46,9 @@ class Purges:
     """The marks as far as they have been read, and how others are written."""
 
     def __init__(self, options: Options, admin: Admin, topics: Topics, publisher: Publisher) -> None:
-        own = Own(options.prefix)
         self._options = options
-        self._part = Part(own.purges, 0)
-        self._levels = [own.delay(level.name) for level in LEVELS]
-        self._last_level = own.delay(DUE.name)
+        self._part = Part(Own(options.prefix).purges, 0)
+        self._levels = list(topics_of(options.prefix).values())
         self._admin = admin
         self._topics = topics
         self._publisher = publisher
@@ -73,6 +71,10 @@ class Purges:
         """Whether no mark can be missing that a purge has waited for."""
         return monotonic() < self._as_of + FRESH
 
+    async def delay_topics_exist(self) -> bool:
+        """Return whether delayed messages may be stored. Raises `BackendUnavailable`."""
+        return await self._publisher.partitions(self._levels[-1]) is not None
+
     async def refresh(self) -> None:
         """Read new marks; calls share one reading. Raises `BackendUnavailable` or `Refused`."""
         if self._refreshing is None:
@@ -82,7 +84,7 @@ class Purges:
 
     async def begin(self, destination: str) -> bool:
         """Store that the deletion of a destination begins; return whether there are delay topics. Raises as `purge`."""
-        if not await self._delay_topics_exist():
+        if not await self.delay_topics_exist():
             return False
         await self._topics.ensure(self._part.topic, 1, _CONFIGS)
         await self._write(_BEGUN + destination, {})
@@ -104,7 +106,7 @@ class Purges:
 
         Returns whether there are delay topics. Raises `BackendUnavailable`, `OutcomeUnknown` or a `Rejected`.
         """
-        if not await self._delay_topics_exist():
+        if not await self.delay_topics_exist():
             return False
         ends = await self._admin.end_offsets(self._levels, committed=False)
         await self._topics.ensure(self._part.topic, 1, _CONFIGS)
@@ -131,9 +133,6 @@ class Purges:
 
     async def _send(self, key: str, body: bytes | None) -> None:
         await self._publisher.send(Outgoing(*self._part, wall(), key.encode(), body, ()))
-
-    async def _delay_topics_exist(self) -> bool:
-        return await self._publisher.partitions(self._last_level) is not None
 
     async def _refresh(self) -> None:
         try:

@@ -71,6 +71,8 @@ _TRANSIENT: Final = {
 }
 """The broker answered before it wrote anything, and the same may succeed later."""
 
+_CERTAIN: Final = frozenset({UNKNOWN_TOPIC, INVALID_TOPIC, *_TRANSIENT, *_TOO_LARGE, *_FORBIDDEN, *_AGAINST_RULES})
+
 _DOUBTFUL: Final = {
     7: "the replicas did not confirm in time",  # REQUEST_TIMED_OUT
     13: "the connection was lost",  # NETWORK_EXCEPTION
@@ -114,13 +116,7 @@ def is_topic_removed(error: BaseException | None) -> bool:
 
 def certain(code: int) -> bool:
     """Whether a produce request that was answered so has stored nothing."""
-    return (
-        code in _TRANSIENT
-        or code in _TOO_LARGE
-        or code in _FORBIDDEN
-        or code in _AGAINST_RULES
-        or code in {UNKNOWN_TOPIC, INVALID_TOPIC}
-    )
+    return code in _CERTAIN
 
 
 def of_produce(code: int, topic: str) -> BridgeError:

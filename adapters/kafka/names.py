@@ -56,9 +56,12 @@ def destination_of(topic: str) -> str:
     return topic.removesuffix(HIGH).removesuffix(LOW)
 
 
-def handle(lane: int, partition: int) -> int:
-    """Return one number for a partition of a lane; that of the normal lane is the partition's own."""
-    return lane * PARTITIONS_MAX + partition
+def handle(lane: int, partition: int, stay: int = 0) -> int:
+    """Return one number for a partition of a lane and for its stay with a subscription.
+
+    In the first stay (0) the number of the normal lane is the partition's own.
+    """
+    return (stay * len(LANES) + lane) * PARTITIONS_MAX + partition
 
 
 def member(instance: str, destination: str) -> str:

@@ -377,7 +377,7 @@ async def _made_anew(servers: str, count: int) -> None:
             # The new log is noticed by its offsets and by the topic's id: what came in between is revoked once more.
             while {position for _, position in one.out} != set(range(count)):
                 await one.take(1)
-            again = [one.out[0, position] for position in range(count)]
+            again = sorted(one.out.values(), key=lambda each: each.position)
             try:
                 await one.ack(again[:3])
             except (BackendUnavailable, OutcomeUnknown):

@@ -1,6 +1,7 @@
 """What `Consumer` promises."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
@@ -9,7 +10,7 @@ from kafka import KafkaProducer, TopicPartition
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.commit_metadata import CHARACTERS_MAX
 from adapters.kafka.consume.consumer import Consumer
-from adapters.kafka.record import Commit, Part
+from adapters.kafka.record import Commit, Part, Record
 from bridge.errors import BackendUnavailable, NotStored, OutcomeUnknown
 from tests.brokers.kafka import Kafka
 from tests.kafka.driven import SECONDS, Listener, consuming, leaving_nothing, lively, new_group, options_of
@@ -158,6 +159,40 @@ async def test_a_paused_partition_goes_on_where_it_stopped(kafka_servers: str) -
         consumer.resume([one])
         await until(lambda: len(seen.records[one]) == 2 + count // 2)
         assert [each.offset for each in seen.records[one]] == list(range(2 + count // 2))
+
+
+async def test_what_is_paused_before_the_first_join_is_complete_goes_on_later(kafka_servers: str) -> None:
+    topic, count = make(kafka_servers, 4), 12_000
+    fill(kafka_servers, topic, count, 4)
+    listener, options = _Full(), options_of(kafka_servers)
+    consumer = listener.consumer = Consumer(options, Admin(options), new_group(), [topic], listener)
+    async with leaving_nothing(), lively():
+        await consumer.join()
+        running, *full = sorted(listener.held)
+        assert listener.paused == set(full), "each has had a record"
+        await until(lambda: len(listener.records[running]) == count // 4)
+        assert all(len(listener.records[part]) < count // 4 for part in full)
+        consumer.resume(full)
+        await until(lambda: listener.count == count)
+        await consumer.close({})
+    for part, records in listener.records.items():
+        assert [int(each.value or b"") for each in records] == list(range(part.partition, count, 4))
+
+
+class _Full(Listener):
+    """Pauses each partition but one with its first records, as a full buffer does."""
+
+    consumer: Consumer
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paused: set[Part] = set()
+
+    def arrived(self, records: Sequence[Record]) -> None:
+        super().arrived(records)
+        new = {Part(each.topic, each.partition) for each in records if each.partition} - self.paused
+        self.paused |= new
+        self.consumer.pause(new)
 
 
 @pytest.mark.extended

@@ -1,6 +1,6 @@
 """Records of one destination that have arrived for one group and were not fetched yet. Pure: times are passed in."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
@@ -39,10 +39,10 @@ class PartitionBuffer:
 
     __slots__ = ("bytes", "due", "handle", "lane", "part", "paused", "progress", "queued", "waiting")
 
-    def __init__(self, part: Part, lane: int, committed: Commit | None) -> None:
+    def __init__(self, part: Part, lane: int, stay: int, committed: Commit | None) -> None:
         self.part = part
         self.lane = lane
-        self.handle = handle(lane, part.partition)
+        self.handle = handle(lane, part.partition, stay)
         self.progress = SettledRanges(committed)
         self.waiting: deque[Item] = deque()
         self.due: deque[Item] = deque()
@@ -81,6 +81,9 @@ class Buffer:
         self._destination = topics[0]
         self._lanes = {topic: lane for lane, topic in enumerate(topics)}
         self._by_handle: dict[int, PartitionBuffer] = {}
+        self._stays: Counter[Part] = Counter()
+        """How often a partition was held. Its handle is another one each time, so that the outcome of a delivery of an
+        earlier stay is not taken for that of a record with the same offset: the topic may have been created again."""
         self._turns: list[deque[PartitionBuffer]] = [deque() for _ in topics]
         self._order = [self._turns[lane] for lane in _TURNS if lane < len(topics)]
         self._delayed: list[tuple[int, tuple[int, int], PartitionBuffer, Item]] = []
@@ -103,7 +106,8 @@ class Buffer:
     def hold(self, part: Part, committed: Commit | None) -> PartitionBuffer:
         """Hold a partition from the group's commit on, instead of what was held of it; None: from its oldest record."""
         self.drop(part)
-        held = self.held[part] = PartitionBuffer(part, self._lanes[part.topic], committed)
+        held = self.held[part] = PartitionBuffer(part, self._lanes[part.topic], self._stays[part], committed)
+        self._stays[part] += 1
         self._by_handle[held.handle] = held
         return held
 

@@ -47,6 +47,8 @@ class Consumer:
         self._committing: asyncio.Future[None] | None = None
         self._joining: asyncio.Task[None] | None = None
         self._closed = False
+        self._final: Commits = {}
+        """To be committed when a poller that has not joined yet is stopped."""
         self.not_ready_reason: str | None = None
         """Why this bridge is not a member of the group now; None: it is."""
 
@@ -64,7 +66,7 @@ class Consumer:
             await asyncio.shield(poller.joined)
         except BaseException:
             self._poller = None
-            poller.stop({})
+            poller.stop(self._final)
             await asyncio.shield(asyncio.wait((poller.ended,), timeout=_CLOSING))
             raise
         poller.ended.add_done_callback(self._ended)
@@ -106,11 +108,10 @@ class Consumer:
         `Member.revoked` is not called for it. Raises `BackendUnavailable` or `OutcomeUnknown` if the commit failed;
         everything is closed then, too.
         """
-        self._closed = True
+        self._closed, self._final, poller = True, commits, self._poller
         if self._joining is not None:
             self._joining.cancel()
             await asyncio.wait((self._joining,))
-        poller = self._poller
         if poller is None:
             return
         if self._committing is not None:
@@ -138,14 +139,15 @@ class Consumer:
     async def _join_repeatedly(self, error: Exception | None) -> None:
         """Join until that succeeds; `error`: why the membership has ended, None: there was none."""
         pauses = chain(_PAUSES, repeat(_PAUSES[-1]))
+        taken = False
         while True:
             if error is not None:
                 await asyncio.sleep(next(pauses))
             try:
-                if isinstance(error, InstanceTaken) and self._options.instance in await self._admin.instances(
-                    self._group
-                ):
+                taken = taken or isinstance(error, InstanceTaken)
+                if taken and self._options.instance in await self._admin.instances(self._group):
                     continue  # joining would remove the other bridge, which would then remove this one
+                taken = False
                 await self.join()
             except Exception as failure:  # noqa: BLE001 - even a defect must not end the attempts
                 if not isinstance(failure, (BridgeError, CannotStart)):

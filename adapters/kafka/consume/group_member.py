@@ -5,16 +5,17 @@ Both readers of topics are such members: the subscription of a group, and the fo
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.consumer import Consumer
+from adapters.kafka.consume.membership import Member
 from adapters.kafka.consume.settled_ranges import SettledRanges
 from adapters.kafka.options import Options
-from adapters.kafka.record import Commit, Commits, Part, Record
+from adapters.kafka.record import Commits, Part
 from adapters.kafka.thread_bridge import complete
 from bridge.errors import BridgeError, OutcomeUnknown
 
@@ -40,8 +41,8 @@ class Partition(Protocol):
 P = TypeVar("P", bound=Partition)
 
 
-class GroupMember(ABC, Generic[P]):
-    """Base of each `Member` that commits the records it has settled."""
+class GroupMember(Member, Generic[P]):
+    """Base of each member that commits the records it has settled."""
 
     def __init__(
         self, options: Options, admin: Admin, group: str, topics: Sequence[str], partitions: Mapping[Part, P]
@@ -52,14 +53,6 @@ class GroupMember(ABC, Generic[P]):
         self._commits = Committer(partitions, self._consumer.commit)
         self._loop = asyncio.get_running_loop()
         self.closed = False
-
-    @abstractmethod
-    def assigned(self, part: Part, committed: Commit | None) -> None:
-        """Hold a partition."""
-
-    @abstractmethod
-    def arrived(self, records: Sequence[Record]) -> None:
-        """Keep records of partitions that are held."""
 
     @abstractmethod
     def _release(self, partitions: Collection[P]) -> None:
@@ -186,12 +179,9 @@ class Committer:
 
     def _written(self, future: asyncio.Future[None]) -> None:
         self._under_way = None
-        error = future.exception()
-        if error is not None and not isinstance(error, BridgeError):
-            raise error
-        self._end(error)
+        self._end(future.exception())
 
-    def _end(self, error: BridgeError | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         answering, self._answering = self._answering, []
         writing, self._writing = self._writing, set()
         if error is not None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -48,10 +49,12 @@ _log = logging.getLogger("bridge.kafka")
 class Member(Protocol):
     """The owner of a consumer. Every method is called on the event loop and returns at once."""
 
+    @abstractmethod
     def assigned(self, part: Part, committed: Commit | None) -> None:
         """Note a partition that is held from now on, before any of its records arrive."""
         ...
 
+    @abstractmethod
     def arrived(self, records: Sequence[Record]) -> None:
         """Take records: of each partition in order of offsets, each once while the partition is held."""
         ...
@@ -88,9 +91,10 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         """Assigned, but their committed offsets could not be read yet; they are paused."""
         self.fenced = False
         """Whether a commit was refused because another bridge has joined with the same instance."""
-        self.final: Commits = {}
-        """The last commits, written when the member leaves."""
-        self._closing = False
+        self.closing = False
+        """Whether the member is not called any more, except for `break_off`."""
+        self.final: dict[Part, Commit] = {}
+        """The last commits that are not written yet."""
         self._coordinator = consumer._coordinator  # noqa: SLF001 - the only place that shows when a rebalance is over
         self._cluster = consumer._cluster  # noqa: SLF001 - it has the ids of topics
         self._net = consumer._net  # noqa: SLF001 - the loop of the IO thread
@@ -102,7 +106,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         self._terms: Terms = {}
         """Of `parts`, the copy of the IO thread."""
         self._known: Terms = {}
-        """The same, the copy of the event loop."""
+        """The same, the copy of the event loop. It stays as it is from `closing` on."""
         self._term = 0
 
     # On the event loop:
@@ -131,7 +135,14 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
     def close(self, final: Commits) -> None:
         """Call the member no more; commit this at the end."""
         self.final = {part: at for part, at in final.items() if part in self._known}
-        self._closing = True
+        self.closing = True
+
+    # On the polling thread:
+
+    def break_off(self) -> None:
+        """End without a last commit: the member loses all that it holds, also what has gone and is not reported yet."""
+        self.closing = True
+        self._bridge.put(self._lose_all)
 
     # On the IO thread:
 
@@ -179,32 +190,31 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         """Commit for partitions that go, before the next owner can have them."""
         parts = self._forget(revoked)
         try:
-            commits: Commits
-            if self._closing:
-                commits = {part: self.final[part] for part in parts if part in self.final}
-            elif parts:
-                commits = await self._ask(parts)
-            else:
-                return
+            commits = self._last(parts) if self.closing else await self._ask(parts)
             await self._write(await self._of_this_log(commits))
         except (errors.KafkaError, BridgeError) as error:
             _log.warning("%s: uncommitted messages are delivered again: %s", self._what, error)
+        else:
+            for part in commits:
+                self.final.pop(part, None)
 
     async def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         """Release partitions that others have already."""
-        parts = self._forget(lost)
-        if parts and not self._closing:
+        if parts := self._forget(lost):
             self._bridge.put(partial(self._lost, parts))
 
     async def commit_final(self) -> None:
-        """Commit for the last time. Raises `BackendUnavailable`, `OutcomeUnknown`."""
+        """Commit for the last time. Raises `BackendUnavailable`, `OutcomeUnknown`, also if a partition has gone."""
         final, self.final = self.final, {}
-        await self._write({part: at for part, at in final.items() if part in self.parts})
+        mine = {part: at for part, at in final.items() if self._terms.get(part) == self._known[part]}
+        await self._write(await self._of_this_log(mine))
+        if len(mine) < len(final):
+            raise OutcomeUnknown(f"{self._what}: partitions moved to another bridge before the last commit.")
 
     async def _commit(self, commits: Commits, known: Terms) -> None:
         until = time.monotonic() + _REBALANCE
         while True:
-            while self._coordinator.state is not MemberState.STABLE and time.monotonic() < until and not self._closing:
+            while self._coordinator.state is not MemberState.STABLE and time.monotonic() < until and not self.closing:
                 await self._net.sleep(_LOOK)
             # a partition that was revoked, and perhaps assigned again, was committed then
             mine = {part: at for part, at in commits.items() if self._terms.get(part, -1) == known[part]}
@@ -212,7 +222,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
             try:
                 await self._write(rest)
             except _Rebalancing:  # it began after the look above
-                if time.monotonic() >= until or self._closing:
+                if time.monotonic() >= until or self.closing:
                     raise
                 await self._net.sleep(_LOOK)
             else:
@@ -253,6 +263,8 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
 
         A topic that vanishes is one of the reasons for partitions to go, so the brokers are asked.
         """
+        if not commits:
+            return commits
         with contextlib.suppress(errors.KafkaError):
             await self._coordinator._manager.wait_for(self._cluster.request_update(), _REACH)  # noqa: SLF001
         return {part: at for part, at in commits.items() if not self._is_other(part, if_removed=True)}
@@ -282,13 +294,22 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
             del self._terms[part]
         return lost
 
+    def _last(self, parts: list[Part]) -> Commits:
+        return {part: self.final[part] for part in parts if part in self.final}
+
     async def _ask(self, parts: list[Part]) -> Commits:
+        """Have the member release partitions; return their last commits."""
+        if not parts:
+            return {}
         answer = Future()
 
         def ask() -> None:
-            for part in parts:
-                self._known.pop(part, None)
-            commits = {} if self._closing else self._member.revoked(parts)
+            if self.closing:  # since the question
+                commits = self._last(parts)
+            else:
+                for part in parts:
+                    self._known.pop(part, None)
+                commits = self._member.revoked(parts)
             with contextlib.suppress(Exception):  # the IO thread has ended, or broke down
                 # done on any other thread, the future would not wake this one
                 self._net.call_soon_threadsafe(lambda: answer.success(commits))
@@ -300,14 +321,20 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
     # On the event loop again:
 
     def _assigned(self, part: Part, term: int, commit: Commit | None) -> None:
-        self._known[part] = term
-        if not self._closing:
+        if not self.closing:
+            self._known[part] = term
             self._member.assigned(part, commit)
 
     def _lost(self, parts: list[Part]) -> None:
-        for part in parts:
-            self._known.pop(part, None)
-        if not self._closing:
+        if not self.closing:
+            for part in parts:
+                self._known.pop(part, None)
+            self._member.lost(parts)
+
+    def _lose_all(self) -> None:
+        parts = list(self._known)
+        self._known.clear()
+        if parts:
             self._member.lost(parts)
 
 

@@ -86,18 +86,18 @@ class Poller:
         self._resumed.set()
         if self._membership is None:
             for client in list(self._clients):  # it may be waiting for a broker
-                with contextlib.suppress(RuntimeError):
+                with contextlib.suppress(Exception):  # its loop has ended, or raises its own failure
                     client.connections._net.call_soon_threadsafe(client.connections.close)  # noqa: SLF001
 
     def commit(self, commits: Commits, future: asyncio.Future[None]) -> None:
         """Write positions, then complete the future."""
-        if self._membership is None or self._stopping.is_set():
+        if self._membership is None or self._membership.closing or self._stopping.is_set():
             complete(future, None, BackendUnavailable(f"{self._group}: this bridge is not a member of the group now."))
         else:
             self._membership.begin_commit(commits, future)
 
     def set_paused(self, parts: Collection[Part], *, paused: bool) -> None:
-        """Stop fetching these, or go on. The library sets a flag, under its own lock."""
+        """Stop fetching these, or go on, also before the join is complete. The library sets a flag, under its lock."""
         self._changed_at = time.monotonic()
         if self._membership is not None:
             consumer = self._membership.consumer
@@ -147,7 +147,8 @@ class Poller:
             self._poll(session, membership)
             return self._leave(session, membership)
         except Exception as error:  # noqa: BLE001 - also a defect of the library: another poller takes its place
-            return self._broken(membership, of_exception(error, self._group))
+            membership.break_off()  # also before the join is complete: records may be delivered already
+            return of_exception(error, self._group)
         finally:
             session.close()
 
@@ -183,7 +184,7 @@ class Poller:
         paused = session.paused()
         if not paused:
             return not self._has_joined
-        if session.stable and paused == len(membership.parts):
+        if session.stable and not membership.unknown and paused == len(membership.parts):
             self._resumed.wait(POLL / 1000)
             self._resumed.clear()
             return True
@@ -221,14 +222,6 @@ class Poller:
         if self._has_joined and not self._notified:
             self._notified = True
             self._bridge.put(partial(self._member.failed, problem))
-
-    def _broken(self, membership: Membership, error: BridgeError) -> BridgeError:
-        """Release everything: this poller cannot continue."""
-        membership.close({})
-        self._membership = None
-        if membership.parts:  # also before the join is complete: records of them may be delivered already
-            self._bridge.put(partial(self._member.lost, set(membership.parts)))
-        return error
 
     def _leave(self, session: Session, membership: Membership) -> BridgeError | None:
         until = time.monotonic() + _LAST

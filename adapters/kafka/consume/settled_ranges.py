@@ -33,12 +33,12 @@ class SettledRanges:
     Offsets that were skipped by the fetch (compacted away, aborted, markers of transactions) count as settled.
     """
 
-    __slots__ = ("_attempts", "_known_to", "_low", "_next", "_open", "_settled")
+    __slots__ = ("_attempts", "_known_to", "_low", "_open", "_settled", "next")
 
     def __init__(self, committed: Commit | None) -> None:
         self._low = -1
         """-1: nothing is known yet."""
-        self._next = 0
+        self.next = 0
         """The position after the last fetched record."""
         self._open = 0
         """Fetched and not settled."""
@@ -49,7 +49,7 @@ class SettledRanges:
         self._known_to = 0
         """Attempts of offsets below are known from before a restart: they may have been compacted away since."""
         if committed is not None:
-            self._low = self._next = committed.offset
+            self._low = self.next = committed.offset
             self._settled, self._attempts = decode(committed.metadata, committed.offset)
             self._known_to = max(self._attempts, default=-1) + 1
 
@@ -61,7 +61,7 @@ class SettledRanges:
     @property
     def span(self) -> int:
         """How far the fetch is ahead of `low`, in offsets of a bitmap; if few are unsettled, far ones count less."""
-        ahead = self._next - self._low
+        ahead = self.next - self._low
         return max(min(ahead, self._open * _SPARSE), ahead // _FAR, 0)
 
     def lag(self, end: int) -> int:
@@ -71,10 +71,10 @@ class SettledRanges:
     def fetched(self, offset: int) -> int | None:
         """Note a fetched record: how often it was handed out before, None if it is settled. Raises `LogReplaced`."""
         if self._low < 0:
-            self._low = self._next = offset
-        if offset != self._next:
+            self._low = self.next = offset
+        if offset != self.next:
             self._skip(offset)
-        self._next = offset + 1
+        self.next = offset + 1
         if offset < self._low or offset in self._settled:
             return None
         self._open += 1
@@ -107,11 +107,11 @@ class SettledRanges:
         return Commit(self._low, encode(self._low, self._settled, self._attempts))
 
     def _is_open(self, offset: int) -> bool:
-        return self._low <= offset < self._next and offset not in self._settled
+        return self._low <= offset < self.next and offset not in self._settled
 
     def _skip(self, offset: int) -> None:
         """Count the offsets that the fetch left out as settled."""
-        start = self._next
+        start = self.next
         if offset < start:
             raise LogReplaced(offset, start)
         if start < self._known_to:

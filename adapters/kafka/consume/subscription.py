@@ -123,9 +123,11 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
             try:
                 self._buffer.add(held, record)
             except LogReplaced:  # nothing that is known of the old log is true of the new one
+                touched.discard(held)
                 self.lost([part])
                 held = self._buffer.hold(part, None)
                 self._buffer.add(held, record)
+                self._consumer.resume([part])  # the old log may have been paused
             touched.add(held)
         self._answer()
         crowded = [held for held in touched if not held.paused and self._buffer.crowded(held)]
@@ -201,7 +203,10 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
             self._consumer.resume(roomy)
 
     def _arm(self) -> None:
-        """Look again when the first waiting message is due: never early, as the wall clock is rounded down."""
+        """Look again when the first waiting message is due: never early, as the wall clock is rounded down.
+
+        Each fetch does this, and the timer itself only if a fetch is pending: without one nothing can be delivered.
+        """
         due = self._buffer.next_due
         if due is None or (self._timer is not None and self._timer_due <= due):
             return
@@ -214,4 +219,3 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
     def _ripen(self) -> None:
         self._timer = None
         self._answer()
-        self._arm()

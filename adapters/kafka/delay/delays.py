@@ -10,10 +10,10 @@ from typing import Final
 from adapters.base import Stored
 from adapters.kafka.admin import Admin
 from adapters.kafka.delay.forwarder import Forwarder
-from adapters.kafka.delay.schedule import DUE, LEVELS, first_hop, to_delayed
+from adapters.kafka.delay.schedule import first_hop, to_delayed, topics_of
 from adapters.kafka.deletion import Purges
 from adapters.kafka.errors import is_topic_removed
-from adapters.kafka.names import Own, destination_of
+from adapters.kafka.names import destination_of
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Outgoing, Part
@@ -44,8 +44,7 @@ class Delays:
 
     def __init__(self, options: Options, admin: Admin, topics: Topics, publisher: Publisher, purges: Purges) -> None:
         self._options = options
-        self._own = Own(options.prefix)
-        self._levels = [self._own.delay(level.name) for level in LEVELS]
+        self._levels = topics_of(options.prefix)
         self._admin = admin
         self._topics = topics
         self._publisher = publisher
@@ -62,7 +61,7 @@ class Delays:
     async def start(self) -> None:
         """Forward, if there are delay topics; else look again and again. Raises `BackendUnavailable`, `CannotStart`."""
         if not self._tasks:
-            there = await self._are_there()
+            there = await self._purges.delay_topics_exist()
             self._tasks = [asyncio.create_task(self._trim_repeatedly())]
             if there:
                 self._forward()
@@ -87,7 +86,7 @@ class Delays:
                 self._making = asyncio.create_task(self._make())
             await asyncio.shield(self._making)
         level = first_hop(due - self._options.forwarded_early, wall())
-        part = Part(self._own.delay(level.name), _spread(outgoing) % self._partitions)
+        part = Part(self._levels[level], _spread(outgoing) % self._partitions)
         return to_delayed(outgoing, due, part)
 
     def gauges(self) -> Mapping[str, int]:
@@ -103,19 +102,18 @@ class Delays:
         tasks, self._tasks = self._tasks, []
         for task in tasks if self._making is None else (*tasks, self._making):
             task.cancel()
-        await self._purges.close()
         forwarder, self._forwarder = self._forwarder, None
-        if forwarder is None:
-            return
-        await forwarder.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_TRIM):
-                await self._trim(forwarder)
+        if forwarder is not None:
+            await forwarder.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_TRIM):
+                    await self._trim(forwarder)
+        await self._purges.close()  # last: the forwarder has marks read again and again
 
     async def _make(self) -> None:
         """Have all delay topics, and forward from then on."""
         try:
-            *others, last = self._levels
+            *others, last = self._levels.values()
             found = await asyncio.gather(*(self._ensure(topic) for topic in others))
             # The last one says to other bridges that the others are there.
             self._partitions = min(*found, await self._ensure(last))
@@ -128,7 +126,7 @@ class Delays:
             self._forwarder = Forwarder(self._options, self._admin, self._publisher, self._partitions_of, self._purges)
 
     async def _partitions_of(self, topic: str) -> int:
-        if topic in self._levels:
+        if topic in self._levels.values():
             return await self._ensure(topic)
         if self._options.lanes:
             topic = destination_of(topic)
@@ -139,15 +137,12 @@ class Delays:
             await self._purges.forget(level)
         return await self._topics.ensure(level, PARTITIONS, CONFIGS)
 
-    async def _are_there(self) -> bool:
-        return await self._publisher.partitions(self._own.delay(DUE.name)) is not None
-
     async def _wait_for_topics(self) -> None:
         there = False
         while not there and self._forwarder is None:
             await asyncio.sleep(_LOOK)
             with contextlib.suppress(BridgeError):
-                there = await self._are_there()
+                there = await self._purges.delay_topics_exist()
         self._forward()
 
     async def _trim_repeatedly(self) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from adapters.kafka.delay.schedule import (
-    LEVELS,
     RECORDS_MAX,
     Pending,
     PendingDelays,
@@ -14,10 +13,10 @@ from adapters.kafka.delay.schedule import (
     from_delayed,
     next_hop,
     onward,
+    topics_of,
 )
 from adapters.kafka.errors import RecordRefused
 from adapters.kafka.mapping import from_record
-from adapters.kafka.names import Own
 from adapters.kafka.options import Options
 from adapters.kafka.record import Outgoing, Part, Record
 from bridge.errors import BodyTooLarge, BridgeError, Rejected
@@ -122,8 +121,7 @@ class Dispatch:
         `purged` returns whether an operator has purged a record for a topic.
         """
         self._early = options.forwarded_early
-        own = Own(options.prefix)
-        self._topics = {level: own.delay(level.name) for level in LEVELS}
+        self._topics = topics_of(options.prefix)
         self._delay_topics = frozenset(self._topics.values())
         self._pending = pending
         self._partitions = partitions
@@ -165,9 +163,8 @@ class Dispatch:
             _log.info("Delayed messages are forwarded to %s again.", move.outgoing.topic)
         self.moved += 1
         move.pending.partition.leaving -= move.leaving
-        if self._is_lost(move):
+        if self._close_lost(move):
             self.finished(move)
-            self._close(move.pending)
             return False
         self._settle(move.pending)
         return True
@@ -232,9 +229,7 @@ class Dispatch:
                 return
             move = moves.popleft()
             pending.partition.leaving -= move.leaving
-            if self._is_lost(move):
-                self._close(pending)
-            else:
+            if not self._close_lost(move):
                 self._drop(pending, dropped)
 
     def _fill(self, topic: str, now: int, found: list[Move], dropped: set[Part]) -> None:
@@ -250,11 +245,9 @@ class Dispatch:
         partitions = self._partitions(topic) if moves else None
         while partitions is not None and moves and queue.in_flight < queue.limit and self._in_flight < IN_FLIGHT_MAX:
             move = moves.popleft()
-            if self._is_lost(move):
-                self._close(move.pending)
-            elif move.outgoing.partition >= partitions:
+            if move.outgoing.partition >= partitions:
                 self._refuse_record(move, f"It has no partition {move.outgoing.partition}.", now)
-            else:
+            elif not self._close_lost(move):
                 queue.in_flight += 1
                 self._in_flight += 1
                 found.append(move._replace(alone=queue.limit == 1))
@@ -271,10 +264,9 @@ class Dispatch:
 
     def _put_off(self, move: Move, until: int, now: int) -> None:
         """Keep a record in memory, or write it to a delay topic again if it is in the way of others."""
-        pending, topic = move.pending, move.outgoing.topic
-        if self._is_lost(move):
-            self._close(pending)
+        if self._close_lost(move):
             return
+        pending, topic = move.pending, move.outgoing.topic
         partition, record = pending.partition, pending.record
         partition.leaving -= move.leaving
         in_the_way = partition.open - partition.leaving > _CROWD or partition.lags(record.offset)
@@ -307,8 +299,12 @@ class Dispatch:
         self._refused.pop(pending.number, None)
         self._pending.close(pending)
 
-    def _is_lost(self, move: Move) -> bool:
-        return self._pending.partitions.get(move.part) is not move.pending.partition
+    def _close_lost(self, move: Move) -> bool:
+        """Forget a record whose partition has gone; returns whether it has."""
+        lost = self._pending.partitions.get(move.part) is not move.pending.partition
+        if lost:
+            self._close(move.pending)
+        return lost
 
 
 def _expired(record: Record, now: int) -> bool:

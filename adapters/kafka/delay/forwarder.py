@@ -16,7 +16,7 @@ from adapters.base import Stored
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.delay.dispatch import Dispatch, Move
-from adapters.kafka.delay.schedule import LEVELS, DelayPartition, PendingDelays, waiting_of
+from adapters.kafka.delay.schedule import DelayPartition, PendingDelays, topics_of, waiting_of
 from adapters.kafka.deletion import Purges
 from adapters.kafka.names import Own
 from adapters.kafka.options import METADATA_AGE, Options
@@ -47,8 +47,7 @@ class Forwarder(GroupMember[DelayPartition]):
         purges: Purges,
     ) -> None:
         """`partitions` returns the number of partitions of a topic, which it creates if the options allow that."""
-        own = Own(options.prefix)
-        self._levels = {own.delay(level.name): level for level in LEVELS}
+        self._levels = {topic: level for level, topic in topics_of(options.prefix).items()}
         self._publisher = publisher
         self._find_partitions = partitions
         self._purges = purges
@@ -56,7 +55,7 @@ class Forwarder(GroupMember[DelayPartition]):
         """Of topics that are written to: the number of partitions, and until when it is valid, in monotonic seconds."""
         self._finding: dict[str, asyncio.Task[None]] = {}
         self._pending = PendingDelays(options.forwarded_early)
-        super().__init__(options, admin, own.forwarders, list(self._levels), self._pending.partitions)
+        super().__init__(options, admin, Own(options.prefix).forwarders, list(self._levels), self._pending.partitions)
         self._dispatch = Dispatch(options, self._pending, self._known_partitions, purges.dropped)
         self._under_way: set[asyncio.Future[Stored]] = set()
         self._consumer.join_soon()
@@ -181,15 +180,11 @@ class Forwarder(GroupMember[DelayPartition]):
             self._schedule()
 
     def _pause_and_resume(self) -> None:
-        changed: dict[bool, list[Part]] = {True: [], False: []}
         for partition in self._partitions.values():
             if partition.paused is self._pending.wanted(partition, self._now):
                 partition.paused = not partition.paused
-                changed[partition.paused].append(partition.part)
-        if changed[True]:
-            self._consumer.pause(changed[True])
-        if changed[False]:
-            self._consumer.resume(changed[False])
+                change = self._consumer.pause if partition.paused else self._consumer.resume
+                change([partition.part])
 
     def _set_timer(self) -> None:
         if self._timer is not None:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from adapters.kafka.consume.settled_ranges import SPAN_MAX, LogReplaced, SettledRanges
 from adapters.kafka.mapping import AGAIN, DUE_AT, FIRST, PARTITION, STORED, TOPIC
+from adapters.kafka.names import Own
 from adapters.kafka.record import Commit, Outgoing, Part, Record
 
 
@@ -37,6 +38,12 @@ over different levels; so they meet in the last one, and go in the order in whic
 _SHORTEST: Final = 1000
 LEVELS: Final = (*(Level(f"{8**power}s", _SHORTEST * 8**power) for power in reversed(range(8))), DUE)
 """From the longest dwell to none."""
+
+
+def topics_of(prefix: str) -> dict[Level, str]:
+    """Return the delay topics under a prefix. The last one is created last: if it is there, all are."""
+    own = Own(prefix)
+    return {level: own.delay(level.name) for level in LEVELS}
 
 
 def first_hop(goal: int, now: int) -> Level:
@@ -158,15 +165,10 @@ class DelayPartition:
         self.last_wake = 0
         """Of the open records, ms since 1970."""
         self.paused = False
-        self._reached = 0
-
-    def reached(self, offset: int) -> None:
-        """Note that a record has been read."""
-        self._reached = max(self._reached, offset + 1)
 
     def lags(self, offset: int) -> bool:
         """Whether an open record is so far back that the partition could soon not be read any further."""
-        return offset < self._reached - SPAN_MAX // 2
+        return offset < self.progress.next - SPAN_MAX // 2
 
 
 class Pending(NamedTuple):
@@ -225,7 +227,6 @@ class PendingDelays:
             partition = self.hold(partition.part, partition.level, None)
             partition.paused = paused
             attempts = partition.progress.fetched(record.offset)
-        partition.reached(record.offset)
         if attempts is None:
             return
         self._number += 1

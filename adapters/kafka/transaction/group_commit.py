@@ -145,7 +145,8 @@ class GroupCommit:
             stored = iter(await self._on_thread(lambda: writer.commit(records, alone=len(groups) == 1)))
         except CommitFailed as failed:
             self._writer = None
-            await self._on_thread(writer.close)
+            with contextlib.suppress(Exception):  # a defect of the library; the next step fences the producer
+                await self._on_thread(writer.close)
             self._fail(groups, failed)
             return
         for group in groups:

@@ -153,6 +153,8 @@ class TransactionTable:
         """The offset after the last record."""
         self.unlisted = 0
         """Records since the ended transactions were listed."""
+        self.left_out: dict[str, frozenset[str]] = {}
+        """By transaction that was committed: the tokens of the messages behind the claim, which are not part of it."""
         self._open: dict[str, _Open] = {}
         self._ended: OrderedDict[str, int] = OrderedDict()
 
@@ -218,6 +220,8 @@ class TransactionTable:
             case Kind.ROLLED_BACK if found.owner is not None:
                 return Verdict.BLOCKED
             case Kind.COMMITTED | Kind.ROLLED_BACK:
+                if behind := found.prepared[found.claimed :]:
+                    self.left_out[entry.id] = frozenset(each.entry.token for each in behind)
                 self._end(transaction._replace(state=TransactionState(entry.kind)), record.timestamp)
         return Verdict.DONE
 
@@ -242,3 +246,4 @@ class TransactionTable:
             if at > now - _REMEMBERED and len(self._ended) <= ENDED_MAX:
                 break
             del self._ended[name], self.known[name]
+            self.left_out.pop(name, None)

@@ -80,7 +80,7 @@ class TransactionTopic:
         """Read the topic if it exists. Raises `BackendUnavailable` or `Refused`."""
         await self.read(create=False)
         if not self._upkeep:
-            self._upkeep = [asyncio.create_task(self._tidy_repeatedly()), asyncio.create_task(self._wait_for_topic())]
+            self._upkeep = [asyncio.create_task(self._tidy_repeatedly()), asyncio.create_task(self._read_repeatedly())]
 
     @property
     def started(self) -> bool:
@@ -142,7 +142,7 @@ class TransactionTopic:
             self.table = TransactionTable()
             self._reader = _LogReader(self._options, self.name, self._take)
             try:
-                await self._reader.caught_up()
+                await asyncio.shield(self._reader.caught_up)
             except BaseException:
                 await self._stop_reading()
                 raise
@@ -188,8 +188,9 @@ class TransactionTopic:
         if reader is not None:
             await reader.close()
 
-    async def _wait_for_topic(self) -> None:
-        while not self.is_read:
+    async def _read_repeatedly(self) -> None:
+        """Read the topic if another bridge has created it, also after it was deleted."""
+        while True:
             await asyncio.sleep(_LOOK)
             with contextlib.suppress(BridgeError):
                 await self.read(create=False)
@@ -215,14 +216,11 @@ class _LogReader:
         self._failing = False
         loop = asyncio.get_running_loop()
         self._bridge = ThreadBridge(loop)
-        self._caught_up: asyncio.Future[None] = loop.create_future()
+        self.caught_up: asyncio.Future[None] = loop.create_future()
+        """Done when all records are passed on that there were at the start; raises `BackendUnavailable`, `Refused`."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafka-transactions", daemon=True)
         self._thread.start()
-
-    async def caught_up(self) -> None:
-        """Wait until all records are passed on that there were at the start. Raises `BackendUnavailable`, `Refused`."""
-        await asyncio.shield(self._caught_up)
 
     async def close(self) -> None:
         """End the thread. Idempotent."""
@@ -240,7 +238,7 @@ class _LogReader:
                 if not self._failing:
                     self._failing = True
                     _log.warning("Transactions cannot be read now; the bridge retries. %s", problem)
-                self._bridge.answer(self._caught_up, problem)
+                self._bridge.answer(self.caught_up, problem)
                 self._closing.wait(_PAUSE)
 
     def _read(self) -> None:
@@ -251,4 +249,4 @@ class _LogReader:
                 self._failing = False
                 self._bridge.put(partial(self._take, records))
             if caught_up:
-                self._bridge.answer(self._caught_up, None)
+                self._bridge.answer(self.caught_up, None)

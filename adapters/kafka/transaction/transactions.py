@@ -67,7 +67,7 @@ class Transactions:
         verdict = await self._topic.append(entry, record)
         if verdict is Verdict.BLOCKED:
             await self._until_released(transaction.id)
-        if verdict is not Verdict.DONE:
+        if verdict is Verdict.ENDED or entry.token in self._topic.table.left_out.get(transaction.id, ()):
             self._check_open(transaction.id)
 
     async def commit(self, name: str, complete: Complete) -> Sequence[Stored | None]:

@@ -16,7 +16,8 @@ def test_a_priority_chooses_its_lane() -> None:
 
 def test_a_partition_of_a_lane_is_one_number() -> None:
     assert handle(0, 7) == 7
-    numbers = [handle(lane, partition) for lane in range(3) for partition in (0, 1, PARTITIONS_MAX - 1)]
+    lanes, partitions = range(3), (0, 1, PARTITIONS_MAX - 1)
+    numbers = [handle(lane, number, stay) for stay in range(3) for lane in lanes for number in partitions]
     assert numbers == sorted(set(numbers)), "each has its own"
 
 
