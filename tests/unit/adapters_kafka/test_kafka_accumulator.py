@@ -1,15 +1,19 @@
-"""Batches of our own have the bytes of kafka-python's, and answer each record, also after a split."""
+"""Batches of our own have the bytes of kafka-python's, answer each record, and go to a node one request at a time."""
 
 import asyncio
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Final
 
+import pytest
 from kafka import TopicPartition
+from kafka.producer.sender import Sender
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from adapters.base import Stored
 from adapters.kafka.produce.accumulator import Accumulator, Batch
+from adapters.kafka.produce.batch_sender import BatchSender
 from adapters.kafka.record import Outgoing
 from bridge.errors import BackendUnavailable
 
@@ -46,7 +50,7 @@ async def test_a_batch_has_the_bytes_of_the_library_s() -> None:
 
 
 async def test_a_batch_that_is_split_answers_each_record() -> None:
-    accumulator = Accumulator(_call, batch_size=128 << 10, delivery_timeout_ms=10**12)
+    accumulator = _accumulator(lambda _node: 0)
     futures: list[asyncio.Future[Stored]] = [asyncio.get_running_loop().create_future() for _ in range(3)]
     for future in futures:
         accumulator.add(Outgoing(PART.topic, PART.partition, 1_700_000_000_000, b"key", b"value", []), future)
@@ -60,6 +64,61 @@ async def test_a_batch_that_is_split_answers_each_record() -> None:
     second.complete_exceptionally(refused, lambda _: refused)
     assert [future.result() for future in futures[:2]] == [Stored(3, 40), Stored(3, 41)]
     assert futures[2].exception() is refused
+
+
+class Leaders:
+    """Of a cluster: partitions 0 and 2 are led by node 1, partition 1 by node 2."""
+
+    def leader_for_partition(self, part: TopicPartition) -> int:
+        return 2 if part.partition == 1 else 1
+
+
+async def test_a_node_gets_no_second_request_before_it_has_answered() -> None:
+    unanswered = {1: 0, 2: 0}
+    accumulator = _accumulator(unanswered.__getitem__)
+    begun = [_add(accumulator, partition) for partition in (0, 0, 1)]
+    assert begun == [True, False, True]
+    assert accumulator.ready(Leaders())[0] == {1, 2}
+    unanswered[1] = 1
+    assert _add(accumulator, 2)
+    assert accumulator.ready(Leaders())[0] == {2}
+    unanswered[1] = 0
+    assert accumulator.ready(Leaders())[0] == {1, 2}
+
+
+async def test_the_sender_looks_again_after_an_answer_and_in_time_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, sent = [], [1]
+    sender = BatchSender.__new__(BatchSender)
+    sender.unanswered, sender._look_again = False, 0.0
+    sender._client = SimpleNamespace(in_flight_request_count=lambda: sent[0])
+
+    def look(now: float) -> float:
+        assert not sender.unanswered, "a record that is added now wakes nothing"
+        looks.append(now)
+        return 500.0
+
+    monkeypatch.setattr(sender, "_send_producer_data", look)
+    monkeypatch.setattr(Sender, "_handle_produce_response", lambda _self, _response: None)
+    assert sender._send_ready(100.0) == pytest.approx(10)
+    assert sender.unanswered
+    assert sender._send_ready(100.004) == pytest.approx(6)
+    sender._send_ready(100.02)
+    assert looks == [100.0, 100.02]
+    sender._handle_produce_response(None)
+    sent[0] = 0
+    assert sender._send_ready(100.021) == 500.0
+    assert not sender.unanswered
+    assert sender._send_ready(100.022) == 500.0
+    assert looks[2:] == [100.021, 100.022]
+
+
+def _accumulator(unanswered: Callable[[int], int]) -> Accumulator:
+    return Accumulator(_call, unanswered, batch_size=128 << 10, delivery_timeout_ms=10**12)
+
+
+def _add(accumulator: Accumulator, partition: int) -> bool:
+    future = asyncio.get_running_loop().create_future()
+    return accumulator.add(Outgoing(PART.topic, partition, 1_700_000_000_000, b"key", b"value", []), future)
 
 
 def _call(action: Callable[[], None]) -> None:
