@@ -98,6 +98,10 @@ class InstanceTaken(BackendUnavailable):
         )
 
 
+class LoginRefused(BackendUnavailable):
+    """No server could be used, because of the login or a certificate: that lasts until somebody changes one."""
+
+
 class RecordRefused(Refused):
     """The topic refuses this record, or another one of its batch, and accepts others."""
 
@@ -148,6 +152,7 @@ def of_code(code: int, what: str) -> BridgeError:
 
 
 _NETWORK: Final[int] = kafka.NetworkExceptionError.errno
+_CERTIFICATES: Final = ("certificate verify failed", "CERTIFICATE_REQUIRED")
 _SIGNS: Final = (
     (
         "certificate verify failed",
@@ -199,7 +204,9 @@ def no_connection(options: Options, reason: BaseException | None) -> BackendUnav
     """Return the error if none of the servers could be used; `reason`: the exception of the last attempt."""
     security = options.security
     guess = _guess(reason, tls=security.tls, login=security.mechanism is not None)
-    return BackendUnavailable(f"Kafka at {', '.join(options.servers)}: {guess}")
+    is_refused = isinstance(reason, REFUSALS[:-1]) or any(sign in str(reason) for sign in _CERTIFICATES)
+    kind = LoginRefused if is_refused else BackendUnavailable
+    return kind(f"Kafka at {', '.join(options.servers)}: {guess}")
 
 
 def _guess(reason: BaseException | None, *, tls: bool, login: bool) -> str:

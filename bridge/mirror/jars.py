@@ -59,7 +59,7 @@ def _fill(home: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise CannotStart(
-            "Maven, which fetches the jars of Delta Lake, S3 and Spark's Kafka connector, is not installed "
+            "Maven, which fetches the jars of Delta Lake and S3, is not installed "
             f"(apt-get install maven): install it, or set {VARIABLE} to a folder that "
             "`oms-bridge mirror fetch-jars` has filled on another machine."
         )
@@ -90,7 +90,7 @@ def _run(command: list[str]) -> None:
     if done.returncode:
         said = (done.stdout + done.stderr)[-_SAID:]
         raise CannotStart(
-            "Maven and Scala could not make the jars of Delta Lake, S3 and Spark's Kafka connector: allow access to "
+            "Maven and Scala could not make the jars of Delta Lake and S3: allow access to "
             f"Maven's repository, or set {VARIABLE} to a folder that `oms-bridge mirror fetch-jars` has filled on "
             f"another machine. {Path(command[0]).name} said: {said}"
         )

@@ -148,13 +148,7 @@ class Sink:
         began = time.monotonic()
         written = max(wall(), held.written + 1)  # increases also if the clock was set back: `export` relies on it
         record = held.after(query, number, written, ranges, gaps)
-        try:
-            done = self._write(frame, record)
-        except Exception as error:
-            again = self._source.fallback_read(frame.sparkSession, before, after, error)
-            if again is None:
-                raise
-            done = self._write(again, record)
+        done = self._write(frame, record)
         committed = _event(record, *done, gaps, round((time.monotonic() - began) * 1000))
         self._observe(committed)
         return committed

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Record, from_json
@@ -172,7 +173,12 @@ class Table:
 
     def dataset(self) -> pds.Dataset:
         """Return the rows, for DuckDB and pyarrow; columns and files that a query does not need are not read."""
-        dataset: pds.Dataset = self.delta.to_pyarrow_dataset()
+        place, files = self.delta.table_uri, None
+        if place.startswith("file:"):
+            # delta-rs reads files by Python, and DuckDB 2.0 asks pyarrow for rows while it holds Python's lock: a mutex
+            # of Arrow, held by a thread that waits for that lock, stopped a process for good
+            files = SubTreeFileSystem(unquote(urlsplit(place).path), LocalFileSystem())
+        dataset: pds.Dataset = self.delta.to_pyarrow_dataset(filesystem=files)
         return dataset
 
 

@@ -34,7 +34,7 @@ def archived_jvm() -> None:
 
 @pytest.fixture(scope="session")
 def spark(quick_jvm: None) -> Iterator[SparkSession]:  # noqa: ARG001 - asked for what it does
-    """The session, with the jars of the Kafka connector and of S3 if they can be had."""
+    """The session, with the jars of Delta Lake and S3 if they can be had."""
     with session("tests of the mirror", jars_at_hand(), s3_settings("")) as found:
         yield found
 

@@ -1,4 +1,4 @@
-"""What the tests ask of Spark's JVM: a quick start, and the jars of the Kafka connector."""
+"""What the tests ask of Spark's JVM: a quick start, and the jars of Delta Lake and S3."""
 
 import fcntl
 import functools
@@ -46,14 +46,14 @@ def need_java() -> None:
 
 
 def need_jars() -> None:
-    """Skip the test if Spark's Kafka connector cannot be had."""
+    """Skip the test if the jars cannot be had."""
     found = _jars()
     if isinstance(found, CannotStart):
         pytest.skip(str(found))
 
 
 def jars_at_hand() -> Sequence[Path]:
-    """Return the jars of the connector, none if they cannot be had."""
+    """Return the jars of Delta Lake and S3, none if they cannot be had."""
     found = _jars()
     return () if isinstance(found, CannotStart) else found
 

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.sources import Options
 from bridge.mirror.sources.kafka.source import KafkaSource
+from bridge.mirror.sources.range_source import BUSY
 
 GUARD: Final = 300
 """Seconds in which a query must have come to its end."""
@@ -40,14 +41,17 @@ class Job:
     def once(self, options: Options, checkpoint: Path, start: Mapping[str, int] | None = None) -> Done:
         """Mirror what there is and stop."""
         source = KafkaSource(options)
-        query, done = self._start(source, checkpoint, start or {}, {"availableNow": True})
-        try:
-            assert query.awaitTermination(GUARD)
-        except PySparkException as error:
-            done = done._replace(said=source.explain(error), outage=source.outage(error), error=str(error))
-        finally:
-            query.stop()
-        return done
+        while True:
+            query, done = self._start(source, checkpoint, start or {}, {"availableNow": True})
+            try:
+                assert query.awaitTermination(GUARD)
+            except PySparkException as error:
+                if BUSY in str(error):  # the job begins again, too
+                    continue
+                done = done._replace(said=source.explain(error), outage=source.outage(error), error=str(error))
+            finally:
+                query.stop()
+            return done
 
     def begin(self, options: Options, checkpoint: Path) -> None:
         """Start to mirror until `end`."""
@@ -74,16 +78,10 @@ class Job:
 
         def each(frame: DataFrame, batch: int) -> None:
             after = _offsets(checkpoint / f"offsets/{batch}")
-            before = _offsets(checkpoint / (f"offsets/{batch - 1}" if batch else "sources/0/0"))
+            before = _offsets(checkpoint / f"offsets/{batch - 1}") if batch else None
             done.moved.append(source.moved(before, after))
             done.gaps.extend(source.gaps(before, after))
-            try:
-                done.rows.extend(row.asDict() for row in frame.collect())
-            except Exception as error:  # what Java raises in a batch is no PySparkException
-                again = source.fallback_read(self._spark, before, after, error)
-                if again is None:
-                    raise
-                done.rows.extend(row.asDict() for row in again.collect())
+            done.rows.extend(row.asDict() for row in frame.collect())
 
         rows = source.rows(self._spark, start).writeStream.foreachBatch(each)
         return rows.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start(), done

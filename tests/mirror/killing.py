@@ -1,7 +1,9 @@
 """Kills a job again and again while a reader reads what it writes. A job is any command that ends when all is done."""
 
+import faulthandler
 import os
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -9,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 import duckdb
 
@@ -23,6 +25,7 @@ from tests.tiers import SOAK
 Victim = Literal["group", "driver", "jvm", "worker"]
 VICTIMS: tuple[Victim, ...] = ("group", "driver", "jvm", "worker")
 GUARD = 600
+_REPEATED: Final = re.compile(r"batch \d+ is in the table already")
 
 
 class Reader:
@@ -54,46 +57,69 @@ class Reader:
                 self.look()
             except (duckdb.Error, OSError, CannotStart) as error:
                 self.wrong.append(str(error))
+            self._over.wait(0.05)  # the job needs the processor, too
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        thread = threading.Thread(target=self.run)
+        thread = threading.Thread(target=self.run, daemon=True)  # a run once never ended, here or in a library
         thread.start()
         try:
             yield
         finally:
             self._over.set()
-            thread.join()
+            thread.join(GUARD)
+            if thread.is_alive():
+                faulthandler.dump_traceback()
+                self.wrong.append(f"the reader has not ended within {GUARD} s")
 
 
-def kill_and_finish(command: Sequence[str], out: Path, victims: Sequence[Victim], seed: int, log: Path) -> None:
-    """Start the job once for each victim, kill that at a random point after some batch, then let the job end."""
+class Kills(NamedTuple):
+    """Of a job."""
+
+    running: int
+    """Kills that met a running job."""
+    between: int
+    """Batches that a later run found in the table and not in the checkpoint: it was killed between the two commits."""
+
+
+def kill_and_finish(  # noqa: PLR0913, PLR0917 - a job, its kills, and the paths of both
+    command: Sequence[str], out: Path, victims: Sequence[Victim], seed: int, log: Path, last: Sequence[str] = ()
+) -> Kills:
+    """Start the job once for each victim, kill that after some batch, then let the job end, as the command `last`.
+
+    Half of the kills are right after a commit of the table, the others at a random point.
+    """
     chance = random.Random(seed)  # noqa: S311 - a test that can be repeated
+    running = 0
     for victim in victims:
         with _job(command, log) as job:
             _wait_for_a_batch(job, out)
-            _wait_to_strike(job, chance.uniform(0, 3))
+            _wait_to_strike(job, chance.choice((0.0, chance.uniform(0, 3))))
+            running += job.poll() is None
             _kill(job, victim)
     for _ in range(3):  # a job whose last worker was killed late may end with that as its error
-        with _job(command, log) as job:
+        with _job(last or command, log) as job:
             if job.wait(GUARD) == 0:
-                return
+                return Kills(running, len(_REPEATED.findall(log.read_text())))
     raise AssertionError(f"the job does not end:\n{log.read_text()[-5000:]}")
 
 
-def assert_kills_lose_nothing(place: Deployment, *victims: Victim) -> None:
+def assert_kills_lose_nothing(place: Deployment, *victims: Victim) -> Kills:
     """Kill each of the victims in the middle of a mirror, 20 times in soak; each message is in the mirror once."""
-    kills = 20 if SOAK else len(victims)
-    chosen = VICTIMS * (kills // len(VICTIMS)) if SOAK else victims
-    amount = 2_000 * (kills + 1)
+    chosen = VICTIMS * 5 if SOAK else victims
+    amount = 2_000 * (len(chosen) + 1)
     place.publish("orders", numbered(amount))
     reader = Reader(place.out)
     with reader.reading():
-        kill_and_finish(place.command("--rows", "400"), place.out, chosen, 1, place.folder / "job.log")
+        log = place.folder / "job.log"
+        kills = kill_and_finish(place.command("--rows", "100"), place.out, chosen, 1, log, place.command())
+    assert kills.running == len(chosen), log.read_text()[-5000:]
+    assert not SOAK or kills.between
     assert reader.wrong == []
     assert len(by_duckdb(place.out)) == amount
     found = place.verify()
     assert (found["exit"], found["findings"]) == (0, []), found
+    return kills
 
 
 @contextmanager

@@ -147,7 +147,7 @@ def _read(given: dict[str, object], every: float) -> "tuple[Options, Monitoring]
 
 @click.command("fetch-jars", cls=MirrorCommand)
 def fetch_jars() -> None:
-    """Fetch the jars of Delta Lake, S3 and Kafka's connector with Maven, unless they are there, and print their paths.
+    """Fetch the jars of Delta Lake and S3 with Maven, unless they are there, and print their paths.
 
     The paths are separated by commas, as `spark-submit` takes them.
 

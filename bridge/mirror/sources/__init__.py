@@ -71,12 +71,6 @@ class Source(Protocol):
         """Return the first offset kept and the next one of every log, now. Raises `BackendUnavailable`."""
         ...
 
-    def fallback_read(
-        self, spark: SparkSession, before: str | None, after: str, error: BaseException
-    ) -> DataFrame | None:
-        """Return the rows between two offsets, read another way after that error; None: there is no other way."""
-        ...
-
     def outage(self, error: BaseException) -> bool:
         """Whether the error that ended a query is an outage: the same query is started again later."""
         ...

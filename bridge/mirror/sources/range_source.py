@@ -33,7 +33,7 @@ _OPTION: Final = "secret"
 """It holds the backend's URL; Spark shows the value of no option whose name says that it is one."""
 LAST_ERROR: Final = "last_error"
 """Key in the latest offset that is reported; no log has this name."""
-_BUSY: Final = "Python worker failed to connect back"
+BUSY: Final = "Python worker failed to connect back"
 """What Spark says when a new planner is not there within 10 s: seen on two cores with a load of 20."""
 _MARK: Final = re.compile(r"^(?:[\w.]+\.)?(DataLost|BackendUnavailable|CannotStart): (.*)$", re.MULTILINE)
 
@@ -92,12 +92,17 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         A log that is not among them is taken for gone. Raises `BackendUnavailable`.
         """
 
-    @abstractmethod
     def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Read the messages in `[start, end)`, the same each time.
 
         What is gone since it was planned: `yield from self.lost(…)`. Raises `BackendUnavailable` after some attempts.
         """
+        raise NotImplementedError("read_log or read_splits")
+
+    def read_splits(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        """Read all splits of one task, as `read_log` does one. A source that reads them together overrides it."""
+        for log, start, end in splits:
+            yield from self.read_log(log, start, end)
 
     @abstractmethod
     def stop(self) -> None:
@@ -163,8 +168,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read what one task was given. Raises `DataLost` and `BackendUnavailable`."""
         assert isinstance(partition, Splits)  # noqa: S101 - only this module makes them
         try:
-            for log, start, end in partition.splits:
-                yield from self.read_log(log, start, end)
+            yield from self.read_splits(partition.splits)
         finally:
             self.stop()
 
@@ -187,7 +191,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def outage(error: BaseException) -> bool:
     """Whether a query ended because the backend, or a planner, could not be reached: it may go on after a pause."""
-    return _raised(error, "BackendUnavailable") is not None or _BUSY in str(error)
+    return _raised(error, "BackendUnavailable") is not None or BUSY in str(error)
 
 
 def explain(error: BaseException) -> str | None:
@@ -235,8 +239,12 @@ class RangeSource:
     def rows(self, spark: SparkSession, start: Mapping[str, int]) -> DataFrame:
         """See `Source`."""
         spark.dataSource.register(self.data)
-        ask = ReaderOptions(self._options, start, spark.sparkContext.defaultParallelism)
+        ask = ReaderOptions(self._options, start, self.tasks(spark))
         return spark.readStream.format(self.data.name()).options(**ask.to_options()).load()
+
+    def tasks(self, spark: SparkSession) -> int:
+        """Return how many tasks a batch has at most."""
+        return spark.sparkContext.defaultParallelism
 
     def moved(self, before: str | None, after: str) -> Ranges:
         """See `Source`."""
@@ -245,9 +253,6 @@ class RangeSource:
     def gaps(self, before: str | None, after: str) -> Iterable[Gap]:
         """Return the gaps that planning found; messages that are dropped later are a row in quarantine."""
         return ranges.gaps(ranges.read(before), ranges.read(after))
-
-    def fallback_read(self, _spark: SparkSession, _before: str | None, _after: str, _error: BaseException) -> None:
-        """See `Source`: there are no other means."""
 
     def unmirrored(self) -> Mapping[str, str]:
         """See `Source`: there are none."""

@@ -1,4 +1,4 @@
-"""Which offsets a batch covers: the planner of the sources that are written in Python. Pure; `reader.py` drives it.
+"""Which offsets a batch covers: the planner of every source. Pure; `range_source.py` drives it.
 
 An offset of such a source is one JSON object, by log: `[begin, next]`, or `[begin, next, start, end]` where that plan
 found `[start, end)` gone. `begin` is where the log was first planned to begin, so that the ranges between two offsets
@@ -54,7 +54,7 @@ def read(text: str | None) -> dict[str, Position]:
 
 def moved(before: Offset, after: Offset) -> Ranges:
     """Return the ranges between two offsets, gaps included."""
-    known = _existing(before)
+    known = existing(before)
     new = {log: position for log, position in after.items() if position != before.get(log)}
     starts = {log: known[log].next if log in known else position.begin for log, position in new.items()}
     return {log: (starts[log], position.next) for log, position in new.items() if position.next > starts[log]}
@@ -73,7 +73,7 @@ def plan(before: Offset, bounds: Ranges, start: Mapping[str, int], limit: int | 
     It never goes back: a log that ends before its place stays where it is. A log that is new while others are known
     was made meanwhile, so its beginning is 0; else it begins as `start` says, or with the oldest there is.
     """
-    positions = _existing(before)
+    positions = existing(before)
     after = {log: Position(p.begin, p.next, (p.next, None)) for log, p in positions.items() if log not in bounds}
     backlog: dict[str, int] = {}
     for log, (first, end) in bounds.items():
@@ -91,7 +91,7 @@ def plan(before: Offset, bounds: Ranges, start: Mapping[str, int], limit: int | 
     return _kept_as_is(before, after)
 
 
-def _existing(offset: Offset) -> dict[str, Position]:
+def existing(offset: Offset) -> dict[str, Position]:
     """Leave out the logs that were found gone: one that comes again under the same name is a new one."""
     return {log: position for log, position in offset.items() if not _ended(position)}
 

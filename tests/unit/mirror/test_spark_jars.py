@@ -1,4 +1,4 @@
-"""The jars of Spark's connector are found, or fetched once, or the error says what to do."""
+"""The jars of Delta Lake and S3 are found, or fetched once, or the error says what to do."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -1,1 +1,1 @@
-"""Kafka: Spark's own connector, and the bridge's own mapping behind it."""
+"""Kafka as a source: its topics, read by ranges of offsets."""

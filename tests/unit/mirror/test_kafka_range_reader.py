@@ -1,0 +1,187 @@
+"""A task's reader over a consumer that is played: what it yields, what is lost, and when it gives up."""
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+from kafka import TopicPartition
+from kafka import errors as kafka
+
+from adapters.kafka.options import parse
+from adapters.kafka.record import Part
+from bridge.errors import BackendUnavailable, CannotStart
+from bridge.mirror.sources.kafka import range_reader
+from bridge.mirror.sources.kafka.client import Bounds
+from bridge.mirror.sources.kafka.range_reader import Lost, SplitReader
+from bridge.mirror.sources.ranges import Split
+
+OPTIONS = parse("kafka://127.0.0.1:9092")
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+class Found(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int = 1_700_000_000_000
+    key: bytes | None = None
+    value: bytes | None = b"body"
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def found(part: TopicPartition, *offsets: int) -> dict[TopicPartition, list[Found]]:
+    return {part: [Found(part.topic, part.partition, offset) for offset in offsets]}
+
+
+class Consumer:
+    """Answers polls from a list: records, an error, or a call that moves positions; at its end nothing comes."""
+
+    def __init__(self, *polls: Any) -> None:  # noqa: ANN401 - as above
+        self._polls = list(polls)
+        self.firsts: dict[TopicPartition, int] = {}
+        self.assignment: dict[TopicPartition, Any] = {}
+        self._subscription = self
+        self.paused: list[TopicPartition] = []
+
+    def assign(self, parts: Sequence[TopicPartition]) -> None:
+        self.assignment = {part: type("State", (), {"position": None})() for part in parts}
+
+    def seek(self, part: TopicPartition, offset: int) -> None:
+        self.assignment[part].position = type("Position", (), {"offset": offset})()
+
+    def pause(self, part: TopicPartition) -> None:
+        self.paused.append(part)
+
+    def beginning_offsets(self, parts: Sequence[TopicPartition], timeout_ms: int) -> dict[TopicPartition, int]:
+        assert timeout_ms
+        return {part: self.firsts[part] for part in parts}
+
+    def poll(self, timeout_ms: int) -> Any:  # noqa: ANN401 - as above
+        assert timeout_ms
+        answer = self._polls.pop(0) if self._polls else {}
+        if isinstance(answer, Exception):
+            raise answer
+        if callable(answer):
+            answer(self)
+            return {}
+        for part, records in answer.items():
+            self.seek(part, records[-1].offset + 1)
+        return answer
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """Read splits by a consumer; rows as (log, offset), losses as they are."""
+
+    def reading(consumer: Consumer, *splits: Split) -> list[Any]:
+        @contextmanager
+        def opened(*_: object, **__: object) -> Iterator[Consumer]:
+            yield consumer
+
+        monkeypatch.setattr(range_reader, "reading", opened)
+        steps: list[Any] = []
+        for step in SplitReader(OPTIONS, splits).read():
+            if isinstance(step, Lost):
+                steps.append(step)
+            else:
+                steps += [(row["log"], row["offset"]) for row in step.to_pylist()]
+        return steps
+
+    return reading
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let two seconds pass with each look at the clock."""
+    ticks = iter(range(0, 10_000, 2))
+    monkeypatch.setattr("bridge.mirror.sources.kafka.range_reader.time.monotonic", lambda: next(ticks))
+
+
+def test_partitions_are_read_together_and_no_further_than_planned(read: Callable[..., list[Any]]) -> None:
+    consumer = Consumer(found(A, 3, 4) | found(B, 0), found(A, 5, 6, 7), found(A, 8) | found(B, 1))
+    steps = read(consumer, Split("a/0", 3, 6), Split("b/0", 0, 2))
+    assert steps == [("a/0", 3), ("a/0", 4), ("b/0", 0), ("a/0", 5), ("b/0", 1)]
+    assert consumer.paused == [A, B]
+
+
+def test_holes_are_no_losses_and_a_range_may_end_with_one(read: Callable[..., list[Any]]) -> None:
+    consumer = Consumer(found(A, 4), lambda each: each.seek(A, 9))
+    assert read(consumer, Split("a/0", 1, 9)) == [("a/0", 4)]
+
+
+def test_a_header_without_a_value_and_a_bad_record(read: Callable[..., list[Any]]) -> None:
+    records = [Found("a", 0, 0, headers=[("x", None)]), Found("a", 0, 1, timestamp=9 * 10**15)]
+    assert read(Consumer({A: records}), Split("a/0", 0, 2)) == [("a/0", 0), ("a/0", 1)]
+
+
+def test_what_was_dropped_is_lost_and_the_rest_is_read(read: Callable[..., list[Any]]) -> None:
+    consumer = Consumer(kafka.OffsetOutOfRangeError({A: 3}), found(A, 5))
+    consumer.firsts[A] = 5
+    assert read(consumer, Split("a/0", 3, 6)) == [Lost("a/0", 3, 5), ("a/0", 5)]
+
+
+def test_all_is_lost_if_the_log_begins_later_or_ends_before(read: Callable[..., list[Any]]) -> None:
+    for first in (9, 6, 0):
+        consumer = Consumer(kafka.OffsetOutOfRangeError({A: 3}))
+        consumer.firsts[A] = first
+        assert read(consumer, Split("a/0", 3, 6)) == [Lost("a/0", 3, 6)]
+
+
+def test_a_new_leader_that_lacks_records_is_asked_for_the_next_offset(read: Callable[..., list[Any]]) -> None:
+    consumer = Consumer(found(A, 3), kafka.LogTruncationError({A: None}), found(A, 4))
+    assert read(consumer, Split("a/0", 3, 5)) == [("a/0", 3), ("a/0", 4)]
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_topic_that_is_gone_is_lost(read: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_reader, "read_bounds", lambda _: Bounds((), {Part("b", 0): 0}, {Part("b", 0): 2}))
+    consumer = Consumer(found(A, 3), *[{}] * 9, found(B, 0, 1))
+    assert read(consumer, Split("a/0", 3, 6), Split("b/0", 0, 2)) == [
+        Lost("a/0", 4, 6),
+        *(("a/0", 3), ("b/0", 0), ("b/0", 1)),
+    ]
+
+
+@pytest.mark.usefixtures("clock")
+def test_it_gives_up_after_a_minute(read: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: object) -> Bounds:
+        raise BackendUnavailable("Kafka does not answer.")
+
+    monkeypatch.setattr(range_reader, "read_bounds", away)
+    with pytest.raises(BackendUnavailable, match="a/0, offset 4: Kafka has sent nothing for 60 s"):
+        read(Consumer(found(A, 3)), Split("a/0", 3, 6))
+
+
+def test_a_missing_permission_is_told(read: Callable[..., list[Any]]) -> None:
+    with pytest.raises(CannotStart, match="permission for the topic"):
+        read(Consumer(kafka.TopicAuthorizationFailedError({"a"})), Split("a/0", 3, 6))
+
+
+def test_batches_are_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def opened(*_: object, **__: object) -> Iterator[Consumer]:
+        yield Consumer(found(A, *range(1400)))
+
+    monkeypatch.setattr(range_reader, "reading", opened)
+    steps = list(SplitReader(OPTIONS, [Split("a/0", 0, 1400)]).read())
+    assert [step.num_rows for step in steps if not isinstance(step, Lost)] == [1000, 400]
+
+
+def test_the_collector_of_cycles_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def opened(*_: object, **__: object) -> Iterator[Consumer]:
+        yield Consumer(found(A, *range(2000)))
+
+    monkeypatch.setattr(range_reader, "reading", opened)
+    for enabled in True, False:
+        (gc.enable if enabled else gc.disable)()
+        try:
+            steps = SplitReader(OPTIONS, [Split("a/0", 0, 2000)]).read()
+            next(steps)
+            assert not gc.isenabled()
+            steps.close()  # type: ignore[attr-defined] # a generator
+            assert gc.isenabled() is enabled
+        finally:
+            gc.enable()
