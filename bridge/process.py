@@ -17,10 +17,10 @@ from starlette.types import ASGIApp
 from adapters.base import Adapter
 from bridge import logs
 from bridge.callbacks.registry import CallbackRegistry, DeliveryOptions
+from bridge.engine.client_limits import MemoryBudget, client_of
 from bridge.engine.clock import Clock, SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
-from bridge.engine.quota import MemoryBudget, client_of
 from bridge.http.data_port import DataApp, routes
 from bridge.http.management_port import management_app
 from bridge.http.origin_policy import OriginPolicy

@@ -4,9 +4,9 @@ from collections.abc import Coroutine
 from inspect import iscoroutine
 from typing import Any, TypeVar
 
-from bridge.engine.entry import Entry
 from bridge.engine.group import Group
-from bridge.engine.pulls import PullRequest
+from bridge.engine.leases import Entry
+from bridge.engine.waiting_pulls import PullRequest
 
 T = TypeVar("T")
 

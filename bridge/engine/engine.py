@@ -8,21 +8,21 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from adapters.base import Adapter, Delivery, Replayable
+from bridge.engine.client_limits import INTERNAL, Share
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.counters import OTHER, Counters, LabelCounts
 from bridge.engine.dedup import Deduplicator
 from bridge.engine.destination_registry import Administration, DestinationRegistry
-from bridge.engine.entry import Entry
 from bridge.engine.group import Group
+from bridge.engine.lease_settler import LeaseSettler
+from bridge.engine.leases import Entry
 from bridge.engine.names import SubscriptionKey, is_dead_letter
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_request import Produced
 from bridge.engine.producer import Producer
-from bridge.engine.pulls import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer
-from bridge.engine.quota import INTERNAL, Share
-from bridge.engine.settling import LeaseSettler
 from bridge.engine.transactions import Transactions
+from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import (
     BackendUnavailable,
     BridgeError,

@@ -13,11 +13,11 @@ from adapters.base import Delivery, Lagging, Outcome, Rejoining, Subscription
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters, Counts
 from bridge.engine.dead_letters_and_deferrals import BufferRemovals, WriteDeadLetter, confirmed, ignore_result
-from bridge.engine.entry import Entry
+from bridge.engine.leases import Entry
 from bridge.engine.options import EngineOptions
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.engine.prefetcher import Prefetcher
-from bridge.engine.pulls import IdempotentPulls, PullRequest, WaitingPulls
+from bridge.engine.waiting_pulls import IdempotentPulls, PullRequest, WaitingPulls
 from bridge.errors import BridgeError, LeaseEnded
 
 _WALL_CHECK: Final = 10_000

@@ -6,18 +6,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from adapters.base import Adapter, Buffering, Published, PublishesMany, Stored
+from bridge.engine.client_limits import INTERNAL, DelayedShare, Quota, Share, client_of
 from bridge.engine.clock import Clock
 from bridge.engine.counters import OTHER, Counters, Counts, LabelCounts
 from bridge.engine.dead_letters_and_deferrals import build_dead_letter, ignore_result
 from bridge.engine.dedup import RecentMessages
 from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
-from bridge.engine.entry import Entry
 from bridge.engine.field_support import Applied, FieldSupport
+from bridge.engine.leases import Entry
 from bridge.engine.names import SubscriptionKey, check_destination
 from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import Partitioner
 from bridge.engine.produce_request import Batch, Outcome, Produced, ProduceRequest, WaitingMessage
-from bridge.engine.quota import INTERNAL, DelayedShare, Quota, Share, client_of
 from bridge.errors import (
     BodyTooLarge,
     BridgeError,

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from bridge.engine.clock import Clock
-from bridge.engine.entry import Entry
 from bridge.engine.group import Group
-from bridge.engine.pulls import PullRequest
+from bridge.engine.leases import Entry
+from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import LeaseEnded
 from bridge.message import Message
 

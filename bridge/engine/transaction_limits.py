@@ -5,10 +5,10 @@ from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
+from bridge.engine.client_limits import INTERNAL, DelayedShare, Share
 from bridge.engine.dedup import Name
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_request import Produced
-from bridge.engine.quota import INTERNAL, DelayedShare, Share
 from bridge.errors import BodyTooLarge, IdempotencyMismatch
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid_utils import uuid7
 
 from adapters.base import Adapter, Stored, Support, Transaction, Transactional, TransactionState
+from bridge.engine.client_limits import client_of
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.counters import Counters
 from bridge.engine.dead_letters_and_deferrals import ignore_result
@@ -18,7 +19,6 @@ from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_request import Produced
 from bridge.engine.producer import Producer
-from bridge.engine.quota import client_of
 from bridge.engine.transaction_limits import Decision, FirstPrepared, TransactionDeadlines, TransactionLimits
 from bridge.errors import (
     BackendUnavailable,

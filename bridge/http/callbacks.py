@@ -4,10 +4,10 @@ import json
 
 from bridge.callbacks.registration import BatchOptions
 from bridge.callbacks.registry import REGISTRATIONS_MAX, CallbackRegistry, describe
+from bridge.engine.client_limits import OwnedShare, Share, client_of
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.push_consumer import CREDIT
-from bridge.engine.quota import OwnedShare, Share, client_of
 from bridge.errors import BodyInvalid, HeaderInvalid
 from bridge.http.params import flag, merge, parse_params, parse_subscription, positive, required
 from bridge.http.request_reply import CALLBACK_BATCH_MAX, CREDIT_MAX, OMS_VERSION, Reply, Request, json_reply

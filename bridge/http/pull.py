@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Self
 
+from bridge.engine.client_limits import client_of
 from bridge.engine.engine import Engine, Pulled
 from bridge.engine.names import SubscriptionKey
-from bridge.engine.pulls import PullRequest
-from bridge.engine.quota import client_of
+from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import HeaderInvalid, HeaderMissing
 from bridge.http.params import (
     Params,

@@ -15,10 +15,10 @@ from adapters.rabbitmq.topology.names import queue
 from bridge.engine import dead_letters_and_deferrals
 from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters, Counts
-from bridge.engine.entry import Entry
 from bridge.engine.group import Group
+from bridge.engine.leases import Entry
 from bridge.engine.options import EngineOptions
-from bridge.engine.pulls import PullRequest
+from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import BackendUnavailable
 from tests.calls import lease
 from tests.rabbitmq.natives import left

@@ -14,7 +14,7 @@ from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters, Counts
 from bridge.engine.group import Group
 from bridge.engine.options import EngineOptions
-from bridge.engine.pulls import PullRequest
+from bridge.engine.waiting_pulls import PullRequest
 from tests.calls import lease
 from tests.rabbitmq import natives
 from tests.rabbitmq.waiting import completed, until

@@ -14,7 +14,7 @@ from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
-from bridge.engine.pulls import PullRequest
+from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import BackendUnavailable, LeaseEnded, LimitReached
 from bridge.http import push
 from bridge.http.push import PushEndpoint

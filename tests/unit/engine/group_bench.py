@@ -4,10 +4,10 @@ import asyncio
 
 from adapters.base import Delivery
 from bridge.engine.counters import Counters, Counts
-from bridge.engine.entry import Entry
 from bridge.engine.group import Group
+from bridge.engine.leases import Entry
 from bridge.engine.options import EngineOptions
-from bridge.engine.pulls import PullRequest
+from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import BackendUnavailable
 from tests.calls import lease
 from tests.unit.engine.fakes import FakeSubscription

@@ -10,7 +10,7 @@ from adapters.base import Delivery, Outcome
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
-from bridge.engine.pulls import PullRequest
+from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import BackendUnavailable
 from tests.calls import result
 from tests.unit.engine.fakes import FakeAdapter, FakeSubscription, delivery

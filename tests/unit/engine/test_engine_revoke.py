@@ -8,8 +8,8 @@ from adapters.base import Delivery, Outcome
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
-from bridge.engine.pulls import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions
+from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import BackendUnavailable, LeaseEnded, OutcomeUnknown
 from tests.calls import result
 from tests.unit.engine.fakes import FakeAdapter, delivery

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 
-from bridge.engine.entry import Entry, Receipt, ReceiptSigner
 from bridge.engine.group import Group
+from bridge.engine.leases import Entry, Receipt, ReceiptSigner
 from bridge.engine.names import SubscriptionKey
 from bridge.errors import BridgeError, Internal, LeaseEnded, ReceiptInvalid
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from bridge.engine.counters import Counters
-from bridge.engine.entry import Entry, LeaseOwner
+from bridge.engine.leases import Entry, LeaseOwner
 
 _STALE: Final = 256
 """Request ids of ended leases that may pile up before they are removed."""
