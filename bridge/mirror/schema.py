@@ -53,7 +53,7 @@ def _kind(field: Field) -> Kind:
 
 MESSAGE: Final = (
     *(
-        Column(field.attribute, _kind(field), f"{field.name} of the message", field.attribute)
+        Column(field.attribute, _kind(field), field.name, field.attribute)
         for field in FIELDS
         if field.name != "destination"
     ),
@@ -98,7 +98,7 @@ SOURCE_DDL: Final = ", ".join(
 """The same for Spark."""
 
 TABLE: Final = (
-    Column("destination", "string", "destination of the message"),
+    Column("destination", "string", "destination"),
     *MESSAGE,
     *POSITION,
     *STAMPS,
