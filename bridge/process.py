@@ -28,7 +28,7 @@ from bridge.http.produce import DestinationRules, Rules, Signing
 from bridge.http.request_reply import Limits
 from bridge.metrics import BridgeMetrics
 from bridge.server import Listener, Tls, serve, tls_context
-from bridge.server.limits import Admission
+from bridge.server.connection_limits import Admission
 from bridge.settings import Address, Settings, SettingsError, read_secrets, redact
 from bridge.slicer import Slicer
 from bridge.tracing import create_tracing

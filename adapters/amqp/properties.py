@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pika import BasicProperties
 
-from adapters.amqp.tables import SHORT_MAX, read_table, text_or_bytes, write_table
+from adapters.amqp.field_tables import SHORT_MAX, read_table, text_or_bytes, write_table
 
 _FLAGS: Final = Struct(">H")
 _STAMP: Final = Struct(">Q")

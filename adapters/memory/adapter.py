@@ -8,10 +8,10 @@ from adapters.base import Delivery, Features, Outcome, Published, Replayed, Revo
 from adapters.memory.capacity import SLICE, Capacity
 from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
+from adapters.memory.message_store import DelayedMessage, MessageStore
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
 from adapters.memory.record_codec import Record, pack
-from adapters.memory.store import DelayedMessage, MessageStore
 from adapters.memory.subscription import MemorySubscription
 from adapters.memory.transactions import Transactions
 from adapters.wall_clock import wall

@@ -6,10 +6,10 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from adapters.memory.destination import Destination
+from adapters.memory.message_store import MessageStore
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
 from adapters.memory.record_codec import Record, footprint
-from adapters.memory.store import MessageStore
 from bridge.errors import BackendFull, BodyTooLarge
 
 SLICE: Final = 512

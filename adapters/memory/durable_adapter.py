@@ -24,11 +24,11 @@ from adapters.memory.journal_batch import (
 from adapters.memory.journal_directory import JournalDirectory
 from adapters.memory.journal_transactions import TransactionEnd
 from adapters.memory.journal_writer import CommitResult, JournalWriter
+from adapters.memory.message_store import DelayedMessage, MessageStore
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
 from adapters.memory.record_codec import Record, pack
 from adapters.memory.recovery import recover
-from adapters.memory.store import DelayedMessage, MessageStore
 from adapters.memory.subscription import MemorySubscription
 from adapters.memory.transaction_table import OpenTransaction, PreparedWrite
 from adapters.wall_clock import wall

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from adapters.base import Delivery, Stored, TransactionState
 from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
-from adapters.memory.journal_tables import checksum, in_bulk, with_checksum
+from adapters.memory.journal_schema import checksum, in_bulk, with_checksum
 from adapters.memory.journal_transactions import (
     TransactionEnd,
     delete_transactions,

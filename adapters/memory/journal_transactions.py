@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from adapters.base import Transaction, TransactionState
-from adapters.memory.journal_tables import in_bulk, with_checksum
+from adapters.memory.journal_schema import in_bulk, with_checksum
 from adapters.memory.record_codec import BODY, encode
 from adapters.memory.transaction_table import OpenTransaction, PreparedWrite
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from adapters.memory.journal_batch import Batch, write_messages, write_state
 from adapters.memory.journal_directory import JournalDirectory
-from adapters.memory.journal_tables import checksum
+from adapters.memory.journal_schema import checksum
 from bridge.errors import BackendFull, BackendUnavailable, BridgeError, OutcomeUnknown
 
 QUEUE_MESSAGES: Final = 65_536

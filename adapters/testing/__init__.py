@@ -30,7 +30,7 @@ from adapters.testing.groups import GroupContract
 from adapters.testing.harness import Harness, KitReader, Session
 from adapters.testing.lifecycle import LifecycleContract
 from adapters.testing.limits import FullContract, UnreachableContract
-from adapters.testing.metadata import MetadataStoreContract
+from adapters.testing.metadata_store import MetadataStoreContract
 from adapters.testing.publishing import PublishContract, PublishesManyContract
 from adapters.testing.replay import ReplayableContract
 from adapters.testing.settling import SettleContract

@@ -21,7 +21,7 @@ from adapters.testing.delays import DeferringContract
 from adapters.testing.deleting import DeletableContract
 from adapters.testing.durable import DurableContract
 from adapters.testing.harness import GUARD, Contract, Session, bodies, numbered
-from adapters.testing.metadata import MetadataStoreContract
+from adapters.testing.metadata_store import MetadataStoreContract
 from adapters.testing.publishing import PublishesManyContract
 from adapters.testing.replay import ReplayableContract
 from adapters.testing.shared import SharedContract

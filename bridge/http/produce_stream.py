@@ -20,7 +20,7 @@ from bridge.slicer import Slicer
 from bridge.steps import Steps
 from bridge.wire import gzip_body, jsonform, problem
 from bridge.wire.json_array import decode_lines
-from bridge.wire.lines import Line, LineSplitter, Run
+from bridge.wire.line_splitter import Line, LineSplitter, Run
 from bridge.wire.push_framing import StreamEnd, encode_line
 
 WINDOW: Final = 256 << 10

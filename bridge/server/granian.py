@@ -27,9 +27,9 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp
 
-from bridge.server import limits
+from bridge.server import connection_limits
+from bridge.server.connection_limits import Admission, IdleConnections
 from bridge.server.granian_dispatcher import Dispatcher
-from bridge.server.limits import Admission, IdleConnections
 from bridge.server.listener import Listener, Tls, bind, tls_context
 from bridge.server.requests_in_flight import CLEANUP_TIMEOUT, RequestsInFlight, cancel, finish
 
@@ -101,16 +101,16 @@ def _start(
     loop = asyncio.get_running_loop()
     http, net, constants = (import_module(f"granian.{name}") for name in ("http", "net", "constants"))
     spec = (listening.detach(), False)
-    holder = net.SocketHolder(*spec, limits.BACKLOG) if sys.platform == "linux" else net.SocketHolder(*spec)
+    holder = net.SocketHolder(*spec, connection_limits.BACKLOG) if sys.platform == "linux" else net.SocketHolder(*spec)
     http1 = http.HTTP1Settings(
-        header_read_timeout=int(limits.KEEP_ALIVE * 1000),  # also closes idle connections
+        header_read_timeout=int(connection_limits.KEEP_ALIVE * 1000),  # also closes idle connections
         max_buffer_size=max(8192, listener.header_limit),
     )
     http2 = http.HTTP2Settings(
-        max_concurrent_streams=limits.MAX_STREAMS,
+        max_concurrent_streams=connection_limits.MAX_STREAMS,
         max_headers_size=listener.header_limit,
-        keep_alive_interval=int(limits.PING_INTERVAL * 1000),
-        keep_alive_timeout=ceil(limits.PING_TIMEOUT),  # in seconds
+        keep_alive_interval=int(connection_limits.PING_INTERVAL * 1000),
+        keep_alive_timeout=ceil(connection_limits.PING_TIMEOUT),  # in seconds
         max_send_buffer_size=65536,
         max_frame_size=65536,
     )
@@ -203,7 +203,7 @@ class ConnectionWatch:
         self._address = address
         self._dispatcher = dispatcher
         self._admission = admission
-        self._idle = IdleConnections(limits.KEEP_ALIVE)
+        self._idle = IdleConnections(connection_limits.KEEP_ALIVE)
         self._clients: dict[int, tuple[str, str]] = {}
         """Host and port of each accepted client, as Granian writes them, by the number (inode) of its socket."""
 

@@ -5,7 +5,7 @@ import ssl
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from bridge.server.limits import BACKLOG, Admission
+from bridge.server.connection_limits import BACKLOG, Admission
 
 ServerKind = Literal["hypercorn", "granian"]
 

@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 import yaml
 
+from adapters.amqp.field_tables import SHORT_MAX
 from adapters.amqp.settings import Security
-from adapters.amqp.tables import SHORT_MAX
 from adapters.field_headers import BROKER_FIELD_PREFIX, PROPERTY_PREFIX
 from adapters.rabbitmq import connect
 from adapters.rabbitmq.consume.assigned import REFRESH

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from adapters.memory.journal_tables import VERSION
+from adapters.memory.journal_schema import VERSION
 from tests.ledger import golden
 from tests.ledger.golden.observe import backend, name_of, observe
 

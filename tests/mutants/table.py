@@ -31,7 +31,7 @@ TABLE: Final = (
     Group(
         tuple(
             f"adapters/{name}.py"
-            for name in ("field_headers", "gzip_body", "range_set", "unmapped_headers", "url_options")
+            for name in ("field_headers", "gzip_transcoding", "range_set", "unmapped_headers", "url_options")
         ),
         ("tests/unit/test_adapters_range_set.py", "tests/unit/adapters_kafka", "tests/unit/adapters_rabbitmq"),
     ),
@@ -58,8 +58,8 @@ TABLE: Final = (
                 "partition",
                 "record_codec",
                 "record_list",
-                "journal_tables",
-                "store",
+                "journal_schema",
+                "message_store",
             )
         ),
         ("tests/unit/adapters_memory",),
@@ -67,7 +67,7 @@ TABLE: Final = (
     Group(
         tuple(
             f"adapters/amqp/{name}.py"
-            for name in ("deliveries", "frames", "messages", "properties", "settings", "tables")
+            for name in ("deliveries", "publish_frames", "messages", "properties", "settings", "field_tables")
         ),
         ("tests/unit/adapters_amqp", "tests/unit/adapters_rabbitmq"),
     ),

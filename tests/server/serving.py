@@ -17,7 +17,7 @@ from hypercorn.utils import wrap_app
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bridge.server import Listener, ServerKind, Tls, serve
-from bridge.server.limits import Admission
+from bridge.server.connection_limits import Admission
 
 Kind = Literal["hypercorn", "granian", "stock"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from h2.errors import ErrorCodes
 
-from bridge.server import limits
+from bridge.server import connection_limits
 from tests.server.frames import connected
 from tests.server.serving import BOTH, App, Kind, running
 from tests.server.test_hostile_clients import until_idle
@@ -16,8 +16,8 @@ from tests.server.test_hostile_clients import until_idle
 
 @BOTH
 async def test_a_client_that_answers_no_ping_is_disconnected(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PING_INTERVAL", 0.3)
-    monkeypatch.setattr(limits, "PING_TIMEOUT", 1.0)
+    monkeypatch.setattr(connection_limits, "PING_INTERVAL", 0.3)
+    monkeypatch.setattr(connection_limits, "PING_TIMEOUT", 1.0)
     app = App()
     async with running(kind, app) as server, connected(server.port) as client:
         streams = [client.request("/push", flush=False) for _ in range(20)]
@@ -29,8 +29,8 @@ async def test_a_client_that_answers_no_ping_is_disconnected(kind: Kind, monkeyp
 
 @BOTH
 async def test_a_client_that_answers_pings_stays(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PING_INTERVAL", 0.3)
-    monkeypatch.setattr(limits, "PING_TIMEOUT", 1.0)
+    monkeypatch.setattr(connection_limits, "PING_INTERVAL", 0.3)
+    monkeypatch.setattr(connection_limits, "PING_TIMEOUT", 1.0)
     app = App()
     async with running(kind, app) as server, connected(server.port) as client:
         for _ in range(20):
@@ -44,8 +44,8 @@ async def test_a_client_that_answers_pings_stays(kind: Kind, monkeypatch: pytest
 
 
 async def test_a_client_without_requests_is_not_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PING_INTERVAL", 0.05)
-    monkeypatch.setattr(limits, "KEEP_ALIVE", 0.5)
+    monkeypatch.setattr(connection_limits, "PING_INTERVAL", 0.05)
+    monkeypatch.setattr(connection_limits, "KEEP_ALIVE", 0.5)
     async with running("hypercorn", App()) as server, connected(server.port) as client:
         await client.ended()
         assert (client.pings, client.goaway) == (0, ErrorCodes.NO_ERROR)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from h2.errors import ErrorCodes
 
-from bridge.server import granian, limits
-from bridge.server.limits import Admission
+from bridge.server import connection_limits, granian
+from bridge.server.connection_limits import Admission
 from tests.server.frames import Client, connected
 from tests.server.serving import BOTH, App, Kind, fails_on_stock, running, timeout_for, until_blocked, until_tasks
 
@@ -161,7 +161,7 @@ async def test_a_client_may_cancel_now_and_then() -> None:
 @fails_on_stock("the preface counts as a request, and stops the timer of the idle connection", ours=("hypercorn",))
 async def test_a_preface_and_then_silence_is_closed(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Granian pings every 30 s instead, and keeps a client that answers."""
-    monkeypatch.setattr(limits, "KEEP_ALIVE", 0.5)
+    monkeypatch.setattr(connection_limits, "KEEP_ALIVE", 0.5)
     async with running(kind, App()) as server, connected(server.port) as client:
         await client.ended(6 if kind == "stock" else 15)  # stock: keep_alive_timeout is 5 s
         assert client.goaway == ErrorCodes.NO_ERROR
@@ -170,7 +170,7 @@ async def test_a_preface_and_then_silence_is_closed(kind: Kind, monkeypatch: pyt
 @pytest.mark.parametrize("kind", ["hypercorn", "granian"])
 async def test_an_open_request_is_not_idle(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A push stream on Granian once ended after 75 s: the watch did not recognize its client."""
-    monkeypatch.setattr(limits, "KEEP_ALIVE", 0.3)
+    monkeypatch.setattr(connection_limits, "KEEP_ALIVE", 0.3)
     monkeypatch.setattr(granian, "INTERVAL", 0.05)
     app = App()
     async with running(kind, app, admission=Admission(9, 100, str)) as server, connected(server.port) as client:

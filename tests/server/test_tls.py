@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from bridge.server import Listener, Tls, serve
-from bridge.server.limits import Admission
+from bridge.server.connection_limits import Admission
 from tests.server.frames import connected
 from tests.server.serving import BOTH, App, Kind, running
 

@@ -12,7 +12,7 @@ from bridge.http.request_reply import Limits
 from bridge.message import Message
 from bridge.slicer import Slicer
 from bridge.steps import Steps
-from bridge.wire.lines import Run
+from bridge.wire.line_splitter import Run
 from bridge.wire.push_framing import StreamEnd
 
 SIZE = 1 << 20

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from bridge.server.limits import Admission, IdleConnections
+from bridge.server.connection_limits import Admission, IdleConnections
 
 
 def admission(limit: int, percent: int) -> Admission:

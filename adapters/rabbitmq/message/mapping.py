@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from pika import BasicProperties
 
+from adapters.amqp.field_tables import SHORT_MAX
 from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
-from adapters.amqp.tables import SHORT_MAX
 from adapters.cloud_events import PropertyHeaders, property_headers, read_event
 from adapters.field_headers import (
     BROKER_FIELD_PREFIX,
@@ -28,7 +28,7 @@ from adapters.field_headers import (
     traceparent_of,
     without_surrogates,
 )
-from adapters.gzip_body import GZIP, is_gzip
+from adapters.gzip_transcoding import GZIP, is_gzip
 from adapters.plain_properties import prefixed_header
 from adapters.rabbitmq.message import headers as named
 from adapters.rabbitmq.message.headers import (

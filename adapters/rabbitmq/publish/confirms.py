@@ -15,8 +15,8 @@ from pika.exceptions import ChannelClosedByBroker
 from adapters.amqp.channel import Channel
 from adapters.amqp.connection import Connection
 from adapters.amqp.errors import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, of_channel, of_connection
-from adapters.amqp.frames import Frames
 from adapters.amqp.messages import Outgoing
+from adapters.amqp.publish_frames import Frames
 from adapters.base import Stored
 from bridge.errors import (
     BackendFull,

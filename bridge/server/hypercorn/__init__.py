@@ -9,11 +9,11 @@ from importlib.metadata import version
 
 from starlette.types import ASGIApp
 
+from bridge.server.connection_limits import BACKLOG
 from bridge.server.hypercorn.connection import Connection, HttpProtocol, Server
 from bridge.server.hypercorn.handshake import Handshakes
 from bridge.server.hypercorn.http1 import Http1
 from bridge.server.hypercorn.http2 import Http2
-from bridge.server.limits import BACKLOG
 from bridge.server.listener import Listener, bind, tls_context
 
 VERSION = "0.18.0"

@@ -15,8 +15,8 @@ from hypercorn.config import Config
 from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from starlette.types import ASGIApp
 
-from bridge.server import limits
-from bridge.server.limits import Admission
+from bridge.server import connection_limits
+from bridge.server.connection_limits import Admission
 from bridge.server.requests_in_flight import RequestsInFlight, cancel, finish
 
 logger = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ class Connection:
             self._idle_timer.cancel()
         self._idle_timer = None
         if idle and not self.closing:
-            self._idle_timer = asyncio.get_running_loop().call_later(limits.KEEP_ALIVE, self.drain)
+            self._idle_timer = asyncio.get_running_loop().call_later(connection_limits.KEEP_ALIVE, self.drain)
 
     def drain(self) -> None:
         """Close as soon as no request is in flight."""

@@ -20,8 +20,8 @@ from hpack.hpack import encode_integer
 from hyperframe.exceptions import InvalidPaddingError
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, RstStreamFrame, SettingsFrame
 
+from bridge.server.connection_limits import MAX_STREAMS
 from bridge.server.hypercorn.stream import WINDOW
-from bridge.server.limits import MAX_STREAMS
 
 HEADER_SLACK = 4
 """Times `header_limit` that is still answered 431. Beyond it h2 closes the connection (GOAWAY ENHANCE_YOUR_CALM)."""

@@ -20,7 +20,7 @@ from hypercorn.protocol.events import Body, EndBody, Response, StreamClosed
 from hypercorn.protocol.events import Event as ResponsePart
 from hypercorn.utils import filter_pseudo_headers
 
-from bridge.server import limits
+from bridge.server import connection_limits
 from bridge.server.hypercorn import frame_budget
 from bridge.server.hypercorn.connection import Connection
 from bridge.server.hypercorn.frame_budget import TokenBucket
@@ -62,7 +62,9 @@ class Http2:
         self._received = False
         self._unwritten = 0
         self._write_due = False
-        self._ping_timer = asyncio.get_running_loop().call_later(limits.PING_INTERVAL, self._check_client, False)
+        self._ping_timer = asyncio.get_running_loop().call_later(
+            connection_limits.PING_INTERVAL, self._check_client, False
+        )
         self._write()
 
     # What the client sends
@@ -119,7 +121,7 @@ class Http2:
             self._connection.close()
 
     async def _on_request(self, stream_id: int, headers: list[tuple[bytes, bytes]]) -> None:
-        if self._server.draining or len(self._streams) + len(self._discarding) >= limits.MAX_STREAMS:
+        if self._server.draining or len(self._streams) + len(self._discarding) >= connection_limits.MAX_STREAMS:
             self._h2.reset_stream(stream_id, ErrorCodes.REFUSED_STREAM)
             if not (self._server.draining or self._resets.take()):
                 self._goaway(ErrorCodes.ENHANCE_YOUR_CALM)
@@ -272,7 +274,7 @@ class Http2:
             self._received = False
             self._h2.ping(bytes(8))
             self._write()
-        delay = limits.PING_TIMEOUT if ping else limits.PING_INTERVAL
+        delay = connection_limits.PING_TIMEOUT if ping else connection_limits.PING_INTERVAL
         self._ping_timer = asyncio.get_running_loop().call_later(delay, self._check_client, ping)
 
     def _goaway(self, code: ErrorCodes, *, linger: bool = True) -> None:

@@ -1,6 +1,6 @@
 """Golden journals: what earlier versions of the bridge wrote, which every later one has to read.
 
-Each folder is named after the version of the tables (`adapters/memory/journal_tables.py`) and never changes:
+Each folder is named after the version of the tables (`adapters/memory/journal_schema.py`) and never changes:
 
 | file | |
 |---|---|

@@ -12,7 +12,7 @@ from typing import Final
 
 import httpx
 
-from adapters.memory.journal_tables import VERSION
+from adapters.memory.journal_schema import VERSION
 from tests.http.callback_endpoint import Endpoint
 from tests.http.wall import HOUR, WallClock
 from tests.launch import Bridge

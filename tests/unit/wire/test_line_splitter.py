@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bridge.wire.json_array import decode_lines
 from bridge.wire.jsonform import decode
-from bridge.wire.lines import RUN, Line, LineSplitter, Run
+from bridge.wire.line_splitter import RUN, Line, LineSplitter, Run
 
 MOST = 3
 

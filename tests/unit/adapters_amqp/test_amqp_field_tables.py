@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pika import BasicProperties, data, frame
 
 from adapters.amqp.connection import Connection
+from adapters.amqp.field_tables import DEPTH_MAX, SHORT_MAX, read_table, write_table
 from adapters.amqp.properties import Properties
-from adapters.amqp.tables import DEPTH_MAX, SHORT_MAX, read_table, write_table
 from bridge.message import LONG_MAX
 
 texts: Final = st.text(max_size=30)

@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from adapters.base import Delivery
 from adapters.memory.capacity import SLICE, Capacity
 from adapters.memory.group import StoredGroup
+from adapters.memory.message_store import MessageStore
 from adapters.memory.options import Options, parse
 from adapters.memory.record_codec import footprint, pack
-from adapters.memory.store import MessageStore
 from bridge.errors import BackendFull, BodyTooLarge, PartitionUnknown
 from bridge.message import Message
 

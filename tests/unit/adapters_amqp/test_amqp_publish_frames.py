@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import BasicProperties, frame, spec
 
-from adapters.amqp.frames import Frames
 from adapters.amqp.messages import Outgoing
+from adapters.amqp.publish_frames import Frames
 from bridge.errors import HeadersTooLarge
 
 FRAME_MAX = 4096
