@@ -29,12 +29,11 @@ from adapters.base import ENDED_MAX, Stored, Transaction, TransactionState
 from adapters.field_headers import INTERNAL_PREFIX
 from adapters.rabbitmq.message.headers import BROKERS, MESSAGE_ID
 from adapters.rabbitmq.message.mapping import from_arrival, to_properties
+from adapters.rabbitmq.topology.shared_log import Record
 from bridge.errors import BackendUnavailable
 from bridge.message import Message
 
 Kind = Literal["commit", "rollback", "take", "stored"]
-Record = tuple[bytes, Properties | None]
-"""A body and its properties; None: those of JSON."""
 Changes = Mapping[str, Any] | None
 """The fields that the engine has set in a message, by their names in `Message`; None: it is not stored."""
 
