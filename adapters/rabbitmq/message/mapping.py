@@ -116,9 +116,12 @@ def copied(arrival: Arrival) -> Properties:
         headers[f"{PROPERTY_PREFIX}{NATIVE_PREFIX}user_id"] = text_of(slots.user_id)
     if not slots.message_id:
         copy.message_id = hash_of(slots, arrival.body)
+    field = f"{BROKER_FIELD_PREFIX}priority"
     if slots.priority is not None:
         if slots.priority < _LEVELS:
-            headers.setdefault(f"{BROKER_FIELD_PREFIX}priority", slots.priority + 1)
+            if field in headers and _read({field: headers[field]}, list(_NEW), {}):  # not a priority: it is a property
+                headers[PROPERTY_PREFIX + field] = headers.pop(field)
+            headers.setdefault(field, slots.priority + 1)
         else:
             headers.setdefault(f"{PROPERTY_PREFIX}{NATIVE_PREFIX}priority", str(slots.priority))
     headers.setdefault(ROUTING_KEY, arrival.routing_key)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pika import BasicProperties
 
@@ -298,6 +298,8 @@ def test_whatever_a_native_producer_writes_can_be_delivered_and_buried(
 
 
 @given(slots, st.binary(max_size=40), st.text(max_size=40))
+@example({"headers": {"oms_h_priority": None}, "priority": 0}, b"", "")
+@example({"headers": {"oms_h_priority": "high"}, "priority": 3}, b"", "")
 def test_a_copy_in_another_queue_is_read_as_the_message_is(chosen: dict[str, Any], body: bytes, key: str) -> None:
     arrival = Arrival(1, False, key, over_the_wire(Properties(**chosen)), body)
     copy = over_the_wire(copied(arrival))
