@@ -209,7 +209,7 @@ def test_a_broken_run_goes_on_where_it_was(
 
         def dying(state: State) -> None:
             keep(state)
-            if state.next["s/0"] == 130:
+            if state.next.get("s/0") == 130:
                 first.kill()
 
         with monkeypatch.context() as patched:
@@ -238,7 +238,7 @@ def test_an_outage_is_waited_out(out: Path, tmp_path: Path, command: Command, mo
 
         def returning(state: State) -> None:
             keep(state)
-            if not back:
+            if state.next and not back:
                 first.kill()
                 starting = {"OMS_LISTEN": first.url.removeprefix("http://")}
                 threading.Thread(target=lambda: back.append(Bridge(tmp_path / "back", settings=starting))).start()
