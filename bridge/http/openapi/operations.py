@@ -240,8 +240,8 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
         "PUT": Operation(
             name="produceWithId",
             summary="Store one message under the id of its producer",
-            description="As POST without the last part of the path, which is the messageId here. A repeated PUT stores"
-            f" the message again. {_BY_URL}",
+            description="As POST without the last part of the path, which is the messageId here. A repeated PUT"
+            f" stores nothing within `dedup.window`. {_BY_URL}",
             responses=_STORED_BY_URL,
             errors=_PUBLISH,
             parameters=("version", "require", *_TRANSACTION_PARAMETERS),
