@@ -17,7 +17,7 @@ from benchmarks.plan import QUICK, Plan
 from benchmarks.tree import peak
 
 SERVER: Final = "granian"
-FLOW: Final = Path(__file__).with_name("mirror_flow.py")
+ROOT: Final = Path(__file__).resolve().parents[1]
 STREAM: Final = Path(__file__).with_name("native_stream.py")
 DESTINATION: Final = "mirrored"
 MESSAGES: Final = {"memory": 200_000, "Kafka": 200_000, "RabbitMQ": 100_000}
@@ -113,8 +113,8 @@ def _executors(plan: Plan, backend: str) -> Measurement:
 
 def _flows(plan: Plan, backend: str, url: str = "", master: str = "") -> Flows:
     """Let one Spark read everything into nothing and into a mirror, in turn; warmed up before."""
-    command = [sys.executable, "-P", str(FLOW), backend, url, str(plan.rounds), master]
-    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    command = [sys.executable, "-m", "benchmarks.mirror_flow", backend, url, str(plan.rounds), master]
+    said = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     return [json.loads(line) for line in said.splitlines()]
 
 

@@ -1,5 +1,6 @@
 """The memory and CPU of a process and of all that it has started: Spark is a JVM and a handful of Python workers."""
 
+import os
 import subprocess
 import sys
 import time
@@ -8,9 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from benchmarks.launch import cpu_seconds
-
 _EVERY: Final = 0.2
+_USED: Final = slice(11, 15)
+"""utime, stime, cutime, cstime: in the process and in its ended children, in ticks."""
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def peak(command: Sequence[str]) -> float:
@@ -31,10 +33,14 @@ def peak(command: Sequence[str]) -> float:
 
 
 def cpu(pid: int) -> float:
-    """Return the seconds of CPU that a process and its running descendants have used."""
+    """Return the seconds of CPU that a process and its descendants have used, also those that have ended.
+
+    Spark ends Python workers that wait: what they used is then counted with their parent (`cutime` in proc(5)).
+    """
     used = 0.0
     with suppress(OSError):  # it may end just now
-        used = cpu_seconds(pid) + sum(map(cpu, _children(pid)))
+        after_name = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(") ")[2].split()
+        used = sum(map(int, after_name[_USED])) / _TICKS + sum(map(cpu, _children(pid)))
     return used
 
 
