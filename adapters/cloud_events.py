@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, get_args
 
 from adapters.field_headers import FIELD_INDEX
-from adapters.unmapped_headers import Unmapped
+from adapters.native_headers import Unmapped
 from adapters.url_options import one_of
 from bridge.cloudevents import (
     DEFAULT_SOURCE,

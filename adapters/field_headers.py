@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from adapters.unmapped_headers import Unmapped, is_plain, is_traceparent
+from adapters.native_headers import Unmapped, is_plain, is_traceparent
 from bridge.message import FIELDS, Field, Message
 
 BROKER_FIELD_PREFIX: Final = "oms_h_"

@@ -1,8 +1,8 @@
-"""One Spark that reads a source into nothing and into a mirror, in turn: `mirror_flow.py BACKEND BRIDGE ROUNDS MASTER`.
+"""One Spark that reads a source into nothing and into a mirror, in turn.
 
-Runs as a separate process. It prints a line of JSON for each pair of queries, each over all that the backend keeps:
-rows, seconds and seconds of CPU of both. The first pair warms the JVM up and is not printed. An empty MASTER is the
-mirror's own: everything in one process.
+Runs as a separate process: `python -m benchmarks.mirror_flow BACKEND BRIDGE ROUNDS MASTER`. It prints a line of JSON
+for each pair of queries, each over all that the backend keeps: rows, seconds and seconds of CPU of both. The first pair
+warms the JVM up and is not printed. An empty MASTER is the mirror's own: everything in one process.
 """
 
 import json
@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.tree import cpu
-from bridge.mirror.checkpoint import Checkpoint
 from bridge.mirror.jars import spark_jars
 from bridge.mirror.session import session
 from bridge.mirror.sink import Sink
 from bridge.mirror.sources import Options, open_source
+from bridge.mirror.spark_checkpoint import Checkpoint
 from bridge.mirror.table import create, spark_path
 
 ROWS: Final = 50_000
@@ -35,7 +35,7 @@ class Flow(NamedTuple):
     seconds: float
     """Of its triggers, planning included."""
     cpu: float
-    """Seconds of CPU of driver, executors and their workers, as far as they still run."""
+    """Seconds of CPU of driver, executors and their workers."""
 
 
 def main() -> None:

@@ -25,7 +25,14 @@ _MINIMUM_LEVELS: Final = {
     "kafka.net.sasl": logging.ERROR,  # warns at each login without TLS; the bridge does so once
 }
 """Levels below which a library logs nothing, whatever `log.level` says."""
-_LIBRARIES: Final = ("_granian", "hypercorn", "kafka", "opentelemetry", "pika", "adapters.kafka.produce.librdkafka")
+_LIBRARIES: Final = (
+    "_granian",
+    "hypercorn",
+    "kafka",
+    "opentelemetry",
+    "pika",
+    "adapters.kafka.produce.librdkafka_producer",
+)
 """Beginnings of the names of loggers whose repetitions are left out; the last one logs librdkafka's reasons."""
 _REPEAT_AFTER: Final = 60.0
 """Seconds after which a library may log the same statement again."""

@@ -25,7 +25,7 @@ from bridge.http.data_port import DataApp, routes
 from bridge.http.management_port import management_app
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.produce import DestinationRules, Rules, Signing
-from bridge.http.request_reply import Limits
+from bridge.http.request_and_reply import Limits
 from bridge.metrics import BridgeMetrics
 from bridge.server import Listener, Tls, serve, tls_context
 from bridge.server.connection_limits import Admission

@@ -19,7 +19,7 @@ from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Outgoing
 from adapters.kafka.topics import Topics
 from adapters.kafka.transaction.transactions import Transactions
-from adapters.plain_properties import prefixed_header
+from adapters.property_names import prefixed_header
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, Refused
 from bridge.message import FIELDS, Message

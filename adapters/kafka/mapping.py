@@ -37,8 +37,8 @@ from adapters.field_headers import (
 )
 from adapters.gzip_transcoding import GZIP, deflate, inflate, is_gzip
 from adapters.kafka.record import Headers, Outgoing, Record
-from adapters.plain_properties import PlainNames, prefixed_header
-from adapters.unmapped_headers import NAME_BYTES_MAX, Unmapped, add_properties, as_text, key_text
+from adapters.native_headers import NAME_BYTES_MAX, Unmapped, add_properties, as_text, key_text
+from adapters.property_names import PlainNames, prefixed_header
 from bridge.inflate import NotGzip
 from bridge.message import Message
 

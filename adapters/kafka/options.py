@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from adapters.cloud_events import Format, parse_format
-from adapters.plain_properties import PropertyNames, parse_property_names
+from adapters.property_names import PropertyNames, parse_property_names
 from adapters.url_options import (
     Grammar,
     OptionParser,

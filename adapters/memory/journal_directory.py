@@ -1,8 +1,7 @@
-"""The files of the journal: the lock of their directory, the number of confirmed commits, the check of SQLite's WAL."""
+"""The directory of the journal: its files, its lock, and the number of confirmed commits."""
 
 import fcntl
 import os
-import struct
 from pathlib import Path
 from typing import Final, Self
 
@@ -10,13 +9,6 @@ from bridge.errors import BackendUnavailable, CannotStart
 
 _COUNTER: Final = 8
 """Bytes of the number of confirmed commits, little-endian."""
-_WAL_HEADER: Final = struct.Struct(">8I")
-"""Magic, format, page size, checkpoint number, two salts, two checksums."""
-_WAL_FRAME: Final = struct.Struct(">6I")
-"""Page number, pages after commit, two salts, two checksums; a page follows."""
-_WAL_MAGIC: Final = 0x377F0682
-"""The lowest bit says whether checksums read words in big-endian order."""
-_MASK: Final = 0xFFFFFFFF
 
 
 class JournalCorrupt(CannotStart):
@@ -28,7 +20,7 @@ class JournalDirectory:
 
     `confirmed` holds the number of acknowledged commits. It is written after each commit and not synced: the page cache
     survives `kill -9`. After a power cut it may be older; then fewer lost commits are detected. A database with fewer
-    commits has lost some, which SQLite does not notice (see `first_bad_frame`).
+    commits has lost some, which SQLite does not notice (see `sqlite_wal`).
     """
 
     def __init__(self, path: Path, lock: int) -> None:
@@ -89,44 +81,3 @@ def _create(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def first_bad_frame(path: Path) -> int:
-    """Return the byte offset of the first frame of SQLite's WAL that is torn, damaged, or left from earlier use.
-
-    0 if there is no file or its header is damaged; the file's length if all of it is valid.
-
-    SQLite recovers a log up to the first frame with a wrong checksum and does not report the rest: that is right for a
-    torn tail, but silent loss if a bit in the middle is flipped. The format: https://sqlite.org/fileformat2.html#walformat
-    """
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return 0
-    with file:
-        raw = file.read(_WAL_HEADER.size)
-        if len(raw) < _WAL_HEADER.size:
-            return 0
-        magic, _, page_size, _, salt1, salt2, *expected = _WAL_HEADER.unpack(raw)
-        order = ">" if magic & 1 else "<"
-        sums = _checksum(order, raw[:24], (0, 0))
-        if magic | 1 != _WAL_MAGIC | 1 or list(sums) != expected:
-            return 0
-        offset = _WAL_HEADER.size
-        while len(raw := file.read(_WAL_FRAME.size + page_size)) == _WAL_FRAME.size + page_size:
-            _, _, frame_salt1, frame_salt2, *expected = _WAL_FRAME.unpack_from(raw)
-            sums = _checksum(order, raw[:8], sums)
-            sums = _checksum(order, raw[_WAL_FRAME.size :], sums)
-            if (frame_salt1, frame_salt2) != (salt1, salt2) or list(sums) != expected:
-                break
-            offset += len(raw)
-        return offset
-
-
-def _checksum(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
-    """Return SQLite's checksum, continued over `data`, whose length is a multiple of 8."""
-    first, second = sums
-    for one, two in struct.iter_unpack(order + "2I", data):
-        first = (first + one + second) & _MASK
-        second = (second + two + first) & _MASK
-    return first, second

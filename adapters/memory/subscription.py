@@ -1,4 +1,4 @@
-"""A subscription of the memory backend: fetches, settles and defers the messages of one group."""
+"""A subscription of the memory backend: fetches and settles the messages of one group."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.base import Complete, Features, Revoked, Stored, Support, Transaction
 from adapters.cloud_events import EventHeaders
-from adapters.plain_properties import prefixed_header
+from adapters.property_names import prefixed_header
 from adapters.rabbitmq.consume.assigned import GroupDependencies
 from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
 from adapters.rabbitmq.delay.delays import Delays

@@ -13,7 +13,7 @@ import yaml
 
 from adapters.amqp.settings import Security
 from adapters.cloud_events import Format, parse_format
-from adapters.plain_properties import PropertyNames, parse_property_names
+from adapters.property_names import PropertyNames, parse_property_names
 from adapters.url_options import (
     Grammar,
     OptionParser,

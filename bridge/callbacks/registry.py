@@ -19,7 +19,7 @@ from bridge.callbacks.registration import (
 from bridge.engine.clock import Clock
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
-from bridge.engine.transaction_limits import Decision
+from bridge.engine.open_transactions import Decision
 from bridge.engine.transactions import TransactionChecks
 from bridge.errors import BackendUnavailable, BridgeError, CallbackRefused, Draining
 from bridge.wire.cloudevents import Mode

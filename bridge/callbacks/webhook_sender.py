@@ -21,7 +21,7 @@ from bridge.callbacks.registration import Registration
 from bridge.callbacks.registry import DeliveryOptions
 from bridge.callbacks.retry_policy import EndpointResponse, RequestFailed
 from bridge.engine.clock import Clock
-from bridge.engine.transaction_limits import Decision
+from bridge.engine.open_transactions import Decision
 from bridge.message import Message
 from bridge.slicer import Slicer
 from bridge.wire import cloudevents

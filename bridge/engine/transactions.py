@@ -16,10 +16,10 @@ from bridge.engine.counters import Counters
 from bridge.engine.dead_letters_and_deferrals import ignore_result
 from bridge.engine.dedup import Name, name_of, named
 from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
+from bridge.engine.open_transactions import Decision, FirstPrepared, TransactionDeadlines, TransactionLimits
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_request import Produced
 from bridge.engine.producer import Producer
-from bridge.engine.transaction_limits import Decision, FirstPrepared, TransactionDeadlines, TransactionLimits
 from bridge.errors import (
     BackendUnavailable,
     BridgeError,

@@ -10,7 +10,7 @@ from bridge.engine.names import SubscriptionKey
 from bridge.engine.push_consumer import CREDIT
 from bridge.errors import BodyInvalid, HeaderInvalid
 from bridge.http.params import flag, merge, parse_params, parse_subscription, positive, required
-from bridge.http.request_reply import CALLBACK_BATCH_MAX, CREDIT_MAX, OMS_VERSION, Reply, Request, json_reply
+from bridge.http.request_and_reply import CALLBACK_BATCH_MAX, CREDIT_MAX, OMS_VERSION, Reply, Request, json_reply
 from bridge.wire.callback_batch import choose_form
 from bridge.wire.cloudevents import accepted_mode
 

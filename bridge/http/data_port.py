@@ -35,7 +35,7 @@ from bridge.http.produce import ProduceEndpoint, Rules
 from bridge.http.produce_stream import ProduceStreamEndpoint
 from bridge.http.pull import PullEndpoint, SettleEndpoints
 from bridge.http.push import PushEndpoint
-from bridge.http.request_reply import Deadline, Limits, Pair, Reply, Respond, problem_reply
+from bridge.http.request_and_reply import Deadline, Limits, Pair, Reply, Respond, problem_reply
 from bridge.http.self_description import DescriptionEndpoints
 from bridge.http.transactions import TransactionEndpoints
 from bridge.metrics import BridgeMetrics

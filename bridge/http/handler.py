@@ -21,7 +21,7 @@ from bridge.errors import (
     RequestTimeout,
 )
 from bridge.http.origin_policy import TAKING, OriginPolicy
-from bridge.http.request_reply import (
+from bridge.http.request_and_reply import (
     READS_BODY,
     Deadline,
     Limits,

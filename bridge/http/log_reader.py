@@ -8,7 +8,7 @@ from adapters.base import Replayable
 from bridge.engine.engine import Engine
 from bridge.errors import NotFound
 from bridge.http.params import number, parse_params, positive, required
-from bridge.http.request_reply import NO_STORE, OMS_VERSION, Reply, Request, json_reply
+from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, Reply, Request, json_reply
 from bridge.wire import log_block
 
 MESSAGES_MAX: Final = 2000

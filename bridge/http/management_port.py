@@ -14,7 +14,7 @@ from bridge.engine.names import check_name
 from bridge.errors import BridgeError
 from bridge.http.data_port import MANAGEMENT_PAGES, to_response
 from bridge.http.origin_policy import OriginPolicy
-from bridge.http.request_reply import problem_reply
+from bridge.http.request_and_reply import problem_reply
 from bridge.http.transactions import describe_all
 from bridge.metrics import BridgeMetrics
 

@@ -16,7 +16,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from bridge.errors import Forbidden
-from bridge.http.request_reply import Pair
+from bridge.http.request_and_reply import Pair
 from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers
 

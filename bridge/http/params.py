@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 from bridge.engine.names import SubscriptionKey
 from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated
-from bridge.http.request_reply import RECEIPTS_MAX, Limits
+from bridge.http.request_and_reply import RECEIPTS_MAX, Limits
 from bridge.message import FIELDS, LONG_MAX, Field
 from bridge.wire.header_text import did_you_mean, printable, unquote_strictly
 from bridge.wire.headers import PARAMETERS, REQUEST_PARAMETERS, check_version, read_number

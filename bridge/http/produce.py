@@ -20,7 +20,7 @@ from bridge.errors import (
     SignatureInvalid,
 )
 from bridge.http.params import parse_require, path_values, split_query
-from bridge.http.request_reply import OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
+from bridge.http.request_and_reply import OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
 from bridge.message import Field, Message
 from bridge.slicer import Slicer

@@ -14,7 +14,7 @@ from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, Hea
 from bridge.http.params import parse_require
 from bridge.http.produce import ProduceEndpoint, Rules, idempotency_key, size_of_properties, write_result
 from bridge.http.push import CHUNK
-from bridge.http.request_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Reply, Request, Write
+from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Reply, Request, Write
 from bridge.message import Field, Message
 from bridge.slicer import Slicer
 from bridge.steps import Steps

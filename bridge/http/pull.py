@@ -20,7 +20,7 @@ from bridge.http.params import (
     parse_receipts,
     parse_subscription,
 )
-from bridge.http.request_reply import (
+from bridge.http.request_and_reply import (
     NACK_DELAY_MAX,
     NO_STORE,
     OMS_VERSION,

@@ -28,7 +28,7 @@ from bridge.http.params import (
     parse_subscription,
     positive,
 )
-from bridge.http.request_reply import CREDIT_MAX, NO_STORE, OMS_VERSION, Limits, Reply, Request, Write
+from bridge.http.request_and_reply import CREDIT_MAX, NO_STORE, OMS_VERSION, Limits, Reply, Request, Write
 from bridge.slicer import Slicer
 from bridge.wire import gzip_body
 from bridge.wire.push_framing import EventStreamFraming, Framing, Sent, StreamEnd, StreamMessage, choose_framing

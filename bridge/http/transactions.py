@@ -9,7 +9,14 @@ from bridge.engine.produce_request import Produced
 from bridge.engine.transactions import TransactionRequest, Transactions
 from bridge.errors import BodyInvalid, BridgeError, HeaderInvalid
 from bridge.http.params import parse_params, positive, transaction_of
-from bridge.http.request_reply import TRANSACTION_TIMEOUT, TRANSACTION_TIMEOUT_MAX, Reply, Request, json_reply, quoted
+from bridge.http.request_and_reply import (
+    TRANSACTION_TIMEOUT,
+    TRANSACTION_TIMEOUT_MAX,
+    Reply,
+    Request,
+    json_reply,
+    quoted,
+)
 from bridge.message import Field, Message
 from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers

@@ -23,7 +23,7 @@ async def examine(settings: Settings, name: str) -> Report:
 
             return await examine_topic(settings, name)
         if scheme in {"amqp", "amqps"}:
-            from bridge.migrate.rabbitmq_inspector import examine_queue  # noqa: PLC0415 - the same
+            from bridge.migrate.rabbitmq_queue_inspector import examine_queue  # noqa: PLC0415 - the same
 
             return await examine_queue(settings, name)
     except ValueError as error:

@@ -10,8 +10,8 @@ from adapters.field_headers import BROKER_FIELD_PREFIX, INTERNAL_PREFIX, PROPERT
 from adapters.gzip_transcoding import is_gzip
 from adapters.kafka.mapping import from_record
 from adapters.kafka.record import Record
-from adapters.plain_properties import PropertyNames
-from adapters.unmapped_headers import HEADERS_DROPPED, KEY_MAX
+from adapters.native_headers import HEADERS_DROPPED, KEY_MAX
+from adapters.property_names import PropertyNames
 from bridge.engine.partitioner import murmur2
 from bridge.migrate.kafka_topic_checks import TopicFacts
 from bridge.migrate.report import Finding, Verdict

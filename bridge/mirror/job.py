@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.errors import BackendUnavailable, CannotStart
-from bridge.mirror.checkpoint import Checkpoint, Found, check
 from bridge.mirror.export import exporting
 from bridge.mirror.jars import spark_jars
 from bridge.mirror.monitoring.reporter import Reporter, Show, reporting, sentence
@@ -22,6 +21,7 @@ from bridge.mirror.offsets import Record
 from bridge.mirror.session import S3_SCHEME, check_conditional_writes, s3_settings, session, submitted
 from bridge.mirror.sink import Sink, explain_full_disk
 from bridge.mirror.sources import Options, Source, open_source
+from bridge.mirror.spark_checkpoint import Checkpoint, Found, check
 from bridge.mirror.table import Table, create, is_remote, local_path, shown, spark_path
 from bridge.settings import Address
 

@@ -20,11 +20,11 @@ from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from adapters.wall_clock import wall
 from bridge.engine.names import DEAD_LETTER_SUFFIX
 from bridge.errors import CannotStart
-from bridge.mirror.checkpoint import Checkpoint
 from bridge.mirror.monitoring.status import Committed
 from bridge.mirror.offsets import Gap, Ranges, Record, to_json
 from bridge.mirror.schema import COLUMNS, PARTITION, SCHEMA_VERSION
 from bridge.mirror.sources import Source
+from bridge.mirror.spark_checkpoint import Checkpoint
 from bridge.mirror.table import MESSAGES, QUARANTINE, Commit, Name, Table, spark_path
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from adapters.kafka.delay.schedule import LEVELS
 from adapters.kafka.mapping import NUMBERS, TEXTS
 from adapters.kafka.names import HIGH, LANES, LOW, Own
 from adapters.kafka.options import _READERS, UNSENT_TIMEOUT, Options, Security, parse
-from adapters.unmapped_headers import HEADERS_DROPPED, HEADERS_MAX, KEY_MAX
+from adapters.native_headers import HEADERS_DROPPED, HEADERS_MAX, KEY_MAX
 from bridge.message import FIELDS
 from bridge.settings.model import Settings
 from tests.docs.page import Page, check_bounds, check_defaults

@@ -10,6 +10,7 @@ import yaml
 from adapters.amqp.field_tables import SHORT_MAX
 from adapters.amqp.settings import Security
 from adapters.field_headers import BROKER_FIELD_PREFIX, PROPERTY_PREFIX
+from adapters.native_headers import HEADERS_DROPPED, HEADERS_MAX
 from adapters.rabbitmq import connect
 from adapters.rabbitmq.consume.assigned import REFRESH
 from adapters.rabbitmq.consume.prefetch_window import GROUP_BYTES, PARTITION_BYTES
@@ -29,7 +30,6 @@ from adapters.rabbitmq.message.headers import (
 from adapters.rabbitmq.options import _PORTS, _READERS, Existing, Options, parse, read_existing
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.names import RESERVED, Own
-from adapters.unmapped_headers import HEADERS_DROPPED, HEADERS_MAX
 from bridge.message import FIELDS
 from bridge.settings.model import Settings
 from tests.docs.page import Page, check_bounds, check_defaults

@@ -17,7 +17,7 @@ from bridge.engine.produce_request import Produced
 from bridge.engine.waiting_pulls import PullRequest
 from bridge.http.data_port import DataApp, routes
 from bridge.http.origin_policy import OriginPolicy
-from bridge.http.request_reply import Limits
+from bridge.http.request_and_reply import Limits
 from bridge.message import Message
 from bridge.metrics import BridgeMetrics
 from tests.calls import result

@@ -15,7 +15,7 @@ from adapters.base import Stored
 from adapters.kafka.options import Client
 from adapters.kafka.options import Security as Login
 from adapters.kafka.produce import batch_sender as on_kafka_python
-from adapters.kafka.produce import librdkafka as on_librdkafka
+from adapters.kafka.produce import librdkafka_producer as on_librdkafka
 from adapters.kafka.produce.publisher import producer_of
 from bridge.errors import (
     BackendUnavailable,

@@ -16,7 +16,7 @@ from kafka.producer.record_accumulator import RecordAccumulator
 from adapters.base import Stored
 from adapters.kafka.options import Options
 from adapters.kafka.produce import batch_sender
-from adapters.kafka.produce.kafka_python import KafkaPythonProducer
+from adapters.kafka.produce.kafka_python_producer import KafkaPythonProducer
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Outgoing
 from bridge.errors import (

@@ -15,7 +15,7 @@ from adapters.base import Stored
 from adapters.kafka import topics
 from adapters.kafka.admin import Admin
 from adapters.kafka.options import Options
-from adapters.kafka.produce import batch_sender, kafka_python
+from adapters.kafka.produce import batch_sender, kafka_python_producer
 from adapters.kafka.produce import publisher as publishing
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Commit, Outgoing, Part
@@ -38,7 +38,7 @@ def kafka(stoppable_kafka: Kafka) -> Kafka:
 
 @pytest.fixture
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_python, "REQUEST_TIMEOUT", 700)
+    monkeypatch.setattr(kafka_python_producer, "REQUEST_TIMEOUT", 700)
     monkeypatch.setattr(batch_sender, "UNSENT_TIMEOUT", 1500)
     monkeypatch.setattr(batch_sender, "DELIVERY_TIMEOUT", 4000)
 

@@ -13,7 +13,7 @@ import pytest
 from pika.exceptions import ChannelClosedByBroker
 
 from bridge.errors import DestinationUnknown
-from bridge.migrate.rabbitmq_inspector import IMPOSSIBLE
+from bridge.migrate.rabbitmq_queue_inspector import IMPOSSIBLE
 from bridge.migrate.report import Verdict
 from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from bridge.errors import CannotStart
 from bridge.message import Message
-from bridge.mirror.checkpoint import Checkpoint
 from bridge.mirror.jars import spark_jars
 from bridge.mirror.job import check_start
 from bridge.mirror.offsets import Ranges
@@ -22,6 +21,7 @@ from bridge.mirror.session import s3_settings, session
 from bridge.mirror.sink import Sink
 from bridge.mirror.sources import Options
 from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, RangeSource
+from bridge.mirror.spark_checkpoint import Checkpoint
 from bridge.mirror.table import create, spark_path
 
 LOGS = ("even", "odd")

@@ -19,8 +19,8 @@ from tests.mirror.numbers_job import Numbers, mirror
 from tests.mirror.readers import by_delta_rs, by_duckdb, by_pandas, by_spark, places
 
 if TYPE_CHECKING:
-    from bridge.mirror.checkpoint import Checkpoint
     from bridge.mirror.sources import Source
+    from bridge.mirror.spark_checkpoint import Checkpoint
 
 
 def all_once(total: int) -> list[tuple[str, int]]:

@@ -31,7 +31,7 @@ TABLE: Final = (
     Group(
         tuple(
             f"adapters/{name}.py"
-            for name in ("field_headers", "gzip_transcoding", "range_set", "unmapped_headers", "url_options")
+            for name in ("field_headers", "gzip_transcoding", "range_set", "native_headers", "url_options")
         ),
         ("tests/unit/test_adapters_range_set.py", "tests/unit/adapters_kafka", "tests/unit/adapters_rabbitmq"),
     ),
@@ -60,6 +60,7 @@ TABLE: Final = (
                 "record_list",
                 "journal_schema",
                 "message_store",
+                "sqlite_wal",
             )
         ),
         ("tests/unit/adapters_memory",),

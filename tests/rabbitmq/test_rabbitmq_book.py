@@ -7,7 +7,7 @@ import pytest
 
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
-from adapters.amqp.stream_reader import Reader
+from adapters.amqp.stream_consumer import Reader
 from adapters.rabbitmq.options import Options, parse
 from adapters.rabbitmq.topology import catalogue
 from adapters.rabbitmq.topology.catalogue import Catalogue

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
-from adapters.amqp.stream_reader import Reader
+from adapters.amqp.stream_consumer import Reader
 from adapters.rabbitmq.group.groups import END, marker
 from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import Existing, Options, parse

@@ -14,7 +14,7 @@ from adapters.amqp.properties import Properties
 from adapters.cloud_events import EventHeaders
 from adapters.kafka.mapping import from_record, to_record
 from adapters.kafka.record import Record
-from adapters.plain_properties import prefixed_header
+from adapters.property_names import prefixed_header
 from adapters.rabbitmq.message.mapping import from_arrival, message_id, to_properties
 from bridge.message import Message
 from tests.unit.strategies import messages

@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapters.plain_properties import PlainNames, parse_property_names
-from adapters.unmapped_headers import HEADERS_DROPPED, HEADERS_MAX, add_properties
+from adapters.native_headers import HEADERS_DROPPED, HEADERS_MAX, add_properties
+from adapters.property_names import PlainNames, parse_property_names
 
 NAMES = PlainNames({"traceparent", "x-death"})
 

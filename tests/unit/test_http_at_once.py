@@ -13,7 +13,7 @@ from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
 from bridge.http.data_port import DataApp, routes
 from bridge.http.origin_policy import OriginPolicy
-from bridge.http.request_reply import Limits
+from bridge.http.request_and_reply import Limits
 from bridge.metrics import BridgeMetrics
 
 

@@ -8,7 +8,7 @@ from adapters.base import Adapter
 from bridge.engine.engine import Engine
 from bridge.errors import NotFound
 from bridge.http.log_reader import LogReader
-from bridge.http.request_reply import BodyStream, CancelOnDisconnect, Request
+from bridge.http.request_and_reply import BodyStream, CancelOnDisconnect, Request
 from bridge.wire.headers import Headers
 
 

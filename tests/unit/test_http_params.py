@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated
 from bridge.http import params
 from bridge.http.params import flag, merge, number, parse_receipts, parse_require, positive, required
-from bridge.http.request_reply import RECEIPTS_MAX
+from bridge.http.request_and_reply import RECEIPTS_MAX
 from bridge.message import FIELDS, LONG_MAX
 from bridge.wire.headers import PARAMETERS
 from tests.unit.strategies import NO_NUMBERS, refusal

@@ -8,7 +8,7 @@ from bridge.engine.engine import Engine
 from bridge.errors import BodyInvalid, BridgeError
 from bridge.http.produce import ProduceEndpoint
 from bridge.http.produce_stream import Numbered, _LineReader
-from bridge.http.request_reply import Limits
+from bridge.http.request_and_reply import Limits
 from bridge.message import Message
 from bridge.slicer import Slicer
 from bridge.steps import Steps

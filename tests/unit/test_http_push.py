@@ -18,7 +18,7 @@ from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import BackendUnavailable, LeaseEnded, LimitReached
 from bridge.http import push
 from bridge.http.push import PushEndpoint
-from bridge.http.request_reply import BodyStream, Limits, Reply, Request
+from bridge.http.request_and_reply import BodyStream, Limits, Reply, Request
 from bridge.message import Message
 from bridge.slicer import Slicer
 from bridge.steps import Steps

@@ -19,7 +19,7 @@ from bridge.http.data_port import DataApp, routes
 from bridge.http.management_port import management_app
 from bridge.http.openapi.document import build
 from bridge.http.origin_policy import OriginPolicy
-from bridge.http.request_reply import Limits
+from bridge.http.request_and_reply import Limits
 from bridge.metrics import BridgeMetrics
 
 VERSION = {"x-oms-version": "1.0.0"}

@@ -207,8 +207,8 @@ def test_a_library_logs_a_statement_once_a_minute_and_the_next_counts_those_left
     assert limited.filter(record_of("kafka.net", "another statement", 8))
     assert limited.filter(record_of("kafka.net", "refused: GroupAuthorizationFailedError: app", 7)), "another error"
     assert not limited.filter(record_of("kafka.net", "refused: GroupAuthorizationFailedError: other", 7))
-    assert limited.filter(record_of("adapters.kafka.produce.librdkafka", "refused", 7))
-    assert not limited.filter(record_of("adapters.kafka.produce.librdkafka", "refused", 7))
+    assert limited.filter(record_of("adapters.kafka.produce.librdkafka_producer", "refused", 7))
+    assert not limited.filter(record_of("adapters.kafka.produce.librdkafka_producer", "refused", 7))
     now = 60.0
     passed = record_of("kafka.net", "refused: 1", 7)
     assert limited.filter(passed)

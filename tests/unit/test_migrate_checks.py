@@ -10,7 +10,6 @@ from adapters.kafka.record import Record
 from adapters.rabbitmq.options import Existing
 from bridge.migrate.kafka_record_checks import check_records
 from bridge.migrate.kafka_topic_checks import GroupFacts, TopicFacts, check_groups, check_topic
-from bridge.migrate.rabbitmq_inspector import Difference, parse_difference
 from bridge.migrate.rabbitmq_queue_checks import (
     ArgumentValue,
     Declaration,
@@ -20,6 +19,7 @@ from bridge.migrate.rabbitmq_queue_checks import (
     check_exchange,
     check_queue,
 )
+from bridge.migrate.rabbitmq_queue_inspector import Difference, parse_difference
 from bridge.migrate.report import Finding, Report, Verdict, as_json, as_text
 
 CONFIGS = {

@@ -28,7 +28,7 @@ from bridge.http.openapi.html_page import render
 from bridge.http.openapi.operations import OPERATIONS
 from bridge.http.openapi.schemas import FIELD_DESCRIPTIONS, HTTP_MEMBERS, PARAMETER_DESCRIPTIONS
 from bridge.http.origin_policy import OriginPolicy
-from bridge.http.request_reply import Limits
+from bridge.http.request_and_reply import Limits
 from bridge.message import FIELDS, Message
 from bridge.metrics import BridgeMetrics
 from bridge.steps import run_at_once

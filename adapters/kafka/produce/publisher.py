@@ -57,11 +57,11 @@ def producer_of(options: Options) -> Producer:
     Raises `CannotStart` if librdkafka is not installed.
     """
     if options.client != "confluent":
-        from adapters.kafka.produce.kafka_python import KafkaPythonProducer  # noqa: PLC0415
+        from adapters.kafka.produce.kafka_python_producer import KafkaPythonProducer  # noqa: PLC0415
 
         return KafkaPythonProducer(options)
     try:
-        from adapters.kafka.produce.librdkafka import LibrdkafkaProducer  # noqa: PLC0415
+        from adapters.kafka.produce.librdkafka_producer import LibrdkafkaProducer  # noqa: PLC0415
     except ModuleNotFoundError as missing:
         raise CannotStart(
             "client=confluent needs confluent-kafka: pip install 'openmessaging-bridge[kafka,fast]'."

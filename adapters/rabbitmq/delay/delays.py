@@ -17,7 +17,7 @@ from adapters.amqp.retry import retry
 from adapters.base import Delivery, Stored
 from adapters.cloud_events import PropertyHeaders
 from adapters.field_headers import INTERNAL_PREFIX
-from adapters.plain_properties import prefixed_header
+from adapters.property_names import prefixed_header
 from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.levels import KeyOrder, KeyQueue, not_before
 from adapters.rabbitmq.message.headers import ATTEMPTS

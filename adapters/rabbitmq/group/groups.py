@@ -40,7 +40,7 @@ from adapters.amqp.lock import lock
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
 from adapters.amqp.settings import REQUEST_TIMEOUT
-from adapters.amqp.stream_reader import Reader
+from adapters.amqp.stream_consumer import Reader
 from adapters.base import Stored
 from adapters.rabbitmq.message.headers import MARKER
 from adapters.rabbitmq.message.mapping import copied, is_marker, message_id

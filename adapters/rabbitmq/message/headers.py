@@ -32,7 +32,7 @@ from adapters.field_headers import (
     number_headers,
     text_headers,
 )
-from adapters.plain_properties import PlainNames
+from adapters.property_names import PlainNames
 
 MESSAGE_ID: Final = f"{BROKER_FIELD_PREFIX}messageId"
 CORRELATION_ID: Final = f"{BROKER_FIELD_PREFIX}correlationId"

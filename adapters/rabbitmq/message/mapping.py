@@ -29,7 +29,8 @@ from adapters.field_headers import (
     without_surrogates,
 )
 from adapters.gzip_transcoding import GZIP, is_gzip
-from adapters.plain_properties import prefixed_header
+from adapters.native_headers import NAME_BYTES_MAX, Unmapped, add_properties, as_text
+from adapters.property_names import prefixed_header
 from adapters.rabbitmq.message import headers as named
 from adapters.rabbitmq.message.headers import (
     BROKERS,
@@ -44,7 +45,6 @@ from adapters.rabbitmq.message.headers import (
     TEXTS,
 )
 from adapters.rabbitmq.topology.names import routing_key
-from adapters.unmapped_headers import NAME_BYTES_MAX, Unmapped, add_properties, as_text
 from bridge.message import AT_MOST_ONCE, DEFAULT_PRIORITY, LONG_MAX, PRIORITIES, Message
 
 _BORN: Final = FIELD_INDEX["born_timestamp"]
@@ -116,16 +116,21 @@ def copied(arrival: Arrival) -> Properties:
         headers[f"{PROPERTY_PREFIX}{NATIVE_PREFIX}user_id"] = text_of(slots.user_id)
     if not slots.message_id:
         copy.message_id = hash_of(slots, arrival.body)
-    field = f"{BROKER_FIELD_PREFIX}priority"
     if slots.priority is not None:
-        if slots.priority < _LEVELS:
-            if field in headers and _read({field: headers[field]}, list(_NEW), {}):  # not a priority: it is a property
-                headers[PROPERTY_PREFIX + field] = headers.pop(field)
-            headers.setdefault(field, slots.priority + 1)
-        else:
-            headers.setdefault(f"{PROPERTY_PREFIX}{NATIVE_PREFIX}priority", str(slots.priority))
+        _keep_priority(headers, slots.priority)
     headers.setdefault(ROUTING_KEY, arrival.routing_key)
     return copy
+
+
+def _keep_priority(headers: dict[str, Any], priority: int) -> None:
+    """Write the AMQP priority of a native message as the header that it is read from in a copy, which has none."""
+    if priority >= _LEVELS:
+        headers.setdefault(f"{PROPERTY_PREFIX}{NATIVE_PREFIX}priority", str(priority))
+        return
+    field = f"{BROKER_FIELD_PREFIX}priority"
+    if field in headers and _read({field: headers[field]}, list(_NEW), {}):  # not a priority: it is a property
+        headers[PROPERTY_PREFIX + field] = headers.pop(field)
+    headers.setdefault(field, priority + 1)
 
 
 def _read_time(time: int, values: list[Any]) -> None:

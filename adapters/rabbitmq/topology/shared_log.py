@@ -22,7 +22,7 @@ from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
 from adapters.amqp.retry import retry
 from adapters.amqp.settings import REQUEST_TIMEOUT
-from adapters.amqp.stream_reader import Reader
+from adapters.amqp.stream_consumer import Reader
 from adapters.base import Stored
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.declarations import Request, perform_on

@@ -8,7 +8,7 @@ from bridge.http.openapi.document import MESSAGE
 from bridge.http.openapi.operations import OPERATIONS
 from bridge.http.openapi.schemas import FIELD_DESCRIPTIONS, HTTP_MEMBERS, PARAMETER_DESCRIPTIONS
 from bridge.http.params import DESTINATION_MESSAGES
-from bridge.http.request_reply import Limits
+from bridge.http.request_and_reply import Limits
 from bridge.message import FIELDS
 
 Document = dict[str, Any]

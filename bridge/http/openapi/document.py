@@ -9,7 +9,7 @@ from bridge.http.openapi import schemas
 from bridge.http.openapi.examples import EXAMPLES
 from bridge.http.openapi.operations import COMMON_ERRORS, OPERATIONS, Errors, Operation, Response
 from bridge.http.openapi.schemas import FIELD_DESCRIPTIONS, PARAMETER_DESCRIPTIONS, Description, summary
-from bridge.http.request_reply import Limits
+from bridge.http.request_and_reply import Limits
 from bridge.message import FIELDS
 from bridge.wire.cloudevents import Mode
 from bridge.wire.header_text import NAME_BYTES_MAX

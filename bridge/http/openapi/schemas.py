@@ -11,7 +11,7 @@ from bridge.cloudevents import REQUIRED, SPEC_VERSION
 from bridge.engine.names import INTERNAL_PREFIXES, NAME_MAX
 from bridge.engine.push_consumer import CREDIT
 from bridge.errors import BridgeError
-from bridge.http.request_reply import (
+from bridge.http.request_and_reply import (
     CALLBACK_BATCH_MAX,
     CREDIT_MAX,
     NACK_DELAY_MAX,

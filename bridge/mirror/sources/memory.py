@@ -33,7 +33,7 @@ class MemoryLog:
     """What one bridge keeps."""
 
     def __init__(self, url: str) -> None:
-        """Take a bridge's address; nothing is connect yet. Raises `CannotStart`."""
+        """Take a bridge's address; nothing is connected yet. Raises `CannotStart`."""
         try:
             parts = urlsplit(url)
             self._place = (parts.hostname or "", parts.port)
@@ -208,7 +208,7 @@ class MemorySource(RangeSource):
     data = _MemoryData
 
     def __init__(self, options: Options) -> None:
-        """Take the options; nothing is connect yet. Raises `CannotStart`."""
+        """Take the options; nothing is connected yet. Raises `CannotStart`."""
         super().__init__(options)
         self._log = MemoryLog(options.bridge)
 

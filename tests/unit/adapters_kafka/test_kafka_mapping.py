@@ -11,7 +11,7 @@ from adapters.field_headers import RECORD_DELAY_MAX
 from adapters.gzip_transcoding import INFLATED_MAX
 from adapters.kafka.mapping import PLAIN_NAMES, from_record, to_record
 from adapters.kafka.record import Headers, Outgoing, Record
-from adapters.unmapped_headers import HEADERS_MAX, KEY_MAX
+from adapters.native_headers import HEADERS_MAX, KEY_MAX
 from bridge.message import FIELDS, LONG_MAX, Message
 from bridge.wire import headers as wire
 from bridge.wire.gzip_body import inflate

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from adapters.base import Delivery, Outcome
 from adapters.memory import JournalCorrupt, connect
-from adapters.memory.journal_directory import first_bad_frame
+from adapters.memory.sqlite_wal import first_bad_frame
 from bridge.message import Message
 from tests.unit.adapters_memory.alone import alone
 

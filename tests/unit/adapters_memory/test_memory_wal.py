@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.memory.journal_directory import first_bad_frame
+from adapters.memory.sqlite_wal import first_bad_frame
 
 PAGE = 4096
 FRAME = 24 + PAGE

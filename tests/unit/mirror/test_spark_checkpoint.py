@@ -5,9 +5,9 @@ import errno
 import pytest
 
 from bridge.errors import CannotStart
-from bridge.mirror.checkpoint import Found, check
 from bridge.mirror.offsets import Record
 from bridge.mirror.sink import explain_full_disk
+from bridge.mirror.spark_checkpoint import Found, check
 
 EMPTY = Found("/m", "/m/checkpoint", None, planned=False, committed=-1, files=False, record=None)
 RUNNING = Found("/m", "/m/checkpoint", "q", planned=True, committed=1, files=True, record=Record("q", 1))
