@@ -14,10 +14,10 @@ from benchmarks.launch import ROOMY, Process, bridge
 from benchmarks.measurement import Measurement, Round, Sample, Target
 from benchmarks.mirror_lag import lag
 from benchmarks.plan import QUICK, Plan
+from benchmarks.revision import THIS
 from benchmarks.tree import peak
 
 SERVER: Final = "granian"
-ROOT: Final = Path(__file__).resolve().parents[1]
 STREAM: Final = Path(__file__).with_name("native_stream.py")
 DESTINATION: Final = "mirrored"
 MESSAGES: Final = {"memory": 200_000, "Kafka": 200_000, "RabbitMQ": 100_000}
@@ -114,7 +114,7 @@ def _executors(plan: Plan, backend: str) -> Measurement:
 def _flows(plan: Plan, backend: str, url: str = "", master: str = "") -> Flows:
     """Let one Spark read everything into nothing and into a mirror, in turn; warmed up before."""
     command = [sys.executable, "-m", "benchmarks.mirror_flow", backend, url, str(plan.rounds), master]
-    said = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    said = subprocess.run(command, cwd=THIS.root, stdout=subprocess.PIPE, text=True, check=True).stdout
     return [json.loads(line) for line in said.splitlines()]
 
 
