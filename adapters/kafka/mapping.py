@@ -35,7 +35,7 @@ from adapters.field_headers import (
     traceparent_of,
     without_surrogates,
 )
-from adapters.gzip_transcoding import GZIP, deflate, inflate, is_gzip
+from adapters.gzip_stored_plain import GZIP, deflate, inflate, is_gzip
 from adapters.kafka.record import Headers, Outgoing, Record
 from adapters.native_headers import NAME_BYTES_MAX, Unmapped, add_properties, as_text, key_text
 from adapters.property_names import PlainNames, prefixed_header

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from adapters.base import Delivery, Features, Outcome, Published, Replayed, Revoked, Stored, Support
-from adapters.memory.capacity import SLICE, Capacity
+from adapters.memory.capacity_and_retention import SLICE, Capacity
 from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.message_store import DelayedMessage, MessageStore
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
-from adapters.memory.record_codec import Record, pack
+from adapters.memory.record import Record, pack
 from adapters.memory.subscription import MemorySubscription
 from adapters.memory.transactions import Transactions
 from adapters.wall_clock import wall

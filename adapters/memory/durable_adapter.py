@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from adapters.base import Complete, Delivery, Outcome, Published, Revoked, Stored, TransactionState
 from adapters.memory.adapter import MemoryAdapter, failed, features
-from adapters.memory.capacity import Capacity, Dropped
+from adapters.memory.capacity_and_retention import Capacity, Dropped
 from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.journal_batch import (
@@ -27,7 +27,7 @@ from adapters.memory.journal_writer import CommitResult, JournalWriter
 from adapters.memory.message_store import DelayedMessage, MessageStore
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
-from adapters.memory.record_codec import Record, pack
+from adapters.memory.record import Record, pack
 from adapters.memory.recovery import recover
 from adapters.memory.subscription import MemorySubscription
 from adapters.memory.transaction_table import OpenTransaction, PreparedWrite

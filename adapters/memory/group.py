@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from adapters.base import Delivery
 from adapters.memory.partition import Partition
-from adapters.memory.record_codec import BODY, Record, unpack
+from adapters.memory.record import BODY, Record, unpack
 from adapters.range_set import RangeSet
 
 

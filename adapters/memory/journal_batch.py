@@ -16,7 +16,7 @@ from adapters.memory.journal_transactions import (
     write_prepared,
 )
 from adapters.memory.partition import Partition
-from adapters.memory.record_codec import BODY, Record, encode
+from adapters.memory.record import BODY, Record, encode
 from adapters.memory.transaction_table import PreparedWrite
 from adapters.range_set import RangeSet
 

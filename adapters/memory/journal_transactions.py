@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from adapters.base import Transaction, TransactionState
 from adapters.memory.journal_schema import in_bulk, with_checksum
-from adapters.memory.record_codec import BODY, encode
+from adapters.memory.record import BODY, encode
 from adapters.memory.transaction_table import OpenTransaction, PreparedWrite
 
 _OPEN: Final = 0

@@ -10,7 +10,7 @@ from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
-from adapters.memory.record_codec import BODY, Record, unpack
+from adapters.memory.record import BODY, Record, unpack
 from adapters.memory.transaction_table import TransactionTable
 from bridge.errors import BackendFull, DestinationUnknown, PartitionUnknown
 from bridge.message import Message

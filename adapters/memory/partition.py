@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-from adapters.memory.record_codec import Record
+from adapters.memory.record import Record
 from adapters.memory.record_list import RecordList
 from adapters.range_set import RangeSet
 

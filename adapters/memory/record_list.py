@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from adapters.memory.record_codec import Record
+from adapters.memory.record import Record
 
 BLOCK: Final = 1024
 """Records of one block."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from adapters.base import TransactionState
-from adapters.memory.capacity import Capacity
+from adapters.memory.capacity_and_retention import Capacity
 from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.journal_directory import JournalCorrupt, JournalDirectory
@@ -17,7 +17,7 @@ from adapters.memory.journal_schema import VERSION, checksum, complete, connect,
 from adapters.memory.journal_transactions import read_transaction
 from adapters.memory.message_store import MessageStore, format_epoch
 from adapters.memory.partition import Partition
-from adapters.memory.record_codec import decode, unpack
+from adapters.memory.record import decode, unpack
 from adapters.memory.sqlite_wal import first_bad_frame
 from adapters.memory.transaction_table import OpenTransaction
 from bridge.errors import BackendUnavailable

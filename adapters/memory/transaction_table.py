@@ -5,7 +5,7 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from adapters.base import ENDED_MAX, Transaction, TransactionState
-from adapters.memory.record_codec import Record
+from adapters.memory.record import Record
 from bridge.errors import BackendUnavailable, TransactionEnded, TransactionUnknown
 
 _KEPT: Final = 3_600_000

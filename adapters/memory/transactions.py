@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from adapters.base import Complete, Stored, Support, Transaction, TransactionState
-from adapters.memory.capacity import Capacity
+from adapters.memory.capacity_and_retention import Capacity
 from adapters.memory.destination import Destination
 from adapters.memory.message_store import MessageStore
 from adapters.memory.partition import Partition
-from adapters.memory.record_codec import Record, pack, unpack
+from adapters.memory.record import Record, pack, unpack
 from adapters.memory.transaction_table import OpenTransaction, PreparedWrite
 from adapters.wall_clock import wall
 from bridge.message import Message

@@ -25,10 +25,10 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_
 from adapters.testing.delays import DeferringContract, DelayContract
 from adapters.testing.deleting import DeletableContract, DeletableDelayContract
 from adapters.testing.durable import DurableContract
+from adapters.testing.features_and_closing import FeaturesAndClosingContract
 from adapters.testing.fetching import FetchContract
 from adapters.testing.groups import GroupContract
 from adapters.testing.harness import Harness, KitReader, Session
-from adapters.testing.lifecycle import LifecycleContract
 from adapters.testing.limits import FullContract, UnreachableContract
 from adapters.testing.metadata_store import MetadataStoreContract
 from adapters.testing.publishing import PublishContract, PublishesManyContract
@@ -57,5 +57,7 @@ __all__ = [
 ]
 
 
-class AdapterContract(LifecycleContract, PublishContract, FetchContract, SettleContract, GroupContract, DelayContract):
+class AdapterContract(
+    FeaturesAndClosingContract, PublishContract, FetchContract, SettleContract, GroupContract, DelayContract
+):
     """Tests for every adapter. Derive a test class from it, and from the mix-ins for what the adapter offers."""

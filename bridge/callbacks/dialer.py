@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import certifi
 from aiohappyeyeballs import AddrInfoType, start_connection
 
-from bridge.callbacks.addresses import AddressPolicy, IPAddress
+from bridge.callbacks.address_policy import AddressPolicy, IPAddress
 from bridge.callbacks.allowed_targets import Target
 from bridge.callbacks.connection import describe_cause
 from bridge.callbacks.retry_policy import NoResponse, RequestBlocked

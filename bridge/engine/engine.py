@@ -18,7 +18,7 @@ from bridge.engine.lease_settler import LeaseSettler
 from bridge.engine.leases import Entry
 from bridge.engine.names import SubscriptionKey, is_dead_letter
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request import Produced
+from bridge.engine.produce_result import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer
 from bridge.engine.transactions import Transactions

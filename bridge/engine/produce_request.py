@@ -1,13 +1,12 @@
-"""A produce on its way through the engine: its request, its results, and the batch that is not sent yet."""
+"""What the messages of one produce request have in common, and a batch that is not passed to the backend yet."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from uuid_utils import uuid7
 
-from adapters.base import Stored
 from bridge.engine.field_support import Applied
+from bridge.engine.produce_result import Outcome
 from bridge.message import PRIORITIES, Field, Message
 
 _TRACE_ID: Final = slice(3, 35)
@@ -20,20 +19,6 @@ _MESSAGE_ID, _BORN_TIMESTAMP, _BORN_HOST, _STORE_TIMESTAMP, _STORE_HOST, _PRIORI
     )
 )
 _DELIVERY_COUNT: Final = Message._fields.index("delivery_count")
-
-
-class Produced(NamedTuple):
-    """The result of producing one message: what the response says about it."""
-
-    message_id: str
-    store_timestamp: int
-    store_host: str
-    stored: Stored
-    applied: Applied
-    duplicate: bool = False
-    """Whether this is the result of an earlier message of the same name, and nothing was stored for this one."""
-    transaction: str | None = None
-    """The id of its transaction; `store_timestamp` is 0 while that is open. None: it has none."""
 
 
 class ProduceRequest(NamedTuple):
@@ -73,18 +58,6 @@ class ProduceRequest(NamedTuple):
         fields[_TRACE_ID_FIELD] = trace_id
         fields[_DELIVERY_COUNT] = None
         return tuple.__new__(Message, fields)
-
-
-class WaitingMessage(NamedTuple):
-    """A message that the backend has not stored yet; without its body, see `Producer.produce_all`."""
-
-    message_id: str
-    store_timestamp: int
-    applied: Applied
-    future: asyncio.Future[Stored]
-
-
-Outcome = Produced | WaitingMessage | Exception
 
 
 class Batch:

@@ -17,7 +17,8 @@ from bridge.engine.leases import Entry
 from bridge.engine.names import SubscriptionKey, check_destination
 from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import Partitioner
-from bridge.engine.produce_request import Batch, Outcome, Produced, ProduceRequest, WaitingMessage
+from bridge.engine.produce_request import Batch, ProduceRequest
+from bridge.engine.produce_result import Outcome, Produced, WaitingMessage
 from bridge.errors import (
     BodyTooLarge,
     BridgeError,

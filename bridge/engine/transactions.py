@@ -18,7 +18,7 @@ from bridge.engine.dedup import Name, name_of, named
 from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
 from bridge.engine.open_transactions import Decision, FirstPrepared, TransactionDeadlines, TransactionLimits
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request import Produced
+from bridge.engine.produce_result import Produced
 from bridge.engine.producer import Producer
 from bridge.errors import (
     BackendUnavailable,

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol, Self
 
 from bridge.engine.engine import Engine
 from bridge.engine.names import check_name
-from bridge.engine.produce_request import Produced
+from bridge.engine.produce_result import Produced
 from bridge.errors import (
     BodyInvalid,
     BodyTooLarge,

@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.errors import BackendUnavailable, CannotStart
-from bridge.mirror.export import exporting
 from bridge.mirror.jars import spark_jars
 from bridge.mirror.monitoring.reporter import Reporter, Show, reporting, sentence
 from bridge.mirror.offsets import Record
+from bridge.mirror.parquet_export import exporting
 from bridge.mirror.session import S3_SCHEME, check_conditional_writes, s3_settings, session, submitted
 from bridge.mirror.sink import Sink, explain_full_disk
 from bridge.mirror.sources import Options, Source, open_source

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from bridge.callbacks.addresses import AddressPolicy
+from bridge.callbacks.address_policy import AddressPolicy
 from bridge.callbacks.allowed_targets import AllowedTargets
 from bridge.wire.webhook_signatures import Signer
 

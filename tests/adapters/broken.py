@@ -20,7 +20,7 @@ from adapters.base import (
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.durable_adapter import DurableAdapter
 from adapters.memory.options import parse
-from adapters.memory.record_codec import pack
+from adapters.memory.record import pack
 from adapters.memory.subscription import MemorySubscription
 from bridge.errors import BackendUnavailable, TransactionEnded
 from bridge.message import Message

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from bridge.cli.program import main
-from bridge.mirror import export as bridge_export
+from bridge.mirror import parquet_export as bridge_export
 from tests.http.wall import WallClock
 from tests.launch import Bridge
 from tests.mirror.deployment import Deployment

@@ -31,7 +31,7 @@ TABLE: Final = (
     Group(
         tuple(
             f"adapters/{name}.py"
-            for name in ("field_headers", "gzip_transcoding", "range_set", "native_headers", "url_options")
+            for name in ("field_headers", "gzip_stored_plain", "range_set", "native_headers", "url_options")
         ),
         ("tests/unit/test_adapters_range_set.py", "tests/unit/adapters_kafka", "tests/unit/adapters_rabbitmq"),
     ),
@@ -51,12 +51,12 @@ TABLE: Final = (
             f"adapters/memory/{name}.py"
             for name in (
                 "journal_batch",
-                "capacity",
+                "capacity_and_retention",
                 "group",
                 "journal_directory",
                 "options",
                 "partition",
-                "record_codec",
+                "record",
                 "record_list",
                 "journal_schema",
                 "message_store",
@@ -75,7 +75,7 @@ TABLE: Final = (
     Group(
         (
             "adapters/rabbitmq/consume/prefetch_window.py",
-            "adapters/rabbitmq/consume/unacked.py",
+            "adapters/rabbitmq/consume/partition_state.py",
             "adapters/rabbitmq/delay/levels.py",
             "adapters/rabbitmq/group/assignment.py",
             *(f"adapters/rabbitmq/message/{name}.py" for name in ("headers", "mapping")),

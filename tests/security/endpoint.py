@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from bridge.callbacks.addresses import AddressPolicy
+from bridge.callbacks.address_policy import AddressPolicy
 from bridge.callbacks.allowed_targets import AllowedTargets
 from bridge.callbacks.dialer import Dialer
 from bridge.callbacks.egress import Egress

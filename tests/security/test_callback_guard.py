@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import uvloop
 
-from bridge.callbacks.addresses import AddressPolicy
+from bridge.callbacks.address_policy import AddressPolicy
 from bridge.callbacks.allowed_targets import AllowedTargets, Target
 from bridge.callbacks.dialer import Dialer
 from bridge.callbacks.egress import Egress

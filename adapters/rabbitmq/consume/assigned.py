@@ -12,8 +12,8 @@ from adapters.base import Delivery
 from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
 from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Partition, RecordDrained
+from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
-from adapters.rabbitmq.consume.unacked import Unacked
 from adapters.rabbitmq.group.membership import Changed
 from adapters.rabbitmq.message.headers import ACQUIRED_COUNT, DELIVERY_COUNT
 from adapters.rabbitmq.publish.publisher import Publisher

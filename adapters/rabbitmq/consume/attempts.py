@@ -19,7 +19,7 @@ from pika import BasicProperties
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.amqp.settings import REQUEST_TIMEOUT
-from adapters.rabbitmq.consume.unacked import Unacked
+from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.publish.confirms import is_unroutable
 from adapters.rabbitmq.publish.publisher import Publisher
 from bridge.errors import BridgeError, DestinationUnknown

@@ -22,7 +22,7 @@ from pika.exceptions import ChannelClosed
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.messages import Arrival
-from adapters.rabbitmq.consume.unacked import Ack, Unacked
+from adapters.rabbitmq.consume.partition_state import Ack, Unacked
 from bridge.errors import BackendUnavailable, BridgeError
 
 ACKS_MAX: Final = 24

@@ -13,8 +13,8 @@ from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
 from adapters.rabbitmq.consume.consumer import Acks, Consumer, Waiter
+from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
-from adapters.rabbitmq.consume.unacked import Unacked
 from adapters.rabbitmq.group.groups import END
 from adapters.rabbitmq.message.mapping import is_marker
 from adapters.rabbitmq.topology.names import Source

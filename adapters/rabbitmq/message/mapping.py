@@ -28,7 +28,7 @@ from adapters.field_headers import (
     traceparent_of,
     without_surrogates,
 )
-from adapters.gzip_transcoding import GZIP, is_gzip
+from adapters.gzip_stored_plain import GZIP, is_gzip
 from adapters.native_headers import NAME_BYTES_MAX, Unmapped, add_properties, as_text
 from adapters.property_names import prefixed_header
 from adapters.rabbitmq.message import headers as named

@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from adapters import gzip_transcoding
-from adapters.gzip_transcoding import INFLATED_MAX, deflate, inflate, is_gzip
+from adapters import gzip_stored_plain
+from adapters.gzip_stored_plain import INFLATED_MAX, deflate, inflate, is_gzip
 from bridge.inflate import NotGzip
 
 
@@ -29,7 +29,7 @@ def test_the_same_body_is_deflated_to_the_same_bytes_at_any_time(monkeypatch: py
 
 
 def test_the_limit_is_allowed_and_one_byte_more_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gzip_transcoding, "INFLATED_MAX", 3000)
+    monkeypatch.setattr(gzip_stored_plain, "INFLATED_MAX", 3000)
     for parts in ([3000], [1000, 2000], [3000, 0]):
         assert inflate(b"".join(deflate(bytes(size)) for size in parts)) == bytes(3000)
     for parts in ([3001], [1000, 2001], [3000, 1]):

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters.field_headers import RECORD_DELAY_MAX
-from adapters.gzip_transcoding import INFLATED_MAX
+from adapters.gzip_stored_plain import INFLATED_MAX
 from adapters.kafka.mapping import PLAIN_NAMES, from_record, to_record
 from adapters.kafka.record import Headers, Outgoing, Record
 from adapters.native_headers import HEADERS_MAX, KEY_MAX

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adapters.base import Delivery
-from adapters.memory.capacity import SLICE, Capacity
+from adapters.memory.capacity_and_retention import SLICE, Capacity
 from adapters.memory.group import StoredGroup
 from adapters.memory.message_store import MessageStore
 from adapters.memory.options import Options, parse
-from adapters.memory.record_codec import footprint, pack
+from adapters.memory.record import footprint, pack
 from bridge.errors import BackendFull, BodyTooLarge, PartitionUnknown
 from bridge.message import Message
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from adapters.memory.record_codec import BODY, decode, encode, pack, unpack
+from adapters.memory.record import BODY, decode, encode, pack, unpack
 from bridge.message import Message
 from tests.unit.strategies import broker_messages, messages
 

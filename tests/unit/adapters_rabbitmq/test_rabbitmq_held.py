@@ -11,7 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.base import Delivery
-from adapters.rabbitmq.consume.unacked import Ack, Unacked
+from adapters.rabbitmq.consume.partition_state import Ack, Unacked
 
 IDS = st.sampled_from("abcd")
 

@@ -10,7 +10,7 @@ from pika import BasicProperties
 from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.field_headers import RECORD_DELAY_MAX
-from adapters.gzip_transcoding import INFLATED_MAX
+from adapters.gzip_stored_plain import INFLATED_MAX
 from adapters.native_headers import HEADERS_MAX
 from adapters.rabbitmq.message.headers import PLAIN_NAMES
 from adapters.rabbitmq.message.mapping import EXPIRATION_MAX, from_arrival, is_marker, message_id, to_properties

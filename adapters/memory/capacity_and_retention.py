@@ -9,7 +9,7 @@ from adapters.memory.destination import Destination
 from adapters.memory.message_store import MessageStore
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
-from adapters.memory.record_codec import Record, footprint
+from adapters.memory.record import Record, footprint
 from bridge.errors import BackendFull, BodyTooLarge
 
 SLICE: Final = 512

@@ -55,7 +55,7 @@ def export(out: str, minutes: int, as_json: bool) -> None:
     \b
     oms-bridge mirror export --out /srv/mirror
     """
-    from bridge.mirror.export import export as files
+    from bridge.mirror.parquet_export import export as files
 
     lines = ((f"{file.path}  {file.rows:,} rows", file._asdict()) for file in files(out, _before(minutes)))
     _print(lines, "There is nothing to export.", as_json=as_json)

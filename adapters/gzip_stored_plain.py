@@ -1,4 +1,4 @@
-"""gzip bodies: inflated when a message is published, deflated again when it is delivered."""
+"""gzip bodies lie uncompressed in the broker: inflated at publish, deflated again at delivery."""
 
 import gzip
 from typing import Final

@@ -30,7 +30,7 @@ from bridge.errors import DestinationUnknown
 from bridge.message import FIELDS
 
 
-class LifecycleContract(Contract):
+class FeaturesAndClosingContract(Contract):
     """Part of `AdapterContract`."""
 
     async def test_the_test_class_has_the_mix_in_of_every_feature(self, session: Session) -> None:
