@@ -1,134 +1,34 @@
-"""One bridge process: builds the backend, the engine and both ports, and stops them in order."""
+"""One bridge process: starts the backend, the engine and both ports, and stops them in order."""
 
 import asyncio
 import gc
-import logging
-import resource
 import signal
-import socket
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import entry_points
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 from starlette.types import ASGIApp
 
-from adapters.base import Adapter
 from bridge import logs
-from bridge.callbacks.registry import CallbackRegistry, DeliveryOptions
-from bridge.engine.client_limits import MemoryBudget, client_of
-from bridge.engine.clock import Clock, SystemClock
+from bridge.build_from_settings import (
+    admission_of,
+    create_delivery_options,
+    create_engine,
+    destination_rules,
+    limits_of,
+    load_tls,
+    memory_budget_of,
+)
+from bridge.callbacks.registry import CallbackRegistry
+from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
-from bridge.engine.options import EngineOptions
 from bridge.http.data_port import DataApp, routes
 from bridge.http.management_port import management_app
 from bridge.http.origin_policy import OriginPolicy
-from bridge.http.produce import DestinationRules, Rules, Signing
-from bridge.http.request_and_reply import Limits
 from bridge.metrics import BridgeMetrics
-from bridge.server import Listener, Tls, serve, tls_context
-from bridge.server.connection_limits import Admission
-from bridge.settings import Address, Settings, SettingsError, read_secrets, redact
+from bridge.server import Listener, Tls, serve
+from bridge.settings import Address, Settings, SettingsError, redact
 from bridge.slicer import Slicer
 from bridge.tracing import create_tracing
-
-if TYPE_CHECKING:
-    from bridge.tracing.spans import Tracing
-
-_log = logging.getLogger("bridge.process")
-
-RESERVED_FILES: Final = 64
-"""File descriptors that clients of the data port leave free: for the management port, the backend and callbacks."""
-LARGEST_REPLY: Final = 8
-"""Times `limits.body` that one reply can take: control characters are six times as long in JSON."""
-
-
-def create_adapter(settings: Settings) -> Adapter:
-    """Create the adapter for the scheme of the backend's URL, without connecting. Raises `SettingsError`."""
-    scheme = settings.backend.partition(":")[0]
-    known = {point.name: point for point in entry_points(group="openmessaging_bridge.adapters")}
-    if scheme not in known:
-        raise SettingsError(
-            f"backend: no adapter for {scheme}:// is installed; {', '.join(sorted(known))} can be used."
-        )
-    try:
-        adapter: Adapter = known[scheme].load()(settings.backend)
-    except ValueError as error:
-        raise SettingsError(f"backend: {error}") from None
-    return adapter
-
-
-def create_delivery_options(settings: Settings, clock: Clock, slicer: Slicer) -> DeliveryOptions | None:
-    """Return the sender of callbacks and its limits; None: no targets are set. Raises `SettingsError`."""
-    callbacks = settings.callbacks
-    if not callbacks.targets:
-        return None
-    from bridge.callbacks.webhook_sender import SenderOptions, build_delivery_options  # noqa: PLC0415 - not needed without callbacks
-
-    options = SenderOptions(
-        targets=callbacks.targets,
-        networks=callbacks.networks,
-        secrets=callbacks.secrets,
-        ca=callbacks.ca,
-        in_flight=callbacks.in_flight,
-        timeout=callbacks.timeout,
-        lease=settings.delivery.lease,
-        body_max=settings.limits.body,
-    )
-    try:
-        return build_delivery_options(options, clock, slicer)
-    except OSError:  # ssl.SSLError is one
-        raise SettingsError("callbacks.ca: the file holds no certificates in PEM form.") from None
-
-
-def load_tls(settings: Settings) -> Tls | None:
-    """Return the TLS files of the data port; None: cleartext. Raises `SettingsError` if they cannot be used."""
-    if settings.tls is None:
-        return None
-    tls = Tls(settings.tls.certificate, settings.tls.key, settings.tls.client_ca)
-    try:
-        tls_context(tls)
-    except OSError as error:
-        raise SettingsError(f"tls: {error}.") from None
-    return tls
-
-
-def destination_rules(settings: Settings) -> Rules:
-    """Return what the settings say of destinations. Raises `SettingsError` for a name or a secret that cannot be."""
-    rules = {}
-    for name, destination in settings.destinations.items():
-        verify = destination.verify
-        try:
-            signing = None
-            if verify is not None:
-                signing = Signing(verify.scheme, read_secrets(verify.secret_file), verify.tolerance, verify.header)
-            rules[name] = DestinationRules.create(name, destination.properties_from_headers, signing)
-        except ValueError as error:
-            raise SettingsError(f"destinations.{name}: {error}.") from None
-    return rules
-
-
-def create_engine(settings: Settings, clock: Clock, tracing: "Tracing | None") -> Engine:
-    """Create the engine and its adapter, without connecting. Raises `SettingsError`."""
-    adapter, options = create_adapter(settings), engine_options_of(settings)
-    if tracing is None:
-        return Engine(adapter, clock, options)
-    from bridge.tracing.engine import TracedEngine  # noqa: PLC0415 - as above
-
-    return TracedEngine(adapter, clock, options, tracing)
-
-
-async def check_files(settings: Settings) -> None:
-    """Open the files of TLS, destinations and callbacks as `run` does. Raises `SettingsError` for an unusable one."""
-    load_tls(settings)
-    destination_rules(settings)
-    callbacks = create_delivery_options(settings, SystemClock(), Slicer())
-    if callbacks is not None:
-        await callbacks.close()
-    tracing = create_tracing(settings)
-    if tracing is not None:
-        await tracing.close()
 
 
 async def run(settings: Settings, announce: Callable[[str], None]) -> int:
@@ -153,7 +53,7 @@ async def run(settings: Settings, announce: Callable[[str], None]) -> int:
     limits = limits_of(settings)
     origins = OriginPolicy((*settings.http.hosts, settings.listen.host), settings.http.origins, tls=tls is not None)
     slicer = Slicer()
-    callbacks = CallbackRegistry(engine, _traced(create_delivery_options(settings, clock, slicer), tracing))
+    callbacks = CallbackRegistry(engine, create_delivery_options(settings, clock, slicer, tracing))
     table = routes(engine, callbacks, limits, settings.delivery.max_deliveries, rules, slicer=slicer)
     data = DataApp(table, origins, limits, metrics)
     own_pages = OriginPolicy((*settings.http.hosts, settings.management.host), ())
@@ -192,14 +92,6 @@ async def run(settings: Settings, announce: Callable[[str], None]) -> int:
     return 0
 
 
-def _traced(options: DeliveryOptions | None, tracing: "Tracing | None") -> DeliveryOptions | None:
-    if options is None or tracing is None:
-        return options
-    from bridge.tracing.engine import trace_posts  # noqa: PLC0415 - not needed without tracing
-
-    return options._replace(post=trace_posts(options.post, tracing))
-
-
 def _export_metrics(settings: Settings, metrics: BridgeMetrics) -> asyncio.Task[None] | None:
     """Start to send the metrics to the receiver of spans; None: they are not sent. `create_tracing` comes before."""
     tracing = settings.tracing
@@ -209,70 +101,6 @@ def _export_metrics(settings: Settings, metrics: BridgeMetrics) -> asyncio.Task[
 
     exporter = metric_exporter(tracing.endpoint, tracing.protocol)
     return asyncio.create_task(MetricsExport(exporter, metrics.families, tracing.metrics).run())
-
-
-def engine_options_of(settings: Settings) -> EngineOptions:
-    """Return the settings that the engine uses."""
-    return EngineOptions(
-        store_host=f"{socket.gethostname()}:{settings.listen.port}" if settings.listen.port else socket.gethostname(),
-        strict=settings.binding.strict,
-        in_flight=settings.limits.in_flight,
-        in_flight_bytes=settings.limits.in_flight_bytes,
-        quota=settings.limits.quota,
-        produce_timeout=settings.timeouts.produce,
-        max_deliveries=settings.delivery.max_deliveries,
-        prefetch=settings.limits.prefetch,
-        prefetch_bytes=settings.limits.prefetch_bytes,
-        waiting_pulls=settings.limits.waiting_pulls,
-        destinations=settings.limits.destinations,
-        groups=settings.limits.groups,
-        delayed=settings.limits.delayed,
-        delayed_bytes=settings.limits.delayed_bytes,
-        transactions=settings.limits.transactions,
-        transaction_messages=settings.limits.transaction_messages,
-        transaction_bytes=settings.limits.transaction_bytes,
-        prepared_bytes=settings.limits.prepared_bytes,
-        client_share=settings.limits.client_share,
-        dedup_window=settings.dedup.window,
-        dedup_bytes=settings.dedup.bytes,
-        metric_labels=settings.limits.metric_labels,
-        auto_create=settings.limits.auto_create,
-        group_idle=settings.delivery.group_idle,
-        latest=settings.delivery.new_group == "latest",
-    )
-
-
-def limits_of(settings: Settings) -> Limits:
-    """Return the settings that the request handlers use."""
-    return Limits(
-        body=settings.limits.body,
-        headers=settings.limits.headers,
-        batch=settings.limits.batch,
-        body_timeout=settings.timeouts.body,
-        lease=settings.delivery.lease,
-        max_lease=settings.delivery.max_lease,
-        stall=settings.timeouts.stall,
-    )
-
-
-def memory_budget_of(settings: Settings) -> MemoryBudget:
-    """Return the budget of bytes for clients."""
-    limits = settings.limits
-    return MemoryBudget(limits.memory, limits.client_share, LARGEST_REPLY * limits.body)
-
-
-def admission_of(settings: Settings) -> Admission:
-    """Return the limit of connections of the data port, which leaves file descriptors for the rest of the process."""
-    limit, files = settings.limits.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if files != resource.RLIM_INFINITY:
-        left = max(1, files - len(list(Path("/dev/fd").iterdir())) - RESERVED_FILES)
-        if left < limit:
-            _log.warning(
-                "limits.connections is lowered: the process may not open enough files",
-                extra={"connections": left, "files": files},
-            )
-            limit = left
-    return Admission(limit, settings.limits.client_share, lambda host: client_of(f"{host}:0"))
 
 
 class _BackendState:

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
+import bridge.build_from_settings
 import bridge.client
 import bridge.process
 from adapters.base import Features, Support
@@ -432,7 +433,7 @@ class Backend:
 
 def backend(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> Backend:
     backend = Backend(error)
-    monkeypatch.setattr(bridge.process, "create_adapter", lambda _settings: backend)
+    monkeypatch.setattr(bridge.build_from_settings, "create_adapter", lambda _settings: backend)
     return backend
 
 

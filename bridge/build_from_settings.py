@@ -1,0 +1,190 @@
+"""Builds the parts of a bridge from its settings, without connecting: adapter, engine, limits, rules, callbacks."""
+
+import logging
+import resource
+import socket
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from adapters.base import Adapter
+from bridge.callbacks.registry import DeliveryOptions
+from bridge.engine.client_limits import MemoryBudget, client_of
+from bridge.engine.clock import Clock, SystemClock
+from bridge.engine.engine import Engine
+from bridge.engine.options import EngineOptions
+from bridge.http.produce import DestinationRules, Rules, Signing
+from bridge.http.request_and_reply import Limits
+from bridge.server import Tls, tls_context
+from bridge.server.connection_limits import Admission
+from bridge.settings import Settings, SettingsError, read_secrets
+from bridge.slicer import Slicer
+from bridge.tracing import create_tracing
+
+if TYPE_CHECKING:
+    from bridge.tracing.spans import Tracing
+
+_log = logging.getLogger("bridge.process")
+
+RESERVED_FILES: Final = 64
+"""File descriptors that clients of the data port leave free: for the management port, the backend and callbacks."""
+LARGEST_REPLY: Final = 8
+"""Times `limits.body` that one reply can take: control characters are six times as long in JSON."""
+
+
+def create_adapter(settings: Settings) -> Adapter:
+    """Create the adapter for the scheme of the backend's URL, without connecting. Raises `SettingsError`."""
+    scheme = settings.backend.partition(":")[0]
+    known = {point.name: point for point in entry_points(group="openmessaging_bridge.adapters")}
+    if scheme not in known:
+        raise SettingsError(
+            f"backend: no adapter for {scheme}:// is installed; {', '.join(sorted(known))} can be used."
+        )
+    try:
+        adapter: Adapter = known[scheme].load()(settings.backend)
+    except ValueError as error:
+        raise SettingsError(f"backend: {error}") from None
+    return adapter
+
+
+def create_delivery_options(
+    settings: Settings, clock: Clock, slicer: Slicer, tracing: "Tracing | None" = None
+) -> DeliveryOptions | None:
+    """Return the sender of callbacks and its limits; None: no targets are set. Raises `SettingsError`."""
+    callbacks = settings.callbacks
+    if not callbacks.targets:
+        return None
+    from bridge.callbacks.webhook_sender import SenderOptions, build_delivery_options  # noqa: PLC0415 - not needed without callbacks
+
+    options = SenderOptions(
+        targets=callbacks.targets,
+        networks=callbacks.networks,
+        secrets=callbacks.secrets,
+        ca=callbacks.ca,
+        in_flight=callbacks.in_flight,
+        timeout=callbacks.timeout,
+        lease=settings.delivery.lease,
+        body_max=settings.limits.body,
+    )
+    try:
+        delivery = build_delivery_options(options, clock, slicer)
+    except OSError:  # ssl.SSLError is one
+        raise SettingsError("callbacks.ca: the file holds no certificates in PEM form.") from None
+    if tracing is None:
+        return delivery
+    from bridge.tracing.engine import trace_posts  # noqa: PLC0415 - not needed without tracing
+
+    return delivery._replace(post=trace_posts(delivery.post, tracing))
+
+
+def load_tls(settings: Settings) -> Tls | None:
+    """Return the TLS files of the data port; None: cleartext. Raises `SettingsError` if they cannot be used."""
+    if settings.tls is None:
+        return None
+    tls = Tls(settings.tls.certificate, settings.tls.key, settings.tls.client_ca)
+    try:
+        tls_context(tls)
+    except OSError as error:
+        raise SettingsError(f"tls: {error}.") from None
+    return tls
+
+
+def destination_rules(settings: Settings) -> Rules:
+    """Return what the settings say of destinations. Raises `SettingsError` for a name or a secret that cannot be."""
+    rules = {}
+    for name, destination in settings.destinations.items():
+        verify = destination.verify
+        try:
+            signing = None
+            if verify is not None:
+                signing = Signing(verify.scheme, read_secrets(verify.secret_file), verify.tolerance, verify.header)
+            rules[name] = DestinationRules.create(name, destination.properties_from_headers, signing)
+        except ValueError as error:
+            raise SettingsError(f"destinations.{name}: {error}.") from None
+    return rules
+
+
+def create_engine(settings: Settings, clock: Clock, tracing: "Tracing | None") -> Engine:
+    """Create the engine and its adapter, without connecting. Raises `SettingsError`."""
+    adapter, options = create_adapter(settings), engine_options_of(settings)
+    if tracing is None:
+        return Engine(adapter, clock, options)
+    from bridge.tracing.engine import TracedEngine  # noqa: PLC0415 - as above
+
+    return TracedEngine(adapter, clock, options, tracing)
+
+
+def engine_options_of(settings: Settings) -> EngineOptions:
+    """Return the settings that the engine uses."""
+    return EngineOptions(
+        store_host=f"{socket.gethostname()}:{settings.listen.port}" if settings.listen.port else socket.gethostname(),
+        strict=settings.binding.strict,
+        in_flight=settings.limits.in_flight,
+        in_flight_bytes=settings.limits.in_flight_bytes,
+        quota=settings.limits.quota,
+        produce_timeout=settings.timeouts.produce,
+        max_deliveries=settings.delivery.max_deliveries,
+        prefetch=settings.limits.prefetch,
+        prefetch_bytes=settings.limits.prefetch_bytes,
+        waiting_pulls=settings.limits.waiting_pulls,
+        destinations=settings.limits.destinations,
+        groups=settings.limits.groups,
+        delayed=settings.limits.delayed,
+        delayed_bytes=settings.limits.delayed_bytes,
+        transactions=settings.limits.transactions,
+        transaction_messages=settings.limits.transaction_messages,
+        transaction_bytes=settings.limits.transaction_bytes,
+        prepared_bytes=settings.limits.prepared_bytes,
+        client_share=settings.limits.client_share,
+        dedup_window=settings.dedup.window,
+        dedup_bytes=settings.dedup.bytes,
+        metric_labels=settings.limits.metric_labels,
+        auto_create=settings.limits.auto_create,
+        group_idle=settings.delivery.group_idle,
+        latest=settings.delivery.new_group == "latest",
+    )
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return the settings that the request handlers use."""
+    return Limits(
+        body=settings.limits.body,
+        headers=settings.limits.headers,
+        batch=settings.limits.batch,
+        body_timeout=settings.timeouts.body,
+        lease=settings.delivery.lease,
+        max_lease=settings.delivery.max_lease,
+        stall=settings.timeouts.stall,
+    )
+
+
+def memory_budget_of(settings: Settings) -> MemoryBudget:
+    """Return the budget of bytes for clients."""
+    limits = settings.limits
+    return MemoryBudget(limits.memory, limits.client_share, LARGEST_REPLY * limits.body)
+
+
+def admission_of(settings: Settings) -> Admission:
+    """Return the limit of connections of the data port, which leaves file descriptors for the rest of the process."""
+    limit, files = settings.limits.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files != resource.RLIM_INFINITY:
+        left = max(1, files - len(list(Path("/dev/fd").iterdir())) - RESERVED_FILES)
+        if left < limit:
+            _log.warning(
+                "limits.connections is lowered: the process may not open enough files",
+                extra={"connections": left, "files": files},
+            )
+            limit = left
+    return Admission(limit, settings.limits.client_share, lambda host: client_of(f"{host}:0"))
+
+
+async def check_files(settings: Settings) -> None:
+    """Open the files of TLS, destinations and callbacks as `run` does. Raises `SettingsError` for an unusable one."""
+    load_tls(settings)
+    destination_rules(settings)
+    callbacks = create_delivery_options(settings, SystemClock(), Slicer())
+    if callbacks is not None:
+        await callbacks.close()
+    tracing = create_tracing(settings)
+    if tracing is not None:
+        await tracing.close()
