@@ -1,22 +1,23 @@
-"""The engine: entry point for requests. It finds or opens groups, resolves receipts, starts the backend, and stops."""
+"""The engine: entry point for requests. It produces, pulls, consumes and settles; it starts the backend, and stops."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, NamedTuple
 
-from adapters.base import Adapter, Delivery, Replayable
+from adapters.base import Adapter, Replayable
 from bridge.engine.client_limits import INTERNAL, Share
 from bridge.engine.clock import BackgroundTasks, Clock
-from bridge.engine.counters import OTHER, Counters, LabelCounts
+from bridge.engine.counters import Counters
 from bridge.engine.dedup import Deduplicator
 from bridge.engine.destination_registry import Administration, DestinationRegistry
 from bridge.engine.group import Group
 from bridge.engine.lease_settler import LeaseSettler
 from bridge.engine.leases import Entry
-from bridge.engine.names import SubscriptionKey, is_dead_letter
+from bridge.engine.names import SubscriptionKey
+from bridge.engine.open_groups import DRAINING, OpenGroups
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_result import Produced
 from bridge.engine.producer import Producer
@@ -34,7 +35,6 @@ from bridge.message import Field, Message
 
 _RECONNECT: Final = (0.2, 0.5, 1, 2, 5)
 """Seconds between attempts to start the backend; the last one repeats."""
-_DRAINING: Final = "The bridge is stopping and delivers no more messages."
 
 _log = logging.getLogger("bridge.engine")
 
@@ -83,35 +83,35 @@ class Engine:
             "limits.waiting_pulls",
             TooManyInFlight,
         )
-        self._groups: dict[SubscriptionKey, asyncio.Future[Group]] = {}
-        """Opened, or being opened."""
-        self._closing: dict[SubscriptionKey, asyncio.Future[None]] = {}
-        self._by_number: dict[int, tuple[SubscriptionKey, Group]] = {}
-        """Open groups by the number that receipts carry."""
-        self._settler = LeaseSettler(self._by_number)
-        self._numbers: dict[SubscriptionKey, int] = {}
+        self._groups = OpenGroups(
+            adapter,
+            clock,
+            options,
+            self.counters,
+            self._destinations,
+            self._producer.dead_letter,
+            self._stop_consumers,
+        )
+        self._settler = LeaseSettler(self._groups.by_number)
         self.destination_counts = self._producer.counts
-        self.group_counts = LabelCounts(options.metric_labels, SubscriptionKey(OTHER, OTHER))
-        self._closed_for: tuple[str, str | None, asyncio.Future[None]] | None = None
-        """Source and group, None: all groups, that stay closed until the future is done."""
+        self.group_counts = self._groups.counts
         self.administration = Administration(adapter, self._destinations, self._producer.delayed, self._groups_closed)
         self._consumers: set[PushConsumer] = set()
         self._streams: set[Callable[[], None]] = set()
         """Each ends a stream of a producer."""
-        self._next_number = 0
         self._background = BackgroundTasks()
 
     @property
     def groups(self) -> Sequence[tuple[SubscriptionKey, Group]]:
         """The groups that are open now."""
-        return tuple(self._by_number.values())
+        return tuple(self._groups.by_number.values())
 
     async def start(self) -> None:
         """Start the backend; while it is unavailable, retry in the background and set `not_ready_reason`.
 
         Raises every other error (a corrupt journal, a wrong setting): a retry would fail again.
         """
-        self._background.start(self._close_idle_groups)
+        self._background.start(self._groups.close_idle)
         try:
             await self.adapter.start()
         except BackendUnavailable as error:
@@ -176,7 +176,7 @@ class Engine:
         """
         self._check_ready()
         if self.draining:
-            raise Draining(_DRAINING)
+            raise Draining(DRAINING)
         self._waiting.take(client)
         self._streams.add(stop)
 
@@ -205,8 +205,7 @@ class Engine:
     def drain(self) -> None:
         """Become not ready, deliver nothing more, end waiting pulls and streams."""
         if not self.draining:
-            for opening in self._groups.values():
-                opening.cancel()  # joining a group that bridges share may take longer than the time to stop
+            self._groups.stop_opening()
         self.draining = True
         for consumer in tuple(self._consumers):
             consumer.stop()
@@ -219,11 +218,7 @@ class Engine:
         """Release every lease without counting a delivery, flush and close the backend."""
         self.drain()
         await asyncio.gather(self._background.close(), self.transactions.close())
-        await asyncio.gather(*self._groups.values(), return_exceptions=True)
-        closing = [*self._closing.values(), *(self._close_group(key) for key, _ in self.groups)]
-        for result in await asyncio.gather(*closing, return_exceptions=True):
-            if isinstance(result, BaseException):
-                _log.error("closing a group failed", exc_info=result)
+        await self._groups.close()
         await self.adapter.close()
 
     def _create_transactions(self) -> Transactions:
@@ -281,106 +276,26 @@ class Engine:
         """
         self._check_ready()
         if self.draining:
-            raise Draining(_DRAINING)
+            raise Draining(DRAINING)
         if waits:
             self._waiting.check(client)
-        opening, closed = self._groups.get(key), self._closed_for
-        if opening is None or not opening.done() or (closed is not None and _concerns(closed, key)):
-            return None
-        group = opening.result()
-        if (reason := group.not_ready_reason) is not None:
-            group.last_used = self.clock.mono()  # in use: if it were closed as idle, it would join no more
-            raise BackendUnavailable(reason)
-        return group, self._numbers[key]
+        return self._groups.find(key)
 
     async def _open_group(self, key: SubscriptionKey, client: str, *, waits: bool) -> tuple[Group, int]:
         """Return a group, which is opened if it is not open, and its number; see `_opened_group`."""
         while (opened := self._opened_group(key, client, waits=waits)) is None:
-            if key not in self._groups:
-                await self._destinations.open_group(key, client)
-            while (closed := self._closed_for) is not None and _concerns(closed, key):
-                await asyncio.shield(closed[2])
-            await self._group(key)
+            await self._groups.open(key, client)
         return opened
 
-    async def _group(self, key: SubscriptionKey) -> None:
-        """Open the group; the first call subscribes, and later calls wait for the same subscription."""
-        opening = self._groups.get(key)
-        if opening is None:
-            opening = asyncio.ensure_future(self._subscribe(key))
-            self._groups[key] = opening
-        try:
-            await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if opening.cancelled() and (task is None or not task.cancelling()):
-                raise Draining(_DRAINING) from None
-            raise
-
-    async def _subscribe(self, key: SubscriptionKey) -> Group:
-        group: Group | None = None
-
-        def revoked(partitions: Collection[int]) -> Sequence[Delivery]:
-            return () if group is None else group.revoke(partitions)  # None: nothing has been fetched yet
-
-        try:
-            if (closing := self._closing.get(key)) is not None:
-                await asyncio.shield(closing)
-            group = Group(
-                await self.adapter.subscribe(key.source, key.group, revoked, latest=self._options.latest),
-                self.clock,
-                self._options,
-                self.counters,
-                lambda entry: self._producer.dead_letter(key, entry),
-                counts=self.group_counts.of(key),
-                max_deliveries=None if is_dead_letter(key.source) else self._options.max_deliveries,
-                durable=self.adapter.features.durable,
-            )
-        except BaseException:
-            del self._groups[key]
-            self._destinations.forget_group(key)
-            raise
-        self._next_number += 1
-        self._numbers[key] = self._next_number
-        self._by_number[self._next_number] = (key, group)
-        return group
-
-    async def _close_group(self, key: SubscriptionKey) -> None:
-        del self._groups[key]
-        self._destinations.close_group(key)
-        _, group = self._by_number.pop(self._numbers.pop(key))
-        self._closing[key] = closing = asyncio.ensure_future(group.close())
-        try:
-            await asyncio.shield(closing)  # stopping the bridge must not interrupt the release of messages
-        finally:
-            if closing.done():
-                del self._closing[key]
-
-    @asynccontextmanager
-    async def _groups_closed(self, source: str, group: str | None) -> AsyncIterator[None]:
+    def _groups_closed(self, source: str, group: str | None) -> AbstractAsyncContextManager[None]:
         """See `GroupsClosed`. Raises `BackendUnavailable` if the bridge is not ready."""
         self._check_ready()
-        self._closed_for = closed = (source, group, asyncio.get_running_loop().create_future())
-        try:
-            for key, opening in tuple(self._groups.items()):
-                if _concerns(closed, key):
-                    await self._stop_group(key, opening)
-            for key, closing in tuple(self._closing.items()):
-                if _concerns(closed, key):
-                    await asyncio.wait((closing,))
-            yield
-        finally:
-            self._closed_for = None
-            closed[2].set_result(None)
+        return self._groups.kept_closed(source, group)
 
-    async def _stop_group(self, key: SubscriptionKey, opening: asyncio.Future[Group]) -> None:
-        """End the consumers and pulls of a group, and close it."""
-        await asyncio.wait((opening,))
-        if self._groups.get(key) is opening:
-            for consumer in tuple(self._consumers):
-                if consumer.serves(opening.result()):
-                    consumer.stop()
-            await self._close_group(key)
+    def _stop_consumers(self, group: Group) -> None:
+        for consumer in tuple(self._consumers):
+            if consumer.serves(group):
+                consumer.stop()
 
     async def _retry_start(self) -> None:
         for attempt in range(1 << 30):
@@ -414,18 +329,6 @@ class Engine:
             self.not_ready_reason = error.detail
             _log.warning("the backend is not ready", extra={"reason": error.detail})
 
-    async def _close_idle_groups(self) -> None:
-        idle = self._options.group_idle
-        while True:
-            await asyncio.sleep(idle / 4000)
-            since = self.clock.mono() - idle
-            for key, group in self.groups:
-                if group.idle and group.last_used <= since:
-                    try:
-                        await self._close_group(key)
-                    except Exception:  # noqa: BLE001 - the other groups are closed all the same
-                        _log.warning("closing an idle group failed", exc_info=True)
-
 
 def _is_named(message: Message | BridgeError) -> bool:
     return isinstance(message, Message) and message.message_id is not None
@@ -434,8 +337,3 @@ def _is_named(message: Message | BridgeError) -> bool:
 async def _pulled_when(settled: asyncio.Future[None], pulled: Pulled) -> Pulled:
     await settled
     return pulled
-
-
-def _concerns(closed: tuple[str, str | None, asyncio.Future[None]], key: SubscriptionKey) -> bool:
-    source, group, _ = closed
-    return key.source == source and group in {None, key.group}

@@ -414,7 +414,7 @@ async def test_a_failed_subscription_without_waiting_pulls_is_not_logged(
     await turns()
     bench.adapter.may_subscribe.set()
     await turns()
-    assert bench.engine._groups == {}
+    assert bench.engine._groups._groups == {}
     assert caplog.records == []
 
 
@@ -554,7 +554,7 @@ async def test_a_pull_that_is_still_joining_when_the_bridge_drains_does_not_wait
     with pytest.raises(Draining):
         await pull
     assert clock.mono() == 1_000_000
-    assert bench.engine._groups == {}
+    assert bench.engine._groups._groups == {}
 
 
 async def test_a_client_that_leaves_while_its_pull_is_joining_is_cancelled_also_when_the_bridge_drains(

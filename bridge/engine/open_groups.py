@@ -1,0 +1,180 @@
+"""The open groups: opened by their first request, closed when idle, kept closed while they are deleted."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+from adapters.base import Adapter, Delivery
+from bridge.engine.clock import Clock
+from bridge.engine.counters import OTHER, Counters, LabelCounts
+from bridge.engine.destination_registry import DestinationRegistry
+from bridge.engine.group import Group
+from bridge.engine.leases import Entry
+from bridge.engine.names import SubscriptionKey, is_dead_letter
+from bridge.engine.options import EngineOptions
+from bridge.errors import BackendUnavailable, Draining
+
+DRAINING: Final = "The bridge is stopping and delivers no more messages."
+
+_log = logging.getLogger("bridge.engine")
+
+_Closed = tuple[str, str | None, asyncio.Future[None]]
+"""Source and group, None: all groups, that stay closed until the future is done."""
+
+
+class OpenGroups:
+    """The groups that this bridge has open, by their names and by the numbers that receipts carry."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the engine's parts
+        self,
+        adapter: Adapter,
+        clock: Clock,
+        options: EngineOptions,
+        counters: Counters,
+        destinations: DestinationRegistry,
+        write_dead_letter: Callable[[SubscriptionKey, Entry], Coroutine[object, object, None]],
+        stop_consumers: Callable[[Group], None],
+    ) -> None:
+        self.by_number: dict[int, tuple[SubscriptionKey, Group]] = {}
+        self.counts = LabelCounts(options.metric_labels, SubscriptionKey(OTHER, OTHER))
+        self._adapter = adapter
+        self._clock = clock
+        self._options = options
+        self._counters = counters
+        self._destinations = destinations
+        self._write_dead_letter = write_dead_letter
+        self._stop_consumers = stop_consumers
+        self._groups: dict[SubscriptionKey, asyncio.Future[Group]] = {}
+        """Opened, or being opened."""
+        self._closing: dict[SubscriptionKey, asyncio.Future[None]] = {}
+        self._numbers: dict[SubscriptionKey, int] = {}
+        self._next_number = 0
+        self._kept_closed: _Closed | None = None
+
+    def find(self, key: SubscriptionKey) -> tuple[Group, int] | None:
+        """Return a group and its number; None: it is not open. Raises `BackendUnavailable` if it cannot be used now."""
+        opening, closed = self._groups.get(key), self._kept_closed
+        if opening is None or not opening.done() or (closed is not None and _concerns(closed, key)):
+            return None
+        group = opening.result()
+        if (reason := group.not_ready_reason) is not None:
+            group.last_used = self._clock.mono()  # in use: if it were closed as idle, it would join no more
+            raise BackendUnavailable(reason)
+        return group, self._numbers[key]
+
+    async def open(self, key: SubscriptionKey, client: str) -> None:
+        """Open a group, as soon as it is not kept closed; `client` is that of `client_of`. Raises `BridgeError`.
+
+        The first call subscribes, and others wait for the same subscription.
+        """
+        if key not in self._groups:
+            await self._destinations.open_group(key, client)
+        while (closed := self._kept_closed) is not None and _concerns(closed, key):
+            await asyncio.shield(closed[2])
+        opening = self._groups.get(key)
+        if opening is None:
+            opening = asyncio.ensure_future(self._subscribe(key))
+            self._groups[key] = opening
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if opening.cancelled() and (task is None or not task.cancelling()):
+                raise Draining(DRAINING) from None
+            raise
+
+    def stop_opening(self) -> None:
+        """Open no group any more: joining one that bridges share may take longer than the time to stop."""
+        for opening in self._groups.values():
+            opening.cancel()
+
+    async def close(self) -> None:
+        """Close all groups, without an error: the log has it."""
+        await asyncio.gather(*self._groups.values(), return_exceptions=True)
+        closing = [*self._closing.values(), *(self._close(key) for key, _ in tuple(self.by_number.values()))]
+        for result in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(result, BaseException):
+                _log.error("closing a group failed", exc_info=result)
+
+    async def close_idle(self) -> None:
+        """Close groups that were not used for `group_idle`, until it is cancelled."""
+        idle = self._options.group_idle
+        while True:
+            await asyncio.sleep(idle / 4000)
+            since = self._clock.mono() - idle
+            for key, group in tuple(self.by_number.values()):
+                if group.idle and group.last_used <= since:
+                    try:
+                        await self._close(key)
+                    except Exception:  # noqa: BLE001 - the other groups are closed all the same
+                        _log.warning("closing an idle group failed", exc_info=True)
+
+    @asynccontextmanager
+    async def kept_closed(self, source: str, group: str | None) -> AsyncIterator[None]:
+        """See `GroupsClosed`."""
+        self._kept_closed = closed = (source, group, asyncio.get_running_loop().create_future())
+        try:
+            for key, opening in tuple(self._groups.items()):
+                if _concerns(closed, key):
+                    await self._stop(key, opening)
+            for key, closing in tuple(self._closing.items()):
+                if _concerns(closed, key):
+                    await asyncio.wait((closing,))
+            yield
+        finally:
+            self._kept_closed = None
+            closed[2].set_result(None)
+
+    async def _subscribe(self, key: SubscriptionKey) -> Group:
+        group: Group | None = None
+
+        def revoked(partitions: Collection[int]) -> Sequence[Delivery]:
+            return () if group is None else group.revoke(partitions)  # None: nothing has been fetched yet
+
+        try:
+            if (closing := self._closing.get(key)) is not None:
+                await asyncio.shield(closing)
+            group = Group(
+                await self._adapter.subscribe(key.source, key.group, revoked, latest=self._options.latest),
+                self._clock,
+                self._options,
+                self._counters,
+                partial(self._write_dead_letter, key),
+                counts=self.counts.of(key),
+                max_deliveries=None if is_dead_letter(key.source) else self._options.max_deliveries,
+                durable=self._adapter.features.durable,
+            )
+        except BaseException:
+            del self._groups[key]
+            self._destinations.forget_group(key)
+            raise
+        self._next_number += 1
+        self._numbers[key] = self._next_number
+        self.by_number[self._next_number] = (key, group)
+        return group
+
+    async def _stop(self, key: SubscriptionKey, opening: asyncio.Future[Group]) -> None:
+        """End the consumers and pulls of a group, and close it."""
+        await asyncio.wait((opening,))
+        if self._groups.get(key) is opening:
+            self._stop_consumers(opening.result())
+            await self._close(key)
+
+    async def _close(self, key: SubscriptionKey) -> None:
+        del self._groups[key]
+        self._destinations.close_group(key)
+        _, group = self.by_number.pop(self._numbers.pop(key))
+        self._closing[key] = closing = asyncio.ensure_future(group.close())
+        try:
+            await asyncio.shield(closing)  # stopping the bridge must not interrupt the release of messages
+        finally:
+            if closing.done():
+                del self._closing[key]
+
+
+def _concerns(closed: _Closed, key: SubscriptionKey) -> bool:
+    source, group, _ = closed
+    return key.source == source and group in {None, key.group}
