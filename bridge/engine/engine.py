@@ -22,6 +22,7 @@ from bridge.engine.options import EngineOptions
 from bridge.engine.produce_result import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer
+from bridge.engine.transaction_watch import TransactionWatch
 from bridge.engine.transactions import Transactions
 from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import (
@@ -73,6 +74,7 @@ class Engine:
         self._destinations = DestinationRegistry(adapter, clock, options)
         self._producer = Producer(adapter, clock, options, self.counters, self._destinations)
         self.transactions = self._create_transactions()
+        self._transaction_watch = TransactionWatch(self.transactions, clock, self.counters)
         self._dedup: Deduplicator | None = None
         if (recent := self._producer.recent) is not None:
             self._dedup = Deduplicator(self._producer, recent, clock, self.counters, options.produce_timeout)
@@ -217,7 +219,7 @@ class Engine:
     async def close(self) -> None:
         """Release every lease without counting a delivery, flush and close the backend."""
         self.drain()
-        await asyncio.gather(self._background.close(), self.transactions.close())
+        await asyncio.gather(self._background.close(), self._transaction_watch.close())
         await self._groups.close()
         await self.adapter.close()
 
@@ -322,7 +324,7 @@ class Engine:
             await self._dedup.restore(self.adapter, self._options.dedup_window, self._producer.stored_before)
         self.not_ready_reason = None
         self.start_ended.set()
-        self.transactions.start()
+        self._transaction_watch.start()
 
     def _not_ready(self, error: BackendUnavailable) -> None:
         if error.detail != self.not_ready_reason:

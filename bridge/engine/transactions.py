@@ -1,9 +1,7 @@
-"""Transactions: prepares messages, commits them or rolls them back, and ends those that their producers left open."""
+"""Transactions: prepares messages, and commits them or rolls them back."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -11,17 +9,17 @@ from uuid_utils import uuid7
 
 from adapters.base import Adapter, Stored, Support, Transaction, Transactional, TransactionState
 from bridge.engine.client_limits import client_of
-from bridge.engine.clock import BackgroundTasks, Clock
+from bridge.engine.clock import Clock
+from bridge.engine.commit_completion import CommitCompletion
 from bridge.engine.counters import Counters
 from bridge.engine.dead_letters_and_deferrals import ignore_result
-from bridge.engine.dedup import Name, name_of, named
+from bridge.engine.dedup import name_of, named
 from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
 from bridge.engine.open_transactions import Decision, FirstPrepared, TransactionDeadlines, TransactionLimits
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_result import Produced
 from bridge.engine.producer import Producer
 from bridge.errors import (
-    BackendUnavailable,
     BridgeError,
     CallbackRefused,
     FieldUnsupported,
@@ -36,13 +34,6 @@ _T = TypeVar("_T")
 
 ID_MAX: Final = 255
 """Longest id of a transaction, characters: backends remember the ids of many."""
-_TICK: Final = 0.25
-"""Seconds between two looks at the deadlines."""
-_SCAN: Final = 5_000
-"""Milliseconds between two searches for transactions that this bridge has not begun; and how much later than their own
-bridge this one ends them, which is only necessary if that bridge is gone."""
-
-_log = logging.getLogger("bridge.engine")
 
 
 class TransactionChecks(NamedTuple):
@@ -84,47 +75,6 @@ class Commit(NamedTuple):
     wall: int
 
 
-def repeated_places(messages: Sequence[Message]) -> frozenset[int]:
-    """Return the places of messages that repeat an earlier one: the same name and the same body.
-
-    A retry that this bridge does not recognize, because it was restarted or another bridge got the first try, is
-    prepared again. The bridge gives each message without a name another messageId, so only retries repeat one.
-    """
-    first: dict[tuple[Name, bytes], int] = {}
-    return frozenset(
-        place for place, each in enumerate(messages) if first.setdefault((name_of(each), each.body), place) != place
-    )
-
-
-class _Completion:
-    """Completes the messages of a commit, once the backend knows which they are."""
-
-    def __init__(self, producer: Producer, clock: Clock) -> None:
-        self._producer = producer
-        self._clock = clock
-        self.wall = clock.wall()
-        """When the messages were completed, ms since 1970."""
-        self.messages: Sequence[Message | None] = ()
-        """All of them; None: not stored."""
-        self.completed: Sequence[Message | None] = ()
-        """Those that repeat no earlier one; None: expired."""
-        self.repeated: frozenset[int] = frozenset()
-        """The places of those that do."""
-
-    async def complete(self, messages: Sequence[Message]) -> Sequence[Message | None]:
-        """See `adapters.base.Complete`."""
-        self.wall = self._clock.wall()
-        if len(messages) > 1 and (repeated := repeated_places(messages)):
-            self.repeated = repeated
-            first = [each for place, each in enumerate(messages) if place not in repeated]
-            self.completed = await self._producer.complete_prepared(first, self.wall)
-            in_order = iter(self.completed)
-            self.messages = [None if place in repeated else next(in_order) for place in range(len(messages))]
-        else:
-            self.messages = self.completed = await self._producer.complete_prepared(messages, self.wall)
-        return self.messages
-
-
 class Transactions:
     """The transactions of one backend, whichever bridge began them."""
 
@@ -133,14 +83,13 @@ class Transactions:
     ) -> None:
         self.checks: TransactionChecks | None = None
         """None: callbacks are off, so no producer is asked."""
+        self.deadlines = TransactionDeadlines()
         self._backend = adapter if isinstance(adapter, Transactional) else None
         self._clock = clock
         self._options = options
         self._counters = counters
         self._producer = producer
         self._limits = TransactionLimits(options, producer.delayed)
-        self._deadlines = TransactionDeadlines()
-        self._background = BackgroundTasks()
         self._applied: dict[str, Applied] = {}
         """By the text of what applies outside transactions."""
 
@@ -153,15 +102,6 @@ class Transactions:
     def opened(self) -> int:
         """Number of open transactions that have messages from this bridge."""
         return len(self._limits.opened)
-
-    def start(self) -> None:
-        """Watch the deadlines; call it when the backend is ready."""
-        if self._backend is not None:
-            self._background.start(self._watch)
-
-    async def close(self) -> None:
-        """End the watch. Open transactions stay open for the next start, or for another bridge."""
-        await self._background.close()
 
     def get(self, name: str) -> Transaction:
         """Return a transaction. Raises `TransactionUnknown`, `FieldUnsupported`, `BackendUnavailable`."""
@@ -311,7 +251,7 @@ class Transactions:
                 raise self._ended(name, error) from None
             raise
         if is_done:
-            self._deadlines.add(name, details.began + details.timeout)
+            self.deadlines.add(name, details.began + details.timeout)
             result = produced
         else:
             result = asyncio.ensure_future(
@@ -357,7 +297,7 @@ class Transactions:
             counters.in_flight_bytes -= size
             if not is_prepared:
                 self._limits.give_back(details.id, size, delayed=delayed)
-        self._deadlines.add(details.id, details.began + details.timeout)
+        self.deadlines.add(details.id, details.began + details.timeout)
         return produced
 
     def _forget_refused(self, name: str, message: Message, result: asyncio.Future[Produced]) -> None:
@@ -390,7 +330,7 @@ class Transactions:
     # Ending
 
     def _commit(self, name: str) -> Commit | Coroutine[Any, Any, Commit]:
-        completion = _Completion(self._producer, self._clock)
+        completion = CommitCompletion(self._producer, self._clock)
         try:
             storing = self._required().commit(name, completion.complete)
             if isinstance(storing, asyncio.Future) and storing.done():
@@ -400,15 +340,15 @@ class Transactions:
         return self._wait_until_committed(name, completion, storing)
 
     async def _wait_until_committed(
-        self, name: str, completion: "_Completion", storing: Awaitable[Sequence[Stored | None]]
+        self, name: str, completion: CommitCompletion, storing: Awaitable[Sequence[Stored | None]]
     ) -> Commit:
         try:
             return self._commit_of(name, completion, await storing)
         except TransactionEnded as error:
             raise self._ended(name, error) from None
 
-    def _commit_of(self, name: str, completion: "_Completion", places: Sequence[Stored | None]) -> Commit:
-        client = self._forget(name)
+    def _commit_of(self, name: str, completion: CommitCompletion, places: Sequence[Stored | None]) -> Commit:
+        client = self.forget(name)
         stored: dict[tuple[str, str | None], Stored] = {}
         if places:
             self._counters.transactions_committed += 1
@@ -425,7 +365,7 @@ class Transactions:
             await self._required().rollback(name)
         except TransactionEnded as error:
             raise self._ended(name, error) from None
-        self._forget(name)
+        self.forget(name)
         self._counters.transactions_rolled_back += known is not None and known.state is TransactionState.OPEN
 
     def _committed(self, message: Message | BridgeError, prepared: Produced, commit: Commit) -> Produced:
@@ -435,59 +375,15 @@ class Transactions:
 
     def _ended(self, name: str, error: TransactionEnded) -> TransactionEnded:
         """Add the state to an error, and forget the transaction, which another bridge may have ended."""
-        self._forget(name)
+        self.forget(name)
         if (known := self._required().known_transactions().get(name)) is not None:
             error.extra = {"state": known.state.value}
         return error
 
-    def _forget(self, name: str) -> str:
-        """Return the client whose transaction it was; see `TransactionLimits.release`."""
-        self._deadlines.remove(name)
+    def forget(self, name: str) -> str:
+        """Stop counting and watching an ended transaction, and return its client; see `TransactionLimits.release`."""
+        self.deadlines.remove(name)
         return self._limits.release(name)
-
-    # Deadlines
-
-    async def _watch(self) -> None:
-        scanned = self._clock.mono() - _SCAN
-        while True:
-            if self._clock.mono() - scanned >= _SCAN:
-                scanned = self._clock.mono()
-                self._find_foreign()
-            for name in self._deadlines.take_due(self._clock.wall()):
-                self._background.start(partial(self._end, name))
-            await asyncio.sleep(_TICK)
-
-    def _find_foreign(self) -> None:
-        with suppress(BackendUnavailable):  # the next search comes soon
-            for each in self.all_open():
-                self._deadlines.add(each.id, each.began + each.timeout + _SCAN)
-
-    async def _end(self, name: str) -> None:
-        """Check a transaction back after its timeout, and end it; or plan the next check."""
-        try:
-            known = self.get(name)
-            if known.state is not TransactionState.OPEN:
-                self._forget(name)
-                return
-            decision = Decision.ROLLBACK if known.check is None else await self._decision(known)
-            if decision is Decision.UNKNOWN and self._deadlines.undecided(name, self._clock.wall()):
-                return
-            ending = self.commit(name) if decision is Decision.COMMIT else self.rollback(name)
-            if not isinstance(ending, Transaction):
-                await ending
-            if decision is not Decision.COMMIT:
-                _log.warning("a transaction is rolled back after its timeout", extra={"transaction": name})
-        except (TransactionEnded, TransactionUnknown):
-            self._forget(name)
-        except BridgeError as error:
-            _log.warning("a transaction could not be ended", extra={"transaction": name, "reason": error.detail})
-            self._deadlines.postpone(name, self._clock.wall())
-
-    async def _decision(self, transaction: Transaction) -> Decision:
-        if self.checks is None:
-            return Decision.UNKNOWN
-        self._counters.transaction_checks += 1
-        return await self.checks.ask(transaction)
 
     async def _shielded(self, work: Coroutine[Any, Any, _T] | asyncio.Future[_T]) -> _T:
         """Wait for work that a client that disconnects does not end. Raises `OutcomeUnknown` after the timeout."""

@@ -102,9 +102,10 @@ class TracedTransactions(Transactions):
         span = self._start_end(ROLLBACK, name)
         await (super()._roll_back(name) if span is None else end_when_done(span, super()._roll_back(name)))
 
-    def _forget(self, name: str) -> str:
+    def forget(self, name: str) -> str:
+        """See `Transactions.forget`."""
         self._contexts.pop(name, None)
-        return super()._forget(name)
+        return super().forget(name)
 
     def _start_end(self, operation: Operation, name: str) -> Span | None:
         """Start the span of the end of a transaction; None: its messages are not traced."""

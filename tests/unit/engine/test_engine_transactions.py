@@ -136,7 +136,7 @@ async def test_another_bridge_ends_what_a_dead_one_began_some_seconds_later(star
     adapter = Backend()
     first, second = await start(adapter), await start(adapter)
     await first.prepare("tx")
-    await first.engine.transactions.close()
+    await first.engine._transaction_watch.close()
     assert await second.ended("tx") is TransactionState.ROLLED_BACK
     assert second.seconds in range(15, 17)
 
