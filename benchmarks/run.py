@@ -4,6 +4,7 @@ import argparse
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,12 +81,19 @@ def main() -> None:
 
 def _measure(options: argparse.Namespace, plan: Plan) -> None:
     run, begun = results.Run.begin(plan), time.monotonic()
+    failed = []
     for name in options.only or SCENARIOS:
-        for measurement in SCENARIOS[name](plan):
-            print(f"{time.monotonic() - begun:4.0f} s  {report.line(measurement)}", file=sys.stderr, flush=True)
-            run.measurements.append(measurement)
+        try:
+            for measurement in SCENARIOS[name](plan):
+                print(f"{time.monotonic() - begun:4.0f} s  {report.line(measurement)}", file=sys.stderr, flush=True)
+                run.measurements.append(measurement)
+        except Exception:  # noqa: BLE001 - half an hour of the other scenarios is not lost with one
+            traceback.print_exc()
+            failed.append(name)
     run.end()
     report.show(run)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
     if not (options.only or options.quick):
         results.write(run, LATEST)
 

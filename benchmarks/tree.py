@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 _EVERY: Final = 0.2
+_PARENT: Final = 1
 _USED: Final = slice(11, 15)
 """utime, stime, cutime, cstime: in the process and in its ended children, in ticks."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -37,22 +38,37 @@ def cpu(pid: int) -> float:
 
     Spark ends Python workers that wait: what they used is then counted with their parent (`cutime` in proc(5)).
     """
-    used = 0.0
-    with suppress(OSError):  # it may end just now
-        after_name = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(") ")[2].split()
-        used = sum(map(int, after_name[_USED])) / _TICKS + sum(map(cpu, _children(pid)))
-    return used
+    stats = _stats()
+    return sum(sum(map(int, stats[each][_USED])) for each in _descendants(pid, stats)) / _TICKS
 
 
 def _held(pid: int) -> float:
-    held = 0.0
-    with suppress(OSError, IndexError):  # it may end just now
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
-        held = int(rollup.partition("\nPss:")[2].split()[0]) / 1024
-        held += sum(map(_held, _children(pid)))
-    return held
+    held = 0
+    for each in _descendants(pid, _stats()):
+        with suppress(OSError, IndexError):  # it may end just now
+            rollup = Path(f"/proc/{each}/smaps_rollup").read_text("ascii")
+            held += int(rollup.partition("\nPss:")[2].split()[0])
+    return held / 1024
 
 
-def _children(pid: int) -> Iterator[int]:
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        yield from map(int, (thread / "children").read_text("ascii").split())
+def _stats() -> dict[int, list[str]]:
+    """Return the fields of each process's stat that follow its name, by its id.
+
+    A thread's `children` would be shorter to read. But a JVM's threads end while they are read, and with one of them
+    all that Spark had started was missing: an executor had used -48 s.
+    """
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with suppress(OSError):  # it may end just now
+                found[int(folder.name)] = (folder / "stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
+    return found
+
+
+def _descendants(pid: int, stats: Mapping[int, Sequence[str]]) -> Iterator[int]:
+    """Yield a process, if it is there, and all that it and they have started."""
+    if pid in stats:
+        yield pid
+        for each, fields in stats.items():
+            if int(fields[_PARENT]) == pid:
+                yield from _descendants(each, stats)

@@ -5,9 +5,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from benchmarks import profile, talk
+from benchmarks import mirror, profile, talk
 from benchmarks.client import User
-from benchmarks.launch import Process, bare, bridge, sink
+from benchmarks.launch import ROOMY, Process, bare, bridge, sink
+from benchmarks.plan import QUICK
 from benchmarks.rawh2 import Connection, pack
 from benchmarks.reader import record
 from benchmarks.revision import THIS
@@ -50,6 +51,16 @@ def test_what_was_counted_must_have_been_done() -> None:
     refused = pytest.raises(RuntimeError, match="produced grew by 2, not by 3")
     with bridge("granian") as process, refused, process.expecting(produced=3):
         talk.preload(process.url, "orders", 2)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("master", ["", mirror.CLUSTER.format(executors=1)])
+def test_the_mirror_is_measured_with_its_workers(master: str) -> None:
+    with bridge("granian", ROOMY) as process:
+        mirror._fill(process, 300)
+        [flows] = mirror._flows(QUICK._replace(rounds=1), "memory://", process.url, master)
+    assert [flow["rows"] for flow in flows] == [300, 300]
+    assert all(flow["cpu"] > 0 and flow["seconds"] > 0 for flow in flows)
 
 
 @pytest.mark.extended
