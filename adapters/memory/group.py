@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from adapters.base import Delivery
 from adapters.memory.partition import Partition
@@ -88,28 +88,30 @@ class Cursor:
         self.next = self.committed_offset
         self._released.clear()
 
-    def peek(self) -> int | None:
-        """Return the index of the message to fetch next, None if there is none."""
-        partition, released = self.partition, self._released
+    def available(self) -> Iterator[tuple[int, Record]]:
+        """Yield offset and record of each message to fetch; call `take` with them before asking for the next ones."""
+        partition, released, past = self.partition, self._released, self.settled.past
+        offsets, messages = partition.offsets, partition.messages
         while released:
             index = partition.find(released[0])
-            if index is not None and not self.has_settled(released[0]):
-                return index
-            del released[0]
-        offset, index = max(self.next, self.committed_offset), None
-        while offset < partition.end:
-            index = partition.next_index(offset)
-            offset = partition.end if index is None else partition.offsets[index]
-            past = self.settled.past(offset)
-            if past == offset:
-                break
-            offset, index = past, None
-        self.next = offset
-        return index
+            record = None if index is None or self.has_settled(released[0]) else messages[index]
+            if record is None:
+                del released[0]
+            else:
+                yield released[0], record
+        index = partition.next_index(max(self.next, self.committed_offset))
+        while index is not None and index < len(offsets):
+            offset, record = offsets[index], messages[index]
+            if (unsettled := past(offset)) > offset:
+                index = partition.next_index(unsettled)
+                continue
+            if record is not None:
+                yield offset, record
+            index += 1
+        self.next = partition.end
 
-    def take(self, index: int, record: Record) -> Delivery:
-        """Return the delivery of the message that `peek` found, and move on."""
-        offset = self.partition.offsets[index]
+    def take(self, offset: int, record: Record) -> Delivery:
+        """Return the delivery of a message that `available` has found, and move on."""
         if self._released:
             del self._released[0]
         else:
@@ -153,21 +155,19 @@ class StoredGroup:
     def fetch(self, limit: int, max_bytes: int) -> list[Delivery]:
         """Take available messages, one from each partition in turn; an empty list if there is none."""
         found: list[Delivery] = []
-        available = deque(self.cursors)
+        available = deque((cursor, cursor.available()) for cursor in self.cursors)
         available.rotate(-self._next_partition)
         while available and len(found) < limit:
-            cursor = available[0]
-            index = cursor.peek()
-            if index is None:
+            cursor, following = available[0]
+            if (message := next(following, None)) is None:
                 available.popleft()
                 continue
-            record = cursor.partition.messages[index]
-            assert record is not None  # noqa: S101 - peek only finds stored messages
+            offset, record = message
             max_bytes -= len(record[BODY])
             if found and max_bytes < 0:
                 break
-            found.append(cursor.take(index, record))
+            found.append(cursor.take(offset, record))
             available.rotate(-1)
         if available:
-            self._next_partition = available[0].partition.number
+            self._next_partition = available[0][0].partition.number
         return found

@@ -100,11 +100,11 @@ class Partition:
 
     def next_index(self, offset: int) -> int | None:
         """Return the index of the first message stored from `offset` on, None if there is none."""
-        index, messages = self.index(offset), self.messages
-        if index < len(messages) and messages[index] is not None:  # nearly always
+        index, messages, end = self.index(offset), self.messages, len(self.offsets)
+        if index < end and messages[index] is not None:  # nearly always
             return index
         index = max(index, self._head)
-        while index < len(messages):
+        while index < end:
             if messages[index] is not None:
                 return index
             index += 1

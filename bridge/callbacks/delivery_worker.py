@@ -31,24 +31,21 @@ async def split(taken: Sequence[Leased], size: int, inflate: "Inflate") -> Async
     """
 
     async def inflated(leased: Leased) -> Leased:
-        message = leased.message
-        return leased if message.compression is None else leased._replace(message=await inflate(message))
+        return leased._replace(message=await inflate(leased.message))
 
+    splitter: BatchSplitter[Leased] = BatchSplitter(size, BYTES_MAX)
+    first_time: list[Leased] = []
     for leased in taken:
-        if _is_redelivered(leased):
-            yield [await inflated(leased)]
-    splitter = BatchSplitter[Leased](size, BYTES_MAX)
-    for leased in taken:
-        if not _is_redelivered(leased):
-            plain = await inflated(leased)
-            if batch := splitter.add(plain, len(plain.message.body)):
-                yield batch
+        if (leased.message.delivery_count or 1) == 1:
+            first_time.append(leased)
+        else:
+            yield [leased if leased.message.compression is None else await inflated(leased)]
+    for leased in first_time:
+        plain = leased if leased.message.compression is None else await inflated(leased)
+        if batch := splitter.add(plain, len(plain.message.body)):
+            yield batch
     if batch := splitter.rest():
         yield batch
-
-
-def _is_redelivered(leased: Leased) -> bool:
-    return (leased.message.delivery_count or 1) > 1
 
 
 _ENGINE_RETRY: Final = 1_000

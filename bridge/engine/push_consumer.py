@@ -123,13 +123,13 @@ class PushConsumer:
         """
         entries, ended = [], None
         for one in leased:
+            if one.number in self._leased:
+                entries.append(one.entry)
+                continue
             try:
-                entry = self._group.find(one.number)
+                self._group.find(one.number)  # acknowledged before, or not leased any more
             except LeaseEnded as error:
                 ended = error
-            else:
-                if entry is not None:
-                    entries.append(entry)
         if entries:
             await self._group.settle(entries)
         if ended is not None:

@@ -10,7 +10,7 @@ import asyncio
 import re
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import repeat
 from typing import Final, NamedTuple
 
@@ -31,7 +31,7 @@ from bridge.http.params import (
 from bridge.http.request_and_reply import CREDIT_MAX, NO_STORE, OMS_VERSION, Limits, Reply, Request, Write
 from bridge.slicer import Slicer
 from bridge.wire import gzip_body
-from bridge.wire.push_framing import EventStreamFraming, Framing, Sent, StreamEnd, StreamMessage, choose_framing
+from bridge.wire.push_framing import Events, EventStreamFraming, Framing, Sent, StreamEnd, StreamMessage, choose_framing
 
 STREAMS_MAX: Final = 20_000
 """Streams with a buffer; the one without a message for the longest time is dropped first."""
@@ -129,7 +129,8 @@ def _size(message: StreamMessage) -> int:
 
 
 CHUNK: Final = 64 << 10
-"""Messages are collected until they have this many bytes, and then sent."""
+"""Messages are sent together once their bodies have this many bytes: 64 messages of 1 KiB, all that are taken at once.
+A write costs Granian as much as 5 messages."""
 
 
 class PushEndpoint:
@@ -220,23 +221,24 @@ class _StreamWriter:
             end = StreamEnd(error.code, error.detail)
         await send(self._framing.end(end))
 
-    def _events(self, leased: list[Leased]) -> Iterable[tuple[str, Sent]]:
+    def _events(self, leased: list[Leased]) -> Events:
         if self._buffer is None:
             return zip(repeat(""), leased)
         return [self._buffer.add(StreamMessage(*each[:3])) for each in leased]
 
-    async def _send_messages(self, events: Iterable[tuple[str, Sent]], send: Write) -> None:
+    async def _send_messages(self, events: Events, send: Write) -> None:
         """Encode and send messages. Inflates one body at a time: 64 of them may be 256 MiB."""
-        encoded: list[bytes] = []
+        chunk: list[tuple[str, Sent]] = []
         size = 0
-        for event_id, message in events:
+        for event in events:
+            event_id, message = event
             if message.message.compression is not None:
                 inflated = await self._slicer.run_alone(gzip_body.inflate_message(message.message, self._limits.body))
-                message = StreamMessage(inflated, message.receipt, message.lease_until)  # noqa: PLW2901
-            encoded.append(self._framing.message(message, event_id))
-            size += len(encoded[-1])
+                event = event_id, StreamMessage(inflated, message.receipt, message.lease_until)  # noqa: PLW2901
+            chunk.append(event)
+            size += len(event[1].message.body)
             if size >= CHUNK:
-                await send(b"".join(encoded))
-                encoded, size = [], 0
-        if encoded:
-            await send(b"".join(encoded))
+                await send(self._framing.messages(chunk))
+                chunk, size = [], 0
+        if chunk:
+            await send(self._framing.messages(chunk))

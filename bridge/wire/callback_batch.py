@@ -55,15 +55,15 @@ def _in_framing(build: Callable[[bytes], Framing]) -> Callable[[Sequence[Message
 
     def encode(messages: Sequence[Message]) -> tuple[bytes, bytes]:
         framing = build(secrets.token_hex(16).encode("ascii"))  # 128 random bits occur in no message
-        parts = [framing.message(StreamMessage(message, None, 0), "") for message in messages]
+        body = framing.messages([("", StreamMessage(message, None, 0)) for message in messages])
         closing = multipart.CLOSING if isinstance(framing, MultipartFraming) else b""
-        return framing.content_type, framing.opening + b"".join(parts) + closing
+        return framing.content_type, framing.opening + body + closing
 
     return encode
 
 
 def _json(messages: Sequence[Message]) -> tuple[bytes, bytes]:
-    return b"application/json", b"[%b]" % b",".join(map(jsonform.encode, messages))
+    return b"application/json", jsonform.encode_array(messages)
 
 
 def _events(messages: Sequence[Message]) -> tuple[bytes, bytes]:

@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import defstruct, field, to_builtins
@@ -30,21 +30,19 @@ _Header: Final = section_type("header", strict=False)
 _Extension: Final = section_type("extensionHeader", strict=False)
 _EXTENSION_AT: Final = 2 + len(_Header.__struct_fields__)
 """Index in a `Message` of the first member of `extensionHeader`. Destination, body and properties come first."""
-Line: Final = defstruct(
-    "Line",
-    [
-        ("header", _Header),
-        ("extension", _Extension, field(name="extensionHeader")),
-        ("properties", dict[str, str]),
-        ("data", bytes),
-        ("receipt", str | None, None),
-        ("lease_until", int, field(name="leaseUntil", default=0)),
-    ],
-    omit_defaults=True,
-    gc=False,
-)
-"""A message as a bridge writes it, in a push stream with its receipt."""
-_encode: Final = Encoder().encode
+_MEMBERS_OF_LINE: Final[list[tuple[str, Any] | tuple[str, Any, Any]]] = [
+    ("header", _Header),
+    ("extension", _Extension, field(name="extensionHeader")),
+    ("properties", dict[str, str]),
+    ("data", bytes),
+    ("receipt", str | None, None),
+    ("lease_until", int, field(name="leaseUntil", default=0)),
+]
+Line: Final = defstruct("Line", _MEMBERS_OF_LINE, gc=False)
+"""A message as a bridge writes it, in a push stream with its receipt; to read it, of any version."""
+_Line: Final = defstruct("Line", _MEMBERS_OF_LINE, omit_defaults=True, gc=False, tag_field="version", tag="1.0.0")
+"""The same, to write it."""
+_encoder: Final = Encoder()
 _encode_ascii: Final = json.JSONEncoder(separators=(",", ":")).encode
 _DIGITS_MAX: Final = 20
 """Characters of the numbers that may be values of fields, with a sign."""
@@ -94,7 +92,7 @@ def decode_line(text: bytes) -> Steps[Message]:
     return message
 
 
-def encode_array(messages: list[Message]) -> bytes:
+def encode_array(messages: Iterable[Message]) -> bytes:
     """Write an array of messages."""
     return b"[%b]" % b",".join(map(encode, messages))
 
@@ -140,9 +138,28 @@ def decode(item: object) -> Message:
 def encode(message: Message, receipt: str | None = None, lease_until: int = 0) -> bytes:
     """Write one message as a JSON object in ASCII on one line, without members that are not set.
 
-    By msgspec: 2.2 µs with a body of 1 KiB, where strings joined in Python took 5.6 µs.
+    By msgspec: 1.6 µs with a body of 1 KiB, where strings joined in Python took 5.6 µs.
     """
-    line = Line(
+    return _encode(_to_line(message, receipt, lease_until))
+
+
+def encode_lines(messages: Iterable[tuple[Message, str | None, int]]) -> bytes:
+    """Write messages, each with its receipt and the end of its lease as `encode` does, on lines that all end.
+
+    All in one call: 1.2 µs for a message of 1 KiB, where each on its own takes 1.7 µs.
+    """
+    lines = [_to_line(*each) for each in messages]
+    try:
+        text = _encoder.encode_lines(lines)
+        if text.isascii():
+            return text
+    except (UnicodeEncodeError, OverflowError):
+        pass
+    return b"".join([_encode(line) + b"\n" for line in lines])
+
+
+def _to_line(message: Message, receipt: str | None, lease_until: int) -> Any:  # noqa: ANN401 - a `_Line`
+    return _Line(
         _Header(message[0], *message[3:_EXTENSION_AT]),
         _Extension(*message[_EXTENSION_AT:]),
         dict(message.properties),
@@ -150,14 +167,16 @@ def encode(message: Message, receipt: str | None = None, lease_until: int = 0) -
         receipt,
         lease_until,
     )
-    text: bytes | None
+
+
+def _encode(line: Any) -> bytes:  # noqa: ANN401 - a `_Line`
     try:
-        text = _encode(line)
+        text = _encoder.encode(line)
+        if text.isascii():
+            return text
     except (UnicodeEncodeError, OverflowError):  # half a surrogate pair or a number of 70 bits, from a broker
-        text = None
-    if text is None or not text.isascii():
-        text = _encode_ascii(to_builtins(line)).encode("ascii")
-    return b'{"version":"1.0.0",' + text[1:]
+        pass
+    return _encode_ascii(to_builtins(line)).encode("ascii")
 
 
 def _decode_section(

@@ -50,6 +50,10 @@ class Sent(Protocol):
         ...
 
 
+Events = Iterable[tuple[str, Sent]]
+"""Messages, each with its event id, which is empty if nothing reads it."""
+
+
 class StreamEnd(NamedTuple):
     """The end of a stream."""
 
@@ -65,8 +69,8 @@ class Framing(Protocol):
     opening: bytes
     """Sent immediately, so that the client gets the headers of the response."""
 
-    def message(self, line: Sent, event_id: str) -> bytes:
-        """Return one message, complete without the next one."""
+    def messages(self, events: Events) -> bytes:
+        """Return messages, complete without the next one."""
         ...
 
     def end(self, end: StreamEnd) -> bytes:
@@ -84,8 +88,11 @@ class MultipartFraming:
         self.opening = multipart.opening(boundary)
         self._boundary = boundary
 
-    def message(self, line: Sent, event_id: str) -> bytes:  # noqa: ARG002 - only events have ids
+    def messages(self, events: Events) -> bytes:
         """See `Framing`."""
+        return b"".join([self._encode(line) for _, line in events])
+
+    def _encode(self, line: Sent) -> bytes:
         message = line.message
         pairs, body = cloudevents.encode(message, Mode.BINARY) if self._events else (encode(message), message.body)
         if line.receipt is not None:
@@ -106,11 +113,13 @@ class NdjsonFraming:
     def __init__(self, *, events: bool = False) -> None:
         """`events`: each line is a CloudEvent in structured mode."""
         self.content_type = b"application/x-ndjson" + (_EVENTS if events else b"")
-        self._encode = _encode_event if events else _encode_message
+        self._events = events
 
-    def message(self, line: Sent, event_id: str) -> bytes:  # noqa: ARG002 - only events have ids
+    def messages(self, events: Events) -> bytes:
         """See `Framing`."""
-        return self._encode(line) + b"\n"
+        if self._events:
+            return b"".join([_encode_event(line) + b"\n" for _, line in events])
+        return jsonform.encode_lines([(line.message, line.receipt, line.lease_until) for _, line in events])
 
     def end(self, end: StreamEnd) -> bytes:
         """See `Framing`."""
@@ -128,9 +137,9 @@ class EventStreamFraming:
         self.content_type = b"text/event-stream" + (_EVENTS if events else b"")
         self._encode = _encode_event if events else _encode_message
 
-    def message(self, line: Sent, event_id: str) -> bytes:
+    def messages(self, events: Events) -> bytes:
         """See `Framing`."""
-        return b"id: %b\ndata: %b\n\n" % (event_id.encode("ascii"), self._encode(line))
+        return b"".join([b"id: %b\ndata: %b\n\n" % (at.encode("ascii"), self._encode(line)) for at, line in events])
 
     def end(self, end: StreamEnd) -> bytes:
         """See `Framing`."""

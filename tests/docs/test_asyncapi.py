@@ -71,7 +71,7 @@ def test_a_line_of_a_push_stream_is_as_described() -> None:
     line = jsonschema_rs.validator_for(schema | {"components": DOCUMENT["components"]})
     framing = choose_framing(b"application/x-ndjson", b"boundary")
     message = Message("orders", b"x", {"region": "eu"}, message_id="m-1", delivery_count=1)
-    pieces = [framing.message(StreamMessage(message, "a-1-2-b", 7), ""), framing.end(StreamEnd("draining"))]
+    pieces = [framing.messages([("", StreamMessage(message, "a-1-2-b", 7))]), framing.end(StreamEnd("draining"))]
     for piece in b"".join(pieces).splitlines():
         line.validate(json.loads(piece))
     assert not line.is_valid({"header": {"destination": "orders"}, "lease": 7})

@@ -43,7 +43,7 @@ SETTLED = StreamMessage(MESSAGE, None, 0)
 
 def written(framing: Framing, stream: list[StreamMessage], end: StreamEnd | None) -> bytes:
     """Write a whole stream; without an end it is one that was broken off."""
-    pieces = [framing.opening, *(framing.message(line, ID) for line in stream)]
+    pieces = [framing.opening, framing.messages((ID, line) for line in stream)]
     return b"".join(pieces) + (b"" if end is None else framing.end(end))
 
 
@@ -95,6 +95,12 @@ def test_lines_are_json_one_after_the_other(stream: list[StreamMessage], end: St
 def test_a_settled_message_has_no_receipt_and_no_lease() -> None:
     assert set(json.loads(encode_line(SETTLED))) == set(json.loads(jsonform.encode(MESSAGE)))
     assert set(json.loads(encode_line(LEASED))) == {*json.loads(jsonform.encode(MESSAGE)), "receipt", "leaseUntil"}
+
+
+@given(st.lists(lines, max_size=4))
+def test_lines_are_encoded_as_each_of_them_is(stream: list[StreamMessage]) -> None:
+    encoded = NdjsonFraming().messages([(ID, line) for line in stream])
+    assert encoded == b"".join(encode_line(line) + b"\n" for line in stream)
 
 
 @given(st.lists(lines, max_size=4), st.lists(ends, max_size=1))
@@ -215,7 +221,7 @@ def test_parts_are_messages_in_the_produce_form(stream: list[StreamMessage]) -> 
 
 def test_a_part_is_whole_before_the_next_one_comes() -> None:
     framing = MultipartFraming(BOUNDARY)
-    first = framing.opening + framing.message(LEASED, "")
+    first = framing.opening + framing.messages([("", LEASED)])
     assert first.endswith(b"\r\n--" + BOUNDARY)
     assert run_at_once(multipart.decode(first + multipart.CLOSING, BOUNDARY, 10, 1 << 20)) == [MESSAGE]
 
