@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem, SubTreeFileSystem
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Record, from_json
@@ -173,13 +173,27 @@ class Table:
 
     def dataset(self) -> pds.Dataset:
         """Return the rows, for DuckDB and pyarrow; columns and files that a query does not need are not read."""
-        place, files = self.delta.table_uri, None
-        if place.startswith("file:"):
-            # delta-rs reads files by Python, and DuckDB 2.0 asks pyarrow for rows while it holds Python's lock: a mutex
-            # of Arrow, held by a thread that waits for that lock, stopped a process for good
-            files = SubTreeFileSystem(unquote(urlsplit(place).path), LocalFileSystem())
-        dataset: pds.Dataset = self.delta.to_pyarrow_dataset(filesystem=files)
+        dataset: pds.Dataset = self.delta.to_pyarrow_dataset(filesystem=_file_system(self.delta.table_uri))
         return dataset
+
+
+def _file_system(place: str) -> FileSystem | None:
+    """Return Arrow's own file system for the URL of a table; None: it has none that is tested here.
+
+    delta-rs reads files by Python, and DuckDB 2.0 asks pyarrow for rows while it holds Python's lock: a mutex of Arrow,
+    held by a thread that waits for that lock, stopped a process for good.
+    """
+    url = urlsplit(place)
+    match url.scheme:
+        case "file":
+            return SubTreeFileSystem(unquote(url.path), LocalFileSystem())
+        case "s3" | "s3a":
+            region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+            endpoint = urlsplit(os.environ.get("AWS_ENDPOINT_URL") or "https:")
+            store = S3FileSystem(region=region, scheme=endpoint.scheme, endpoint_override=endpoint.netloc or None)
+            return SubTreeFileSystem(url.netloc + unquote(url.path), store)
+        case _:
+            return None
 
 
 def location(out: str, name: str) -> str:
