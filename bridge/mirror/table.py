@@ -188,9 +188,9 @@ def _file_system(place: str) -> FileSystem | None:
         case "file":
             return SubTreeFileSystem(unquote(url.path), LocalFileSystem())
         case "s3" | "s3a":
-            region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+            # of the `AWS_…` variables it does not take this one from the environment
             endpoint = urlsplit(os.environ.get("AWS_ENDPOINT_URL") or "https:")
-            store = S3FileSystem(region=region, scheme=endpoint.scheme, endpoint_override=endpoint.netloc or None)
+            store = S3FileSystem(scheme=endpoint.scheme, endpoint_override=endpoint.netloc or None)
             return SubTreeFileSystem(url.netloc + unquote(url.path), store)
         case _:
             return None
