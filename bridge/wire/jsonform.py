@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import defstruct, field, to_builtins
@@ -149,13 +149,7 @@ def encode_lines(messages: Iterable[tuple[Message, str | None, int]]) -> bytes:
     All in one call: 1.2 µs for a message of 1 KiB, where each on its own takes 1.7 µs.
     """
     lines = [_to_line(*each) for each in messages]
-    try:
-        text = _encoder.encode_lines(lines)
-        if text.isascii():
-            return text
-    except (UnicodeEncodeError, OverflowError):
-        pass
-    return b"".join([_encode(line) + b"\n" for line in lines])
+    return _in_ascii(_encoder.encode_lines, lines) or b"".join([_encode(line) + b"\n" for line in lines])
 
 
 def _to_line(message: Message, receipt: str | None, lease_until: int) -> Any:  # noqa: ANN401 - a `_Line`
@@ -170,13 +164,16 @@ def _to_line(message: Message, receipt: str | None, lease_until: int) -> Any:  #
 
 
 def _encode(line: Any) -> bytes:  # noqa: ANN401 - a `_Line`
+    return _in_ascii(_encoder.encode, line) or _encode_ascii(to_builtins(line)).encode("ascii")
+
+
+def _in_ascii(write: Callable[[Any], bytes], value: Any) -> bytes | None:  # noqa: ANN401 - a `_Line`, or several
+    """Return what msgspec writes, which does not escape; None: it is not in ASCII, or msgspec cannot write it."""
     try:
-        text = _encoder.encode(line)
-        if text.isascii():
-            return text
+        text = write(value)
     except (UnicodeEncodeError, OverflowError):  # half a surrogate pair or a number of 70 bits, from a broker
-        pass
-    return _encode_ascii(to_builtins(line)).encode("ascii")
+        return None
+    return text if text.isascii() else None
 
 
 def _decode_section(
