@@ -10,10 +10,9 @@ import httpx
 
 from tests.conformance.endpoint_server import EndpointServer
 from tests.launch import Bridge
+from tests.trouble import PATIENCE
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - of these tests
-PATIENCE: Final = 60.0
-"""Seconds until a wait gives up. Kafka removes a killed member after 10 s; beside busy processes 30 s were too few."""
 
 Answer = tuple[int, Mapping[str, str]] | tuple[int, Mapping[str, str], bytes]
 OK: Final[Answer] = (200, {})
