@@ -1,5 +1,6 @@
 """Ranges of real streams, planned and read as Spark would, without Spark."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.rabbitmq.message.mapping import from_arrival
+from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology import names
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.offsets import Gap
@@ -17,6 +19,7 @@ from bridge.mirror.sources import Options, ranges
 from bridge.mirror.sources.rabbitmq import end_offsets as rabbitmq_ends
 from bridge.mirror.sources.rabbitmq import range_reader as rabbitmq_range
 from bridge.mirror.sources.rabbitmq import source as rabbitmq_reader
+from bridge.mirror.sources.rabbitmq.connection import BlockingConnection
 from bridge.mirror.sources.rabbitmq.source import RabbitMQSource
 from bridge.mirror.sources.range_source import DataLost
 from tests.brokers.provide import own_rabbitmq
@@ -81,6 +84,31 @@ def test_the_end_is_never_too_high_and_comes_while_much_is_written(rabbitmq_url:
         assert place == {f"{d}.log": [0, 10_001]}
         assert len(read(reader, {}, place)) == 10_001
     assert len(set(seen)) > 3
+
+
+def test_a_probe_is_detached_while_the_rest_of_its_chunk_arrives(
+    rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pika rejects messages of a cancelled consumer, and RabbitMQ ends the connection for a rejection of a stream."""
+    backend, d = own(rabbitmq_url), new()
+    store(backend, d, bodies(2_000))
+    monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.max_size", 1_000)  # bytes of one read
+
+    async def detach() -> bool:
+        probes = await rabbitmq_ends.Probes.open(await connection.link(), 1)
+        for _ in range(5):
+            (probe,) = await probes.attach([names.log(d)], "first")
+            for _ in range(5):  # the first chunks are small
+                probes.acknowledge()
+                await probes.settled()
+            probes.acknowledge()
+            while not probes.out_of_credit(probe):  # noqa: ASYNC110 - the first piece of the chunk is enough
+                await asyncio.sleep(0)
+            await probes.detach([probe])
+        return (await connection.link()).up
+
+    with BlockingConnection(parse(backend), "test") as connection:
+        assert connection.run(detach())
 
 
 def test_a_limit_shares_out_and_nothing_is_left(rabbitmq_url: str) -> None:

@@ -88,11 +88,14 @@ class Probes:
         return probes
 
     async def detach(self, probes: Collection[Probe]) -> None:
-        """Read them no more.
+        """Cancel the consumers of probes that have used up their credit.
 
-        They must have used up their credit: pika gives back what comes after that, and RabbitMQ 3.10 closes the
-        connection over it.
+        Nothing may arrive after that: pika rejects it, and RabbitMQ 3.10 closes the connection. A chunk is sent whole,
+        beyond the credit, so its last messages may still be on their way.
         """
+        if not probes:
+            return
+        await self._round_trip("streams")
         detached = set(probes)
         for tag in [tag for tag, probe in self._by_tag.items() if probe in detached]:
             del self._by_tag[tag]
