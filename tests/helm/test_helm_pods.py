@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("helm")
 
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 BESIDE = 5
-"""Seconds that docs/configuration.md asks for beside the drain."""
+"""Seconds that docs/operations.md asks for beside the drain."""
 WITH_GATEWAY = [name for name in CASES if name not in {"mirror-run", "mirror-executors"}]
 
 
