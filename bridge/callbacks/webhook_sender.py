@@ -15,7 +15,7 @@ from uuid_utils import uuid7
 from adapters.base import Transaction
 from bridge.callbacks.address_policy import AddressPolicy
 from bridge.callbacks.allowed_targets import AllowedTargets
-from bridge.callbacks.dialer import Dialer
+from bridge.callbacks.connection import Dialer
 from bridge.callbacks.egress import Egress
 from bridge.callbacks.registration import Registration
 from bridge.callbacks.registry import DeliveryOptions

@@ -8,8 +8,8 @@ from typing import Any, Final
 from adapters.base import Deferring, Outcome, Subscription
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
+from bridge.engine.destinations import SubscriptionKey, dead_letter_of
 from bridge.engine.leases import Entry
-from bridge.engine.names import SubscriptionKey, dead_letter_of
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import BridgeError, OutcomeUnknown
 from bridge.message import Message

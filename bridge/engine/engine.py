@@ -12,14 +12,13 @@ from bridge.engine.client_limits import INTERNAL, Share
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.counters import Counters
 from bridge.engine.dedup import Deduplicator
-from bridge.engine.destination_registry import Administration, DestinationRegistry
+from bridge.engine.destinations import Administration, DestinationRegistry, SubscriptionKey
 from bridge.engine.group import Group
 from bridge.engine.lease_settler import LeaseSettler
 from bridge.engine.leases import Entry
-from bridge.engine.names import SubscriptionKey
 from bridge.engine.open_groups import DRAINING, OpenGroups
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer
 from bridge.engine.transaction_watch import TransactionWatch

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from bridge.engine.client_limits import INTERNAL, DelayedShare, Share
 from bridge.engine.dedup import Name
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.errors import BodyTooLarge, IdempotencyMismatch
 
 

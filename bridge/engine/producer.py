@@ -11,14 +11,17 @@ from bridge.engine.clock import Clock
 from bridge.engine.counters import OTHER, Counters, Counts, LabelCounts
 from bridge.engine.dead_letters_and_deferrals import build_dead_letter, ignore_result
 from bridge.engine.dedup import RecentMessages
-from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
+from bridge.engine.destinations import (
+    NO_PARTITIONS,
+    DestinationRegistry,
+    Partitioner,
+    SubscriptionKey,
+    check_destination,
+)
 from bridge.engine.field_support import Applied, FieldSupport
 from bridge.engine.leases import Entry
-from bridge.engine.names import SubscriptionKey, check_destination
 from bridge.engine.options import EngineOptions
-from bridge.engine.partitioner import Partitioner
-from bridge.engine.produce_request import Batch, ProduceRequest
-from bridge.engine.produce_result import Outcome, Produced, WaitingMessage
+from bridge.engine.produce_request_and_result import Batch, Outcome, Produced, ProduceRequest, WaitingMessage
 from bridge.errors import (
     BodyTooLarge,
     BridgeError,

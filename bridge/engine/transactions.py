@@ -17,7 +17,7 @@ from bridge.engine.dedup import name_of, named
 from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
 from bridge.engine.open_transactions import Decision, FirstPrepared, TransactionDeadlines, TransactionLimits
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.producer import Producer
 from bridge.errors import (
     BridgeError,

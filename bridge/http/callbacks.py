@@ -5,8 +5,8 @@ import json
 from bridge.callbacks.registration import BatchOptions
 from bridge.callbacks.registry import REGISTRATIONS_MAX, CallbackRegistry, describe
 from bridge.engine.client_limits import OwnedShare, Share, client_of
+from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.names import SubscriptionKey
 from bridge.engine.push_consumer import CREDIT
 from bridge.errors import BodyInvalid, HeaderInvalid
 from bridge.http.params import flag, merge, parse_params, parse_subscription, positive, required

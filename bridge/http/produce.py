@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Protocol, Self
 
+from bridge.engine.destinations import check_name
 from bridge.engine.engine import Engine
-from bridge.engine.names import check_name
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.errors import (
     BodyInvalid,
     BodyTooLarge,

@@ -15,8 +15,8 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from bridge.engine.client_limits import client_of
+from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.names import SubscriptionKey
 from bridge.engine.push_consumer import CREDIT, ConsumerOptions, Leased, PushConsumer
 from bridge.errors import BridgeError, HeaderInvalid
 from bridge.http.params import (

@@ -11,7 +11,7 @@ from adapters.base import Adapter
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.transactions import Commit, Judged, TransactionRequest, Transactions
 from bridge.tracing.spans import (

@@ -12,7 +12,7 @@ from adapters.memory.options import Options
 from bridge.engine.engine import Engine
 from bridge.engine.open_transactions import CHECKS_MAX, Decision, TransactionDeadlines
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.transactions import TransactionChecks, TransactionRequest
 from bridge.errors import BackendFull, BackendUnavailable, LimitReached, OutcomeUnknown, TransactionEnded
 from bridge.message import Message
