@@ -19,8 +19,7 @@ from bridge.callbacks.registration import (
 from bridge.engine.clock import Clock
 from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.open_transactions import Decision
-from bridge.engine.transactions import TransactionChecks
+from bridge.engine.open_transactions import Decision, TransactionChecks
 from bridge.errors import BackendUnavailable, BridgeError, CallbackRefused, Draining
 from bridge.wire.cloudevents import Mode
 

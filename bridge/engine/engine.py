@@ -11,6 +11,7 @@ from adapters.base import Adapter, Replayable
 from bridge.engine.client_limits import INTERNAL, Share
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.counters import Counters
+from bridge.engine.dead_letters_and_deferrals import DeadLetterWriter
 from bridge.engine.dedup import Deduplicator
 from bridge.engine.destinations import Administration, DestinationRegistry, SubscriptionKey
 from bridge.engine.group import Group
@@ -90,7 +91,7 @@ class Engine:
             options,
             self.counters,
             self._destinations,
-            self._producer.dead_letter,
+            DeadLetterWriter(adapter, self._destinations, options.produce_timeout).write,
             self._stop_consumers,
         )
         self._settler = LeaseSettler(self._groups.by_number)

@@ -102,3 +102,14 @@ class Batch:
         """Bytes that they count in limits."""
         self.partitions: dict[str, int] = {}
         """By destination, as long as nothing is waited for."""
+
+
+def is_expired(message: Message) -> bool:
+    """Whether a complete message will never be delivered: it has expired, or expires before it is due."""
+    expires = message.expires
+    return expires is not None and expires <= max(message.store_timestamp or 0, message.due)
+
+
+def is_delayed(message: Message) -> bool:
+    """Whether a complete message is due later than now."""
+    return bool(message.delay_time) and message.due > (message.store_timestamp or 0)
