@@ -30,7 +30,8 @@ from bridge.http.params import (
     TRANSACTION_ROLLBACK,
     template_of,
 )
-from bridge.http.produce import ProduceEndpoint, Rules
+from bridge.http.produce import ProduceEndpoint
+from bridge.http.produce_by_url import Rules
 from bridge.http.produce_stream import ProduceStreamEndpoint
 from bridge.http.pull import PullEndpoint, SettleEndpoints
 from bridge.http.push import CallbackEndpoints, PushEndpoint
