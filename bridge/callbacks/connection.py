@@ -13,8 +13,7 @@ import certifi
 import httptools
 from aiohappyeyeballs import AddrInfoType, start_connection
 
-from bridge.callbacks.address_policy import AddressPolicy, IPAddress
-from bridge.callbacks.allowed_targets import Target
+from bridge.callbacks.allowed_targets import AddressPolicy, IPAddress, Target
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked
 
 RESPONSE_MAX: Final = 65536

@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from bridge.callbacks.address_policy import AddressPolicy
-from bridge.callbacks.allowed_targets import AllowedTargets
+from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets
 from bridge.callbacks.connection import Dialer
 from bridge.callbacks.egress import Egress
 

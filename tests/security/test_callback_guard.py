@@ -7,8 +7,7 @@ from itertools import product
 import pytest
 import uvloop
 
-from bridge.callbacks.address_policy import AddressPolicy
-from bridge.callbacks.allowed_targets import AllowedTargets, Target
+from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets, Target
 from bridge.callbacks.connection import Dialer
 from bridge.callbacks.egress import Egress
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked
