@@ -13,7 +13,7 @@ from bridge.engine.client_limits import MemoryBudget, client_of
 from bridge.engine.clock import Clock, SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
-from bridge.http.produce import DestinationRules, Rules, Signing
+from bridge.http.produce_by_url import DestinationRules, Rules, Signing
 from bridge.http.request_and_reply import Limits
 from bridge.server import Tls, tls_context
 from bridge.server.connection_limits import Admission

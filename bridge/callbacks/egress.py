@@ -11,8 +11,7 @@ from weakref import WeakValueDictionary
 
 from bridge import __version__
 from bridge.callbacks.allowed_targets import AllowedTargets, Origin, Target
-from bridge.callbacks.connection import EndpointConnection
-from bridge.callbacks.dialer import Dialer
+from bridge.callbacks.connection import Dialer, EndpointConnection
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked
 from bridge.errors import CallbackRefused, Rejected
 

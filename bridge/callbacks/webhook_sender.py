@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 from uuid_utils import uuid7
 
 from adapters.base import Transaction
-from bridge.callbacks.address_policy import AddressPolicy
-from bridge.callbacks.allowed_targets import AllowedTargets
-from bridge.callbacks.dialer import Dialer
+from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets
+from bridge.callbacks.connection import Dialer
 from bridge.callbacks.egress import Egress
 from bridge.callbacks.registration import Registration
 from bridge.callbacks.registry import DeliveryOptions

@@ -13,10 +13,9 @@ from urllib.parse import quote
 import msgspec
 from uuid_utils import uuid7
 
-from bridge.client.batching import ProduceBatcher, store_all
+from bridge.client.batches_and_transactions import TIMEOUT_MS, ClientTransaction, ProduceBatcher, store_all
 from bridge.client.push_receiver import AckMode, ReceiveOptions, Receiver, open_receiver
 from bridge.client.request_sender import RequestSender, is_transient, parameter_header, parameter_headers, retry
-from bridge.client.transaction import TIMEOUT_MS, ClientTransaction
 from bridge.client.transport import (
     BridgeResponse,
     HttpTransport,

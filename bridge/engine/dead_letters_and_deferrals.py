@@ -3,15 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
-from adapters.base import Deferring, Outcome, Subscription
+from adapters.base import Adapter, Deferring, Outcome, Subscription
+from bridge.engine.backend_answers import confirmed, stored_result, wait_until_stored
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
+from bridge.engine.destinations import DestinationRegistry, Partitioner, SubscriptionKey, dead_letter_of
 from bridge.engine.leases import Entry
-from bridge.engine.names import SubscriptionKey, dead_letter_of
 from bridge.engine.prefetch_buffer import PrefetchBuffer
-from bridge.errors import BridgeError, OutcomeUnknown
+from bridge.errors import BodyTooLarge, BridgeError, HeadersTooLarge
 from bridge.message import Message
 
 _RETRY_DEAD_LETTER: Final = 5_000
@@ -46,6 +47,41 @@ def build_dead_letter(key: SubscriptionKey, entry: Entry) -> tuple[Message, dict
     if original.expire_time is not None:
         reason["oms-dead-letter-expiretime"] = str(original.expire_time)
     return message, reason
+
+
+class DeadLetterWriter:
+    """Stores the dead letters of all groups."""
+
+    def __init__(self, adapter: Adapter, destinations: DestinationRegistry, timeout: int) -> None:
+        """`timeout`: ms to wait for the backend."""
+        self._adapter = adapter
+        self._destinations = destinations
+        self._timeout = timeout
+        self._partitioner = Partitioner()
+
+    async def write(self, key: SubscriptionKey, entry: Entry) -> None:
+        """Store the dead letter of a group's message: the message, and reason, source and count as properties.
+
+        A message that the backend refuses as too large with these properties is written without them, because it was
+        stored once and must not block its key without end. The log has the properties then.
+        """
+        message, reason = build_dead_letter(key, entry)
+        shown: dict[str, object] = {"source": key.source, "group": key.group, "id": message.message_id}
+        try:
+            await self._store(message._replace(properties={**message.properties, **reason}))
+        except (BodyTooLarge, HeadersTooLarge):
+            await self._store(message)
+            _log.warning("dead letter without its reason: too large for the backend with it", extra=shown | reason)
+        else:
+            _log.warning("dead letter", extra=shown)
+
+    async def _store(self, message: Message) -> None:
+        """Publish without the limits that slow clients down: the message is complete and is stored already."""
+        if partitions := await self._destinations.own(message.destination):
+            message = message._replace(partition=self._partitioner.choose(message, partitions))
+        published = self._adapter.publish(message)
+        await wait_until_stored((published,), self._timeout)
+        stored_result(published, self._timeout)
 
 
 class BufferRemovals:
@@ -132,43 +168,6 @@ class BufferRemovals:
         else:
             self._buffer.complete_removal(entry)
         self._changed()
-
-
-def confirmed(future: asyncio.Future[None], limit: int) -> asyncio.Future[None]:
-    """Return a future of the backend's confirmation of a settlement, which raises `OutcomeUnknown` after `limit` ms.
-
-    It is done at once if the backend has confirmed already. Cancelling it does not cancel `future`: a client that
-    disconnects must not withdraw an acknowledgement that was sent.
-    """
-    if future.done() and not future.cancelled():
-        return future
-    loop = asyncio.get_running_loop()
-    confirmation: asyncio.Future[None] = loop.create_future()
-
-    def finish(done: asyncio.Future[None]) -> None:
-        timer.cancel()
-        if confirmation.done():
-            ignore_result(done)
-        elif done.cancelled():
-            confirmation.set_exception(OutcomeUnknown("The backend has given up the acknowledgement; repeat it."))
-        elif (error := done.exception()) is not None:
-            confirmation.set_exception(error)
-        else:
-            confirmation.set_result(None)
-
-    def give_up() -> None:
-        if not confirmation.done():
-            confirmation.set_exception(OutcomeUnknown("The backend has not confirmed the acknowledgement; repeat it."))
-
-    timer = loop.call_later(limit / 1000, give_up)
-    future.add_done_callback(finish)
-    return confirmation
-
-
-def ignore_result(future: asyncio.Future[Any]) -> None:
-    """Retrieve the error of a result that nothing waits for, so that asyncio does not log it."""
-    if not future.cancelled():
-        future.exception()
 
 
 def _raise_own_cancellation(error: BaseException) -> None:

@@ -11,15 +11,15 @@ from adapters.base import Adapter, Replayable
 from bridge.engine.client_limits import INTERNAL, Share
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.counters import Counters
+from bridge.engine.dead_letters_and_deferrals import DeadLetterWriter
 from bridge.engine.dedup import Deduplicator
-from bridge.engine.destination_registry import Administration, DestinationRegistry
+from bridge.engine.destinations import Administration, DestinationRegistry, SubscriptionKey
 from bridge.engine.group import Group
 from bridge.engine.lease_settler import LeaseSettler
 from bridge.engine.leases import Entry
-from bridge.engine.names import SubscriptionKey
 from bridge.engine.open_groups import DRAINING, OpenGroups
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer
 from bridge.engine.transaction_watch import TransactionWatch
@@ -91,7 +91,7 @@ class Engine:
             options,
             self.counters,
             self._destinations,
-            self._producer.dead_letter,
+            DeadLetterWriter(adapter, self._destinations, options.produce_timeout).write,
             self._stop_consumers,
         )
         self._settler = LeaseSettler(self._groups.by_number)

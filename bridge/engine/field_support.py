@@ -1,12 +1,12 @@
-"""How a backend honours the fields of a message, and the refusal of a message that requires more. Pure."""
+"""How a backend honours the fields of a message; the refusal of what a message requires and of its properties. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from types import NoneType
 from typing import Final
 
 from adapters.base import Support
-from bridge.errors import FieldUnsupported
+from bridge.errors import FieldUnsupported, HeaderInvalid
 from bridge.message import FIELDS, PRIORITIES, Field, Message
 
 _IGNORED: Final = "ignored"
@@ -58,3 +58,10 @@ class FieldSupport:
         for field in require:
             if applied.get(field.name, self._support[field.name]) == _IGNORED:
                 raise FieldUnsupported(f"x-oms-require: {field.name} cannot be honoured here; nothing was stored.")
+
+
+def check_properties(message: Message, refusal_of: Callable[[str], str | None]) -> None:
+    """Raise `HeaderInvalid` for a property whose name the backend refuses; `refusal_of`: see `adapters.base`."""
+    for name in message.properties:
+        if (refusal := refusal_of(name)) is not None:
+            raise HeaderInvalid(f"{message.destination}: {refusal}")

@@ -6,13 +6,14 @@ changes without a call.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from adapters.base import Delivery, Lagging, Outcome, Rejoining, Subscription
+from bridge.engine.backend_answers import confirmed, ignore_result, on_failure
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters, Counts
-from bridge.engine.dead_letters_and_deferrals import BufferRemovals, WriteDeadLetter, confirmed, ignore_result
+from bridge.engine.dead_letters_and_deferrals import BufferRemovals, WriteDeadLetter
 from bridge.engine.leases import Entry
 from bridge.engine.options import EngineOptions
 from bridge.engine.prefetch_buffer import PrefetchBuffer
@@ -145,7 +146,7 @@ class Group:
                 entry.settling = True
             # in a callback: the acknowledgement counts even if the client has disconnected or it comes late
             future.add_done_callback(lambda done: self._recorded(leases, done))
-            _on_failure(confirmation, lambda: _end_settling(leases))
+            on_failure(confirmation, lambda: _end_settling(leases))
         return confirmation
 
     def settle_first(self, entries: list[Entry]) -> asyncio.Future[None]:
@@ -161,7 +162,7 @@ class Group:
         except BaseException:
             undo()
             raise
-        _on_failure(confirmation, undo)
+        on_failure(confirmation, undo)
         return confirmation
 
     def release(self, entry: Entry, delay: int) -> None:
@@ -347,16 +348,3 @@ def _end_settling(leases: list[tuple[Entry, int]]) -> None:
     for entry, number in leases:
         if entry.number == number:
             entry.settling = False
-
-
-def _on_failure(future: asyncio.Future[None], action: Callable[[], None]) -> None:
-    """Call `action` if the future fails or is cancelled, or has failed."""
-
-    def check(done: asyncio.Future[None]) -> None:
-        if done.cancelled() or done.exception() is not None:
-            action()
-
-    if future.done():
-        check(future)
-    else:
-        future.add_done_callback(check)

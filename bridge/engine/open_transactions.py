@@ -1,14 +1,16 @@
-"""What clients hold in open transactions, the messages by which a retry is recognized, and when each must end. Pure."""
+"""What clients hold in open transactions, the messages by which a retry is recognized, when and how each must end."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
+from adapters.base import Transaction
 from bridge.engine.client_limits import INTERNAL, DelayedShare, Share
 from bridge.engine.dedup import Name
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.errors import BodyTooLarge, IdempotencyMismatch
 
 
@@ -133,6 +135,15 @@ class Decision(StrEnum):
     COMMIT = "commit"
     ROLLBACK = "rollback"
     UNKNOWN = "unknown"
+
+
+class TransactionChecks(NamedTuple):
+    """How producers are asked whether to commit a transaction; see `callbacks`."""
+
+    check_url: Callable[[str], object]
+    """Raises `HeaderInvalid` or `CallbackRefused`."""
+    ask: Callable[[Transaction], Awaitable[Decision]]
+    """Returns `UNKNOWN` if there is no answer; raises nothing."""
 
 
 class TransactionDeadlines:

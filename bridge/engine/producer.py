@@ -1,31 +1,36 @@
 """The producer side: validates a message, fills in fields, chooses the partition, publishes, reports field support."""
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from adapters.base import Adapter, Buffering, Published, PublishesMany, Stored
+from bridge.engine.backend_answers import ignore_result, stored_result, wait_until_stored
 from bridge.engine.client_limits import INTERNAL, DelayedShare, Quota, Share, client_of
 from bridge.engine.clock import Clock
 from bridge.engine.counters import OTHER, Counters, Counts, LabelCounts
-from bridge.engine.dead_letters_and_deferrals import build_dead_letter, ignore_result
 from bridge.engine.dedup import RecentMessages
-from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
-from bridge.engine.field_support import Applied, FieldSupport
-from bridge.engine.leases import Entry
-from bridge.engine.names import SubscriptionKey, check_destination
+from bridge.engine.destinations import (
+    NO_PARTITIONS,
+    DestinationRegistry,
+    Partitioner,
+    check_destination,
+)
+from bridge.engine.field_support import Applied, FieldSupport, check_properties
 from bridge.engine.options import EngineOptions
-from bridge.engine.partitioner import Partitioner
-from bridge.engine.produce_request import Batch, ProduceRequest
-from bridge.engine.produce_result import Outcome, Produced, WaitingMessage
+from bridge.engine.produce_request_and_result import (
+    Batch,
+    Outcome,
+    Produced,
+    ProduceRequest,
+    WaitingMessage,
+    is_delayed,
+    is_expired,
+)
 from bridge.errors import (
-    BodyTooLarge,
     BridgeError,
     HeaderInvalid,
     HeaderMissing,
-    HeadersTooLarge,
-    OutcomeUnknown,
     TooManyInFlight,
 )
 from bridge.message import FIELDS, Field, Message
@@ -33,8 +38,6 @@ from bridge.message import FIELDS, Field, Message
 DELAY_MAX: Final = 366 * 24 * 3600 * 1000
 """How far ahead a message may be due, ms: "any length up to a year"."""
 _REQUIRED: Final = tuple(f for f in FIELDS if f.required)
-
-_log = logging.getLogger("bridge.engine")
 
 
 class Producer:
@@ -96,7 +99,10 @@ class Producer:
         """
         outcomes = await self._publish_all(messages, require, peer)
         del messages
-        await self._wait([outcome.future for outcome in outcomes if isinstance(outcome, WaitingMessage)])
+        await wait_until_stored(
+            [outcome.future for outcome in outcomes if isinstance(outcome, WaitingMessage)],
+            self._options.produce_timeout,
+        )
         results: list[Produced | BridgeError] = []
         for outcome in outcomes:
             if isinstance(outcome, (Produced, BridgeError)):
@@ -110,7 +116,8 @@ class Producer:
 
     async def result_of(self, waiting: WaitingMessage) -> Produced:
         """Wait until a message that was published before is stored. Raises as `produce` does."""
-        stored = await self._await_stored(waiting.future)
+        await wait_until_stored((waiting.future,), self._options.produce_timeout)
+        stored = stored_result(waiting.future, self._options.produce_timeout)
         return Produced(waiting.message_id, waiting.store_timestamp, self._options.store_host, stored, waiting.applied)
 
     def stored_before(self, message: Message, offset: int | None) -> Produced:
@@ -158,7 +165,7 @@ class Producer:
                 known = self._destinations.known(each.destination)
                 counts[each.destination] = await self._partitions(each, request) if known is None else known
         whole = [self._complete(each, request, counts[each.destination]) for each in messages]
-        return [None if _is_expired(each) else each for each in whole]
+        return [None if is_expired(each) else each for each in whole]
 
     def count_committed(self, messages: Sequence[Message | None], client: str) -> None:
         """Count the messages of a transaction of a client that is committed."""
@@ -168,30 +175,8 @@ class Producer:
                 self._counters.expired += 1
                 continue
             self.counts.of(message.destination).stored += 1
-            if _is_delayed(message):
+            if is_delayed(message):
                 self.delayed.add(client, message.destination, message.size, message.due)
-
-    async def dead_letter(self, key: SubscriptionKey, entry: Entry) -> None:
-        """Store the dead letter of a group's message: the message, and reason, source and count as properties.
-
-        A message that the backend refuses as too large with these properties is written without them, because it was
-        stored once and must not block its key without end. The log has the properties then.
-        """
-        message, reason = build_dead_letter(key, entry)
-        shown: dict[str, object] = {"source": key.source, "group": key.group, "id": message.message_id}
-        try:
-            await self._store_dead_letter(message._replace(properties={**message.properties, **reason}))
-        except (BodyTooLarge, HeadersTooLarge):
-            await self._store_dead_letter(message)
-            _log.warning("dead letter without its reason: too large for the backend with it", extra=shown | reason)
-        else:
-            _log.warning("dead letter", extra=shown)
-
-    async def _store_dead_letter(self, message: Message) -> None:
-        """Publish without the limits that slow clients down: the message is complete and is stored already."""
-        if partitions := await self._destinations.own(message.destination):
-            message = message._replace(partition=self._partitioner.choose(message, partitions))
-        await self._await_stored(self._adapter.publish(message))
 
     async def _publish_all(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
@@ -236,14 +221,14 @@ class Producer:
         return outcome if isinstance(outcome, Produced) else await self._produced(outcome)
 
     async def _produced(self, waiting: WaitingMessage) -> Produced:
-        await self._wait((waiting.future,))
+        await wait_until_stored((waiting.future,), self._options.produce_timeout)
         return self._stored(waiting)
 
     def _stored(self, outcome: WaitingMessage | Exception) -> Produced:
         if isinstance(outcome, Exception):
             raise outcome
         message_id, store_timestamp, applied, future = outcome
-        stored = self._result(future)
+        stored = stored_result(future, self._options.produce_timeout)
         self._counters.produced += 1
         return Produced(message_id, store_timestamp, self._options.store_host, stored, applied)
 
@@ -260,7 +245,7 @@ class Producer:
                 if getattr(message, field.attribute) is None:
                     raise HeaderMissing(f"x-oms-h-{field.name.lower()} is required in strict mode.")
         if self._property_refusal is not None:
-            _check_properties(message, self._property_refusal)
+            check_properties(message, self._property_refusal)
         if message.delay_time:
             wall = request.wall
             born = wall if message.born_timestamp is None else message.born_timestamp
@@ -320,14 +305,14 @@ class Producer:
         if isinstance(published, asyncio.Future):
             if not published.done():
                 self._count_in_flight(size, self.counts.of(message.destination), published)
-                if _is_delayed(message):
+                if is_delayed(message):
                     destination, due = message.destination, message.due
                     published.add_done_callback(
                         lambda done: self._release_unstored(client, destination, size, due, done)
                     )
                 return WaitingMessage(message_id, store_timestamp, applied, published)
             return self._outcome_of(message, size, applied, client, _result_of(published))
-        if _is_delayed(message):
+        if is_delayed(message):
             self.delayed.remove(client, message.destination, size, message.due)
         return published
 
@@ -336,10 +321,10 @@ class Producer:
 
         "If it expires before it is due it is accepted and dropped, and counted."
         """
-        if message.expire_time and _is_expired(message):
+        if message.expire_time and is_expired(message):
             self._counters.expired += 1
             return True
-        if _is_delayed(message):
+        if is_delayed(message):
             self.delayed.add(client, message.destination, size, message.due)
         return False
 
@@ -392,52 +377,9 @@ class Producer:
         self._counters.in_flight -= 1
         self._counters.in_flight_bytes -= size
 
-    async def _await_stored(self, future: asyncio.Future[Stored]) -> Stored:
-        await self._wait((future,))
-        return self._result(future)
-
-    async def _wait(self, futures: Sequence[asyncio.Future[Stored]]) -> None:
-        """Wait for all futures together, so that a batch, too, is answered within one timeout."""
-        pending = [f for f in futures if not f.done()]
-        timeout = self._options.produce_timeout / 1000
-        # not wait_for: a client that disconnects must not withdraw a message that was sent to the backend
-        if len(pending) > 1:
-            await asyncio.wait(pending, timeout=timeout)
-        elif pending:  # in 3.5 us; `asyncio.wait` takes 6.5
-            loop = asyncio.get_running_loop()
-            waiting = loop.create_future()
-            timer = loop.call_later(timeout, _end, waiting)
-            pending[0].add_done_callback(lambda _: _end(waiting))
-            try:
-                await waiting
-            finally:
-                timer.cancel()
-
-    def _result(self, future: asyncio.Future[Stored]) -> Stored:
-        if not future.done():
-            future.add_done_callback(ignore_result)
-            raise OutcomeUnknown(f"The backend has not answered for {self._options.produce_timeout} ms.")
-        return future.result()
-
     def _complete(self, message: Message, request: ProduceRequest, partitions: int) -> Message:
         partition = message.partition if partitions == NO_PARTITIONS else self._partitioner.choose(message, partitions)
         return request.complete(message, self._options.store_host, partition)
-
-
-def _is_expired(message: Message) -> bool:
-    """Whether a complete message will never be delivered: it has expired, or expires before it is due."""
-    expires = message.expires
-    return expires is not None and expires <= max(message.store_timestamp or 0, message.due)
-
-
-def _end(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
-
-
-def _is_delayed(message: Message) -> bool:
-    """Whether a complete message is due later than now."""
-    return bool(message.delay_time) and message.due > (message.store_timestamp or 0)
 
 
 def _result_of(future: asyncio.Future[Stored]) -> Stored | Exception:
@@ -445,9 +387,3 @@ def _result_of(future: asyncio.Future[Stored]) -> Stored | Exception:
         return future.result()
     except Exception as error:  # noqa: BLE001 - a result as well
         return error
-
-
-def _check_properties(message: Message, refusal_of: Callable[[str], str | None]) -> None:
-    for name in message.properties:
-        if (refusal := refusal_of(name)) is not None:
-            raise HeaderInvalid(f"{message.destination}: {refusal}")

@@ -1,78 +1,30 @@
 """Transactions: prepares messages, and commits them or rolls them back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
-
-from uuid_utils import uuid7
+from typing import Any
 
 from adapters.base import Adapter, Stored, Support, Transaction, Transactional, TransactionState
+from bridge.engine.backend_answers import ignore_result, shielded
 from bridge.engine.client_limits import client_of
 from bridge.engine.clock import Clock
-from bridge.engine.commit_completion import CommitCompletion
 from bridge.engine.counters import Counters
-from bridge.engine.dead_letters_and_deferrals import ignore_result
 from bridge.engine.dedup import name_of, named
 from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
-from bridge.engine.open_transactions import Decision, FirstPrepared, TransactionDeadlines, TransactionLimits
+from bridge.engine.open_transactions import FirstPrepared, TransactionChecks, TransactionDeadlines, TransactionLimits
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.producer import Producer
+from bridge.engine.transaction_messages import Commit, CommitCompletion, Judged, TransactionRequest
 from bridge.errors import (
     BridgeError,
     CallbackRefused,
     FieldUnsupported,
-    HeaderInvalid,
-    OutcomeUnknown,
     TransactionEnded,
     TransactionUnknown,
 )
 from bridge.message import Field, Message
-
-_T = TypeVar("_T")
-
-ID_MAX: Final = 255
-"""Longest id of a transaction, characters: backends remember the ids of many."""
-
-
-class TransactionChecks(NamedTuple):
-    """How producers are asked whether to commit a transaction; see `callbacks`."""
-
-    check_url: Callable[[str], object]
-    """Raises `HeaderInvalid` or `CallbackRefused`."""
-    ask: Callable[[Transaction], Awaitable[Decision]]
-    """Returns `UNKNOWN` if there is no answer; raises nothing."""
-
-
-class TransactionRequest(NamedTuple):
-    """What a produce says about its transaction."""
-
-    id: str | None
-    """None: the bridge makes one, unless the messages name one."""
-    commits: bool
-    """Whether the transaction is committed with the messages of this request."""
-    timeout: int
-    """Milliseconds."""
-    check: str | None
-
-
-class Judged(NamedTuple):
-    """A message that may be prepared."""
-
-    message: Message
-    applied: Applied
-    size: int
-    """Bytes that it counts in limits."""
-    is_named: bool
-    """Whether its client has named it, so that a retry can be recognized."""
-
-
-class Commit(NamedTuple):
-    """Where a commit has stored the messages, by messageId and destination, and when."""
-
-    stored: dict[tuple[str, str | None], Stored]
-    wall: int
 
 
 class Transactions:
@@ -125,7 +77,7 @@ class Transactions:
             return self._only(self.produce_all(request, [message], require, peer, key))
         request = self._checked(request, (message,))
         result = self._prepare(request, self._judge(request, message, require, peer, key), peer)
-        return result if isinstance(result, Produced) else self._shielded(result)
+        return result if isinstance(result, Produced) else shielded(result, self._options.produce_timeout)
 
     async def produce_all(
         self,
@@ -155,7 +107,7 @@ class Transactions:
             return prepared
         commit = self._commit(str(request.id))
         if not isinstance(commit, Commit):
-            commit = await self._shielded(commit)
+            commit = await shielded(commit, self._options.produce_timeout)
         return [
             each if isinstance(each, BridgeError) else self._committed(message, each, commit)
             for message, each in zip(messages, prepared, strict=True)
@@ -172,12 +124,12 @@ class Transactions:
         return self._when_committed(name, commit)
 
     async def _when_committed(self, name: str, commit: Coroutine[Any, Any, Commit]) -> Transaction:
-        await self._shielded(commit)
+        await shielded(commit, self._options.produce_timeout)
         return self.get(name)._replace(state=TransactionState.COMMITTED)
 
     async def rollback(self, name: str) -> Transaction:
         """Drop the messages of a transaction. Raises as `commit`."""
-        await self._shielded(self._roll_back(name))
+        await shielded(self._roll_back(name), self._options.produce_timeout)
         return self.get(name)._replace(state=TransactionState.ROLLED_BACK)
 
     # Preparing
@@ -192,17 +144,7 @@ class Transactions:
                     " callbacks.targets."
                 )
             self.checks.check_url(request.check)
-        name = request.id
-        for message in messages:
-            if isinstance(message, Message) and (of_message := message.transaction_id) not in {None, name}:
-                if name is not None:
-                    raise HeaderInvalid("x-oms-h-transactionid: the messages of one request belong to one transaction.")
-                name = of_message
-        if name is None:
-            name = str(uuid7())
-        if not 0 < len(name) <= ID_MAX:
-            raise HeaderInvalid(f"x-oms-h-transactionid: the id of a transaction has 1 to {ID_MAX} characters.")
-        return request if request.id == name else request._replace(id=name)
+        return request.with_id(messages)
 
     def _judge(
         self, request: TransactionRequest, message: Message, require: Sequence[Field], peer: str, key: str | None
@@ -323,7 +265,7 @@ class Transactions:
         if not isinstance(preparing, asyncio.Future):
             return preparing
         try:
-            return await self._shielded(preparing)
+            return await shielded(preparing, self._options.produce_timeout)
         except BridgeError as error:
             return error
 
@@ -384,17 +326,6 @@ class Transactions:
         """Stop counting and watching an ended transaction, and return its client; see `TransactionLimits.release`."""
         self.deadlines.remove(name)
         return self._limits.release(name)
-
-    async def _shielded(self, work: Coroutine[Any, Any, _T] | asyncio.Future[_T]) -> _T:
-        """Wait for work that a client that disconnects does not end. Raises `OutcomeUnknown` after the timeout."""
-        future = asyncio.ensure_future(work)
-        future.add_done_callback(ignore_result)
-        await asyncio.sleep(0)  # what need not wait is done then, which costs a third of `asyncio.wait`
-        if not future.done():
-            await asyncio.wait((future,), timeout=self._options.produce_timeout / 1000)
-        if not future.done():
-            raise OutcomeUnknown(f"The backend has not answered for {self._options.produce_timeout} ms.")
-        return future.result()
 
     def _required(self) -> Transactional:
         if self._backend is None:

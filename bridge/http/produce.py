@@ -2,111 +2,29 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache, partial
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, Protocol
 
 from bridge.engine.engine import Engine
-from bridge.engine.names import check_name
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.errors import (
     BodyInvalid,
     BodyTooLarge,
     BridgeError,
     ContentTypeUnsupported,
-    DestinationInvalid,
     HeaderInvalid,
-    HeaderRepeated,
-    SignatureInvalid,
 )
-from bridge.http.params import parse_require, path_values, split_query
+from bridge.http.params import parse_require, path_values
+from bridge.http.produce_by_url import Rules, check_unsigned, url_headers
 from bridge.http.request_and_reply import OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
 from bridge.message import Field, Message
 from bridge.slicer import Slicer
 from bridge.steps import Steps, run_at_once
 from bridge.wire import cloudevents, gzip_body, jsonform, multipart, problem
-from bridge.wire.header_text import decode_value, encode_value, printable
-from bridge.wire.headers import CLIENT_HEADERS_MAX, Headers, check_size, check_version, largest_safe_size
-from bridge.wire.query_fields import merge_values, read_query
-from bridge.wire.webhook_signatures import WebhookVerifier
-
-
-def url_headers(request: Request, headers: Headers, now: int) -> Headers:
-    """Return the headers with what the URL of the request sets. `now`: ms since 1970.
-
-    `x-oms-version` is optional. Raises `HeaderInvalid`; `HeaderRepeated` if URL and headers contradict each other;
-    `VersionUnsupported`.
-    """
-    in_path = path_values(request.path)
-    if "version" in headers.parameters:
-        check_version(headers.parameters["version"])
-    query = read_query(split_query(request.query), headers.fields.get("born_timestamp", now))
-    fields = merge_values(headers.fields, query.fields)
-    fields = merge_values(fields, {name: value for name, value in in_path._asdict().items() if value is not None})
-    return headers._replace(fields=fields, parameters=merge_values(headers.parameters, query.parameters))
-
-
-class Signing(NamedTuple):
-    """How the requests to a destination are signed."""
-
-    scheme: str
-    """standard-webhooks, github, stripe, slack or hmac."""
-    secrets: Sequence[str]
-    tolerance: int
-    """Largest difference between the sender's time and the bridge's, ms."""
-    header: str | None = None
-    """The header with the signature, for hmac."""
-
-
-class DestinationRules(NamedTuple):
-    """The rules of one destination."""
-
-    properties: tuple[str, ...] = ()
-    """HTTP headers that become properties, in lower case."""
-    verifier: WebhookVerifier | None = None
-    """Verifies the signature of each request; None: no request is signed."""
-
-    @classmethod
-    def create(cls, name: str, properties: Sequence[str], signing: Signing | None) -> Self:
-        """Build the rules of the destination `name`. Raises `ValueError`, which shows no secret."""
-        try:
-            check_name(name, "the name")
-        except DestinationInvalid as error:
-            raise ValueError(error.detail.removesuffix(".")) from None
-        return cls(tuple(properties), None if signing is None else WebhookVerifier.parse(*signing))
-
-    def apply(self, headers: Headers, body: bytes, now: int) -> Headers:
-        """Return the headers with their properties. `now`: ms since 1970.
-
-        Raises `SignatureInvalid`; `HeaderRepeated` if an `x-oms-p-` header gives a property another value.
-        """
-        if self.verifier is not None:
-            self.verifier.verify(headers.plain, body, now)
-        properties = dict(headers.properties)
-        for name in self.properties:
-            raw = headers.plain.get(name.encode("ascii"))
-            if raw is None:
-                continue
-            value = decode_value(name.encode("ascii"), raw)
-            if properties.setdefault(name, value) != value:
-                raise HeaderRepeated(f"x-oms-p-{name} and {name} are both given, with different values.")
-        return headers._replace(properties=properties)
-
-
-Rules = Mapping[str, DestinationRules]
-"""The rules by the name of the destination."""
-
-
-def check_unsigned(rules: Rules, destination: str) -> None:
-    """Raise `SignatureInvalid` if the destination only takes signed requests, which a produce with headers is not."""
-    rule = rules.get(destination)
-    if rule is not None and rule.verifier is not None:
-        raise SignatureInvalid(
-            f"{destination} takes only signed requests, to /v1/destinations/{destination}/messages: see `verify` in the"
-            " settings of the bridge."
-        )
-
+from bridge.wire.header_text import encode_value, printable
+from bridge.wire.headers import CLIENT_HEADERS_MAX, Headers, check_size, largest_safe_size
 
 GZIP_AT_ONCE: Final = 16 << 10
 """Bytes of a gzip body that is inflated at once; it takes up to 10 ms."""

@@ -9,10 +9,11 @@ from typing import Final
 from bridge.engine.client_limits import client_of
 from bridge.engine.dedup import named
 from bridge.engine.engine import Engine
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid
 from bridge.http.params import parse_require
-from bridge.http.produce import ProduceEndpoint, Rules, idempotency_key, size_of_properties, write_result
+from bridge.http.produce import ProduceEndpoint, idempotency_key, size_of_properties, write_result
+from bridge.http.produce_by_url import Rules
 from bridge.http.push import CHUNK
 from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Reply, Request, Write
 from bridge.message import Field, Message

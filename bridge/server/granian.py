@@ -1,4 +1,4 @@
-"""The server `granian`: Granian's embedded worker on the bridge's event loop.
+"""The server `granian`: Granian's embedded worker on the bridge's event loop, and a watch over its connections.
 
 Granian differs from Hypercorn in points that the bridge cannot change:
 
@@ -7,24 +7,27 @@ Granian differs from Hypercorn in points that the bridge cannot change:
 - When it stops, it waits the whole grace period for an idle HTTP/2 client that does not answer a ping.
 - Over HTTP/1.1, if a client has sent its next request already, Granian notices a close at the next send, and does not
   notice a half-close.
-- It has a limit for all connections only, and never closes a client that sends nothing: see `granian_connections`.
+- It has a limit for all connections only, and never closes a client that sends nothing: see `ConnectionWatch`.
 """
 
 import asyncio
 import logging
+import os
 import socket
+import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from math import ceil
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from starlette.types import ASGIApp
 
 from bridge.server import connection_limits
-from bridge.server.granian_connections import ConnectionWatch, shut_down_all
+from bridge.server.connection_limits import Admission, IdleConnections
 from bridge.server.granian_dispatcher import Dispatcher
 from bridge.server.listener import Listener, Tls, bind, tls_context
 from bridge.server.requests_in_flight import CLEANUP_TIMEOUT, RequestsInFlight, cancel, finish
@@ -184,3 +187,88 @@ async def _wait_for_threads(threads: frozenset[str]) -> None:
     deadline = asyncio.get_running_loop().time() + CLEANUP_TIMEOUT
     while threads & _threads() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - no call waits for them
         await asyncio.sleep(0.005)
+
+
+INTERVAL: Final = 1.0
+"""Seconds between two looks at the connections."""
+SLICE: Final = 256
+"""Files that are looked at before requests have their turn: about a millisecond."""
+
+
+class ConnectionWatch:
+    """Closes the connections of one port that are too many or idle, until it is cancelled.
+
+    Granian does not show its connections, so they are found among the open files of the process, once a second.
+    """
+
+    def __init__(self, address: tuple[Any, ...], dispatcher: Dispatcher, admission: Admission) -> None:
+        self._address = address
+        self._dispatcher = dispatcher
+        self._admission = admission
+        self._idle = IdleConnections(connection_limits.KEEP_ALIVE)
+        self._clients: dict[int, tuple[str, str]] = {}
+        """Host and port of each accepted client, as Granian writes them, by the number (inode) of its socket."""
+
+    async def run(self) -> None:
+        """Close what is too many or idle, once every `INTERVAL`."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            with suppress(OSError):  # the process has no descriptor left to list its files: again at the next look
+                await self._look()
+
+    async def _look(self) -> None:
+        requested, now = self._dispatcher.take_requested(), asyncio.get_running_loop().time()
+        there: set[int] = set()
+        for number, descriptor in enumerate(_descriptors(), 1):
+            try:
+                self._check(descriptor, there, requested, now)
+            except (OSError, IndexError):
+                continue  # no connection of this port, or closed meanwhile
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+        for closed in self._clients.keys() - there:
+            self._admission.release(self._clients.pop(closed)[0])
+        self._idle.forget_others(there)
+
+    def _check(self, descriptor: int, there: set[int], requested: set[Any], now: float) -> None:
+        status = os.fstat(descriptor)
+        inode = status.st_ino
+        client = self._clients.get(inode)
+        if client is None:
+            if not stat.S_ISSOCK(status.st_mode):
+                return
+            with socket.socket(fileno=os.dup(descriptor)) as accepted:
+                if not is_accepted_on(accepted, self._address):
+                    return
+                host, port = accepted.getpeername()[:2]
+                client = host, str(port)
+                if not self._admission.accept(host):
+                    accepted.shutdown(socket.SHUT_RDWR)
+                    return
+            self._clients[inode] = client
+        there.add(inode)
+        if self._idle.is_too_long(inode, now, busy=client in requested or client in self._dispatcher.unanswered):
+            with socket.socket(fileno=os.dup(descriptor)) as accepted:
+                accepted.shutdown(socket.SHUT_RDWR)
+
+
+def _descriptors() -> list[int]:
+    return [int(entry.name) for entry in Path("/dev/fd").iterdir()]
+
+
+def is_accepted_on(candidate: socket.socket, address: tuple[Any, ...]) -> bool:
+    """Whether a socket is a connection that was accepted on `address`. Raises OSError if it is not connected."""
+    return bool(candidate.getsockname()[1:2] == address[1:2] and candidate.getpeername())
+
+
+def shut_down_all(address: tuple[Any, ...]) -> None:
+    """Shut down every connection that was accepted on `address`, which Granian has no call for."""
+    for descriptor in _descriptors():
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue  # `socket` would raise an exception and leave the copy open
+            with socket.socket(fileno=os.dup(descriptor)) as accepted:
+                if is_accepted_on(accepted, address):
+                    accepted.shutdown(socket.SHUT_RDWR)
+        except (OSError, IndexError):
+            continue  # not a socket, or closed meanwhile

@@ -12,7 +12,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource, InitSettingsSource
 
-from bridge.settings.model import NESTED, PREFIX, READ_BYTES, SOURCES, Settings
+from bridge.settings.limits import READ_BYTES
+from bridge.settings.model import NESTED, PREFIX, SOURCES, Settings
 from bridge.settings.values import SettingsError
 
 CONFIG: Final = "OMS_CONFIG"

@@ -1,4 +1,4 @@
-"""Every setting: name, type, range, default, and the line of docs/configuration.md that describes it."""
+"""Every setting but `limits` and `timeouts`: name, type, range, default, its line of docs/configuration.md."""
 
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -7,17 +7,14 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ByteSize,
-    ConfigDict,
     Field,
-    TypeAdapter,
     model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bridge.settings import values
+from bridge.settings.limits import DAY, GIB, HOUR, Bytes, LimitsSettings, Section, TimeoutsSettings
 from bridge.settings.values import Address
 
 PREFIX: Final = "OMS_"
@@ -25,12 +22,6 @@ NESTED: Final = "__"
 SOURCES: Final[ContextVar[tuple[PydanticBaseSettingsSource, ...]]] = ContextVar("SOURCES", default=())
 """The sources of `load`, the strongest first. Empty: `Settings` built directly reads neither variables nor files."""
 
-_GIB: Final = 1 << 30
-_HOUR: Final = 3_600_000
-_DAY: Final = 24 * _HOUR
-
-READ_BYTES: Final = BeforeValidator(TypeAdapter(ByteSize).validate_python)
-Bytes = Annotated[int, READ_BYTES]
 Listen = Annotated[Address, BeforeValidator(values.read_address)]
 Readable = Annotated[Path, AfterValidator(values.check_readable)]
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(values.check_host)], ...], BeforeValidator(values.split_commas)]
@@ -42,11 +33,7 @@ HeaderNames = Annotated[tuple[HeaderName, ...], BeforeValidator(values.split_com
 Texts = Annotated[tuple[str, ...], BeforeValidator(values.split_commas)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class TlsSettings(_Section):
+class TlsSettings(Section):
     """TLS on the data port; without it the data port speaks cleartext."""
 
     certificate: Readable = Field(description="PEM file with the server's certificate and its chain.")
@@ -56,13 +43,13 @@ class TlsSettings(_Section):
     )
 
 
-class BindingSettings(_Section):
+class BindingSettings(Section):
     """How strictly the bridge follows the OpenMessaging HTTP binding."""
 
     strict: bool = Field(default=False, description="Require every header that the binding marks Required.")
 
 
-class DedupSettings(_Section):
+class DedupSettings(Section):
     """Retries of a produce that store nothing again."""
 
     window: int = Field(
@@ -72,143 +59,11 @@ class DedupSettings(_Section):
         description="How long a message with a messageId or an idempotency key is remembered, ms. 0: not at all.",
     )
     bytes: Bytes = Field(
-        default=64 << 20, ge=1 << 20, le=64 * _GIB, description="Memory for that; over it the oldest are forgotten."
+        default=64 << 20, ge=1 << 20, le=64 * GIB, description="Memory for that; over it the oldest are forgotten."
     )
 
 
-class LimitsSettings(_Section):
-    """Limits for one client, and for all clients together."""
-
-    body: Bytes = Field(
-        default=4 << 20, ge=1, le=_GIB, description="Largest body, also after decompression; above it 413."
-    )
-    headers: Bytes = Field(
-        default=32 << 10, ge=1024, le=1 << 20, description="Largest header block of a request or a part; above it 431."
-    )
-    batch: int = Field(default=1000, ge=1, le=100_000, description="Maximum messages in one batch; above it 413.")
-    in_flight: int = Field(
-        default=10_000, ge=1, le=1_000_000, description="Maximum messages being published at a time; above it 503."
-    )
-    in_flight_bytes: Bytes = Field(
-        default=64 << 20,
-        ge=1,
-        le=64 * _GIB,
-        description="Maximum bytes of messages being published at a time; above it 503.",
-    )
-    quota: int | None = Field(
-        default=None,
-        ge=1,
-        le=10_000_000,
-        description="Maximum messages per second for one destination; above it 429. Unset: no limit.",
-    )
-    prefetch: int = Field(
-        default=1024,
-        ge=1,
-        le=100_000,
-        description="Maximum messages in the prefetch buffer of one group, leased ones included.",
-    )
-    prefetch_bytes: Bytes = Field(
-        default=64 << 20,
-        ge=1,
-        le=64 * _GIB,
-        description="Maximum bytes of messages in the prefetch buffer of one group.",
-    )
-    connections: int = Field(
-        default=10_000,
-        ge=1,
-        le=1_000_000,
-        description="Maximum connections to the data port; more are closed.",
-    )
-    memory: Bytes = Field(
-        default=256 << 20,
-        ge=1 << 20,
-        le=64 * _GIB,
-        description="Maximum bytes of requests and replies that are held for clients; above it 503.",
-    )
-    waiting_pulls: int = Field(
-        default=20_000, ge=1, le=1_000_000, description="Maximum waiting pulls and open streams; above it 503."
-    )
-    destinations: int = Field(
-        default=1000,
-        ge=1,
-        le=1_000_000,
-        description="Maximum destinations that clients have this bridge create; above it 503.",
-    )
-    groups: int = Field(
-        default=1000, ge=1, le=1_000_000, description="Maximum groups that clients use at this bridge; above it 503."
-    )
-    delayed: int = Field(
-        default=1_000_000,
-        ge=1,
-        le=100_000_000,
-        description="Maximum delayed messages that this bridge has accepted and that are not due; above it 503.",
-    )
-    delayed_bytes: Bytes = Field(
-        default=_GIB, ge=1, le=1024 * _GIB, description="Maximum bytes of these, bodies and headers; above it 503."
-    )
-    transactions: int = Field(
-        default=1000,
-        ge=1,
-        le=1_000_000,
-        description="Maximum open transactions that clients began at this bridge; above it 503.",
-    )
-    transaction_messages: int = Field(
-        default=1000, ge=1, le=100_000, description="Maximum messages of one transaction; above it 413."
-    )
-    transaction_bytes: Bytes = Field(
-        default=16 << 20, ge=1, le=_GIB, description="Maximum bytes of these, unless it is only one; above it 413."
-    )
-    prepared_bytes: Bytes = Field(
-        default=256 << 20,
-        ge=1,
-        le=64 * _GIB,
-        description="Maximum bytes of the messages of all open transactions at this bridge; above it 503.",
-    )
-    client_share: int = Field(
-        default=50,
-        ge=1,
-        le=100,
-        description="How much of `connections`, `memory`, `waiting_pulls`, `destinations`, `groups`, `delayed`,"
-        " `delayed_bytes`, `transactions`, `prepared_bytes` and of the 1,000 callbacks one client address may use, in"
-        " percent; above it 429. Localhost has a share of the first two only.",
-    )
-    metric_labels: int = Field(
-        default=100,
-        ge=0,
-        le=10_000,
-        description="Destinations, and groups, that have metrics of their own; all others are summed as `other`.",
-    )
-    auto_create: bool = Field(
-        default=True, description="Create a destination when a client first uses it; false: an unknown one is a 404."
-    )
-
-    @model_validator(mode="after")
-    def _one_body_fits(self) -> Self:
-        if self.in_flight_bytes < self.body:
-            raise ValueError("limits.in_flight_bytes must be at least limits.body: the largest body must fit")
-        if self.memory < 2 * self.body:
-            raise ValueError("limits.memory must be at least twice limits.body: a request and a reply must fit")
-        return self
-
-
-class TimeoutsSettings(_Section):
-    """How long the bridge waits for clients and for the backend, in milliseconds."""
-
-    body: int = Field(
-        default=30_000, ge=1, le=_HOUR, description="How long a client may take to send a body, ms; then 408."
-    )
-    produce: int = Field(
-        default=30_000, ge=1, le=_HOUR, description="How long the backend may take to confirm a message, ms; then 504."
-    )
-    stall: int = Field(
-        default=300_000,
-        ge=1,
-        le=_DAY,
-        description="How long a client may leave 128 KiB of a response unread, ms; then the response ends.",
-    )
-
-
-class DeliverySettings(_Section):
+class DeliverySettings(Section):
     """Leases and redelivery."""
 
     max_deliveries: int = Field(
@@ -217,15 +72,15 @@ class DeliverySettings(_Section):
         le=1_000_000,
         description="Deliveries of one message to a group before it becomes a dead letter.",
     )
-    lease: int = Field(default=30_000, ge=1, le=_DAY, description="Lease of a pull that requests none, ms.")
-    max_lease: int = Field(default=900_000, ge=1, le=_DAY, description="Longest lease that a client may request, ms.")
+    lease: int = Field(default=30_000, ge=1, le=DAY, description="Lease of a pull that requests none, ms.")
+    max_lease: int = Field(default=900_000, ge=1, le=DAY, description="Longest lease that a client may request, ms.")
     new_group: Literal["earliest", "latest"] = Field(
         default="earliest", description="Where a new group starts: at the oldest message kept, or after the newest."
     )
     group_idle: int = Field(
         default=300_000,
         ge=1,
-        le=_DAY,
+        le=DAY,
         description="How long the bridge keeps an unused group open, ms; its state stays.",
     )
 
@@ -236,7 +91,7 @@ class DeliverySettings(_Section):
         return self
 
 
-class HttpSettings(_Section):
+class HttpSettings(Section):
     """Hosts and origins that may use the data port: protects against web pages that rebind DNS to loopback."""
 
     hosts: Hosts = Field(
@@ -245,7 +100,7 @@ class HttpSettings(_Section):
     origins: Origins = Field(default=(), description="Origins of web pages that may send cross-origin requests.")
 
 
-class CallbacksSettings(_Section):
+class CallbacksSettings(Section):
     """Callback push. Off until `targets` names an endpoint."""
 
     targets: Annotated[Texts, AfterValidator(values.check_targets)] = Field(
@@ -270,7 +125,7 @@ class CallbacksSettings(_Section):
         default=None, description="PEM file with the authorities to trust for endpoints, instead of the public ones."
     )
     in_flight: int = Field(default=64, ge=1, le=64, description="Maximum POSTs in flight for one registration.")
-    timeout: int = Field(default=15_000, ge=1, le=_HOUR, description="How long a POST and its response may take, ms.")
+    timeout: int = Field(default=15_000, ge=1, le=HOUR, description="How long a POST and its response may take, ms.")
 
     @model_validator(mode="before")
     @classmethod
@@ -292,7 +147,7 @@ class CallbacksSettings(_Section):
         return self
 
 
-class VerifySettings(_Section):
+class VerifySettings(Section):
     """How the requests of a webhook are signed."""
 
     scheme: Literal["standard-webhooks", "github", "stripe", "slack", "hmac"] = Field(
@@ -304,7 +159,7 @@ class VerifySettings(_Section):
     tolerance: int = Field(
         default=300_000,
         ge=1000,
-        le=_DAY,
+        le=DAY,
         description="Largest age of a signature that has a time, ms; also how far it may be ahead.",
     )
     header: HeaderName | None = Field(
@@ -318,7 +173,7 @@ class VerifySettings(_Section):
         return self
 
 
-class DestinationSettings(_Section):
+class DestinationSettings(Section):
     """What holds for one destination, for requests that name it in their URL."""
 
     properties_from_headers: HeaderNames = Field(
@@ -329,7 +184,7 @@ class DestinationSettings(_Section):
     )
 
 
-class TracingSettings(_Section):
+class TracingSettings(Section):
     """Spans of messages, as OpenTelemetry. Off until `endpoint` names a receiver."""
 
     endpoint: Annotated[str, AfterValidator(values.check_endpoint)] | None = Field(
@@ -350,7 +205,7 @@ class TracingSettings(_Section):
     metrics: int | None = Field(
         default=None,
         ge=1000,
-        le=_HOUR,
+        le=HOUR,
         description="Time between two exports of all metrics to the receiver, ms. Unset: `/metrics` only.",
     )
 
@@ -361,7 +216,7 @@ class TracingSettings(_Section):
         return self
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """The log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
@@ -412,7 +267,7 @@ class Settings(BaseSettings):
     destinations: dict[str, DestinationSettings] = Field(
         default={}, description="Settings of single destinations, by their names."
     )
-    drain: int = Field(default=20_000, ge=0, le=_HOUR, description="How long draining may take after SIGTERM, ms.")
+    drain: int = Field(default=20_000, ge=0, le=HOUR, description="How long draining may take after SIGTERM, ms.")
     tracing: TracingSettings = Field(default=TracingSettings(), description="Tracing.")
     log: LogSettings = Field(default=LogSettings(), description="Log.")
 

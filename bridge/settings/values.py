@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from bridge.callbacks.address_policy import AddressPolicy
-from bridge.callbacks.allowed_targets import AllowedTargets
+from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets
 from bridge.wire.webhook_signatures import Signer
 
 PORT_MAX: Final = 65535

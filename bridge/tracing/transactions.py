@@ -11,9 +11,10 @@ from adapters.base import Adapter
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.producer import Producer
-from bridge.engine.transactions import Commit, Judged, TransactionRequest, Transactions
+from bridge.engine.transaction_messages import Commit, Judged, TransactionRequest
+from bridge.engine.transactions import Transactions
 from bridge.tracing.spans import (
     COMMIT,
     LINKS_MAX,

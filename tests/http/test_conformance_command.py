@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bridge.cli import conformance
+from bridge.cli import program
 from tests.http.conftest import MOSTLY_HYPERCORN
 from tests.launch import Bridge
 
@@ -23,9 +23,9 @@ def judged(bridge: Bridge, monkeypatch: pytest.MonkeyPatch, *options: str) -> st
     """Return what pytest prints when it is started as the command starts it, with the suite of this checkout."""
     given: list[str] = []
     spec = importlib.util.spec_from_file_location("openmessaging_conformance", SUITE / "__init__.py")
-    monkeypatch.setattr(conformance, "find_spec", lambda _: spec)
+    monkeypatch.setattr(program, "find_spec", lambda _: spec)
     monkeypatch.setattr(pytest, "main", given.extend)
-    CliRunner().invoke(conformance.conformance, [bridge.url, *options], catch_exceptions=False)
+    CliRunner().invoke(program.conformance, [bridge.url, *options], catch_exceptions=False)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *given], capture_output=True, text=True, check=False, env=environment

@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from bridge.callbacks.address_policy import AddressPolicy
-from bridge.callbacks.allowed_targets import AllowedTargets
-from bridge.callbacks.dialer import Dialer
+from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets
+from bridge.callbacks.connection import Dialer
 from bridge.callbacks.egress import Egress
 
 OK: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

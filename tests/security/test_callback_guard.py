@@ -7,9 +7,8 @@ from itertools import product
 import pytest
 import uvloop
 
-from bridge.callbacks.address_policy import AddressPolicy
-from bridge.callbacks.allowed_targets import AllowedTargets, Target
-from bridge.callbacks.dialer import Dialer
+from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets, Target
+from bridge.callbacks.connection import Dialer
 from bridge.callbacks.egress import Egress
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked
 from tests.security.endpoint import Connected, Names, Received, Trap, listening, obliging, outlet

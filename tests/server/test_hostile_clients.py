@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from h2.errors import ErrorCodes
 
-from bridge.server import connection_limits, granian_connections
+from bridge.server import connection_limits, granian
 from bridge.server.connection_limits import Admission
 from tests.server.frames import Client, connected
 from tests.server.serving import BOTH, App, Kind, fails_on_stock, running, timeout_for, until_blocked, until_tasks
@@ -171,7 +171,7 @@ async def test_a_preface_and_then_silence_is_closed(kind: Kind, monkeypatch: pyt
 async def test_an_open_request_is_not_idle(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A push stream on Granian once ended after 75 s: the watch did not recognize its client."""
     monkeypatch.setattr(connection_limits, "KEEP_ALIVE", 0.3)
-    monkeypatch.setattr(granian_connections, "INTERVAL", 0.05)
+    monkeypatch.setattr(granian, "INTERVAL", 0.05)
     app = App()
     async with running(kind, app, admission=Admission(9, 100, str)) as server, connected(server.port) as client:
         held = client.request("/hold")

@@ -533,7 +533,7 @@ def test_a_mistyped_callback_sends_nothing(fake: Bridge) -> None:
 
 @pytest.mark.parametrize("missing", ["pytest", "pytest_asyncio", "openmessaging_conformance"])
 def test_conformance_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    monkeypatch.setattr("bridge.cli.conformance.find_spec", lambda name: None if name == missing else find_spec(name))
+    monkeypatch.setattr("bridge.cli.program.find_spec", lambda name: None if name == missing else find_spec(name))
     result = oms("conformance", "http://bridge:8080")
     assert result.exit_code == 1
     assert result.stderr == "Error: The suite needs pip install 'openmessaging-bridge[conformance]'.\n"

@@ -6,7 +6,7 @@ import pytest
 
 from bridge.build_from_settings import destination_rules
 from bridge.errors import HeaderInvalid
-from bridge.http.produce import DestinationRules
+from bridge.http.produce_by_url import DestinationRules
 from bridge.settings import SettingsError, load
 from bridge.wire.headers import parse
 

@@ -22,11 +22,15 @@ from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
 from bridge.http.data_port import DataApp, routes
+from bridge.http.openapi.descriptions_and_examples import (
+    EXAMPLES,
+    FIELD_DESCRIPTIONS,
+    HTTP_MEMBERS,
+    PARAMETER_DESCRIPTIONS,
+)
 from bridge.http.openapi.document import build
-from bridge.http.openapi.examples import EXAMPLES
 from bridge.http.openapi.html_page import render
 from bridge.http.openapi.operations import OPERATIONS
-from bridge.http.openapi.schemas import FIELD_DESCRIPTIONS, HTTP_MEMBERS, PARAMETER_DESCRIPTIONS
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_and_reply import Limits
 from bridge.message import FIELDS, Message

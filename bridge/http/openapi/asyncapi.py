@@ -4,9 +4,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from bridge import __version__
 from bridge.http.openapi import schemas
+from bridge.http.openapi.descriptions_and_examples import FIELD_DESCRIPTIONS, HTTP_MEMBERS, PARAMETER_DESCRIPTIONS
 from bridge.http.openapi.document import MESSAGE
 from bridge.http.openapi.operations import OPERATIONS
-from bridge.http.openapi.schemas import FIELD_DESCRIPTIONS, HTTP_MEMBERS, PARAMETER_DESCRIPTIONS
 from bridge.http.params import DESTINATION_MESSAGES
 from bridge.http.request_and_reply import Limits
 from bridge.message import FIELDS

@@ -6,9 +6,14 @@ from typing import Any, Final
 from bridge import __version__
 from bridge.errors import BridgeError, LimitReached, NotStored, QuotaExceeded
 from bridge.http.openapi import schemas
-from bridge.http.openapi.examples import EXAMPLES
+from bridge.http.openapi.descriptions_and_examples import (
+    EXAMPLES,
+    FIELD_DESCRIPTIONS,
+    PARAMETER_DESCRIPTIONS,
+    Description,
+)
 from bridge.http.openapi.operations import COMMON_ERRORS, OPERATIONS, Errors, Operation, Response
-from bridge.http.openapi.schemas import FIELD_DESCRIPTIONS, PARAMETER_DESCRIPTIONS, Description, summary
+from bridge.http.openapi.schemas import summary
 from bridge.http.request_and_reply import Limits
 from bridge.message import FIELDS
 from bridge.wire.cloudevents import Mode

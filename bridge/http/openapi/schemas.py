@@ -1,28 +1,27 @@
-"""Every header and document of the data port in OpenAPI: its meaning, an example, its JSON schema."""
+"""JSON schemas of every header and document of the data port in OpenAPI."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from adapters.base import TransactionState
 from bridge.callbacks.allowed_targets import URL_MAX
 from bridge.callbacks.registration import FAILURES_KEPT
 from bridge.callbacks.registry import STATES
 from bridge.cloudevents import REQUIRED, SPEC_VERSION
-from bridge.engine.names import INTERNAL_PREFIXES, NAME_MAX
+from bridge.engine.destinations import INTERNAL_PREFIXES, NAME_MAX
 from bridge.engine.push_consumer import CREDIT
 from bridge.errors import BridgeError
+from bridge.http.openapi.descriptions_and_examples import FIELD_DESCRIPTIONS, HTTP_MEMBERS, PARAMETER_DESCRIPTIONS
 from bridge.http.request_and_reply import (
-    CALLBACK_BATCH_MAX,
     CREDIT_MAX,
     NACK_DELAY_MAX,
     RECEIPTS_MAX,
     REQUEST_ID_MAX,
     TRANSACTION_TIMEOUT,
     TRANSACTION_TIMEOUT_MAX,
-    WAIT_MAX,
     Limits,
 )
-from bridge.message import DEFAULT_PRIORITY, FIELDS, LONG_MAX, PRIORITIES, Field
+from bridge.message import FIELDS, LONG_MAX, Field
 from bridge.wire.callback_batch import FORMS
 from bridge.wire.cloudevents import Mode
 from bridge.wire.problem import error_classes
@@ -35,110 +34,6 @@ _LIMITS = (
 
 
 _STATES: Final = [state.value for state in TransactionState]
-
-
-class Description(NamedTuple):
-    """One header. Its name is given without the prefix."""
-
-    meaning: str
-    example: str | int | None = None
-
-
-FIELD_DESCRIPTIONS: Final[Mapping[str, Description]] = {
-    "destination": Description("Queue or topic of the message. Without it, the request is a batch.", "orders"),
-    "messageId": Description("Identity of the message. Default: a UUIDv7.", "0198f0a2-order-7"),
-    "bornTimestamp": Description(
-        "When the producer made the message, ms since 1970. Default: when the bridge received it.", 1767225600000
-    ),
-    "bornHost": Description("Host of the producer. Default: its address.", "10.0.0.7:51234"),
-    "qos": Description("0 at least once, 1 at most once, 2 exactly once.", 0),
-    "compression": Description("The body is gzip. It is inflated for consumers that do not accept gzip.", "gzip"),
-    "partition": Description("Partition to store the message in. Default: by its key; without a key, in rotation.", 3),
-    "storeTimestamp": Description("When the bridge stored the message, ms since 1970. A producer's value is replaced."),
-    "storeHost": Description("Bridge that stored the message. A producer's value is replaced."),
-    "messageKey": Description(
-        "Messages of one key share a partition and reach a group in stored order.", "customer-12"
-    ),
-    "correlationId": Description("Sent on to the consumer.", "request-77"),
-    "traceId": Description(
-        "Sent on to the consumer. Default: the trace id of traceparent.", "4bf92f3577b34da6a3ce929d0e0e4736"
-    ),
-    "transactionId": Description(
-        "Sent on to the consumer. With x-oms-transaction: the transaction of the message; default: a UUIDv7.", "tx-9"
-    ),
-    "delayTime": Description(
-        "Deliver no earlier than this long after bornTimestamp, ms. At most 366 days from now.", 60000
-    ),
-    "expireTime": Description(
-        "Do not deliver from this time on, ms since 1970. At or before bornTimestamp: never expires."
-    ),
-    "priority": Description(
-        f"{PRIORITIES[0]} to {PRIORITIES[-1]}, {PRIORITIES[-1]} first. Default, and for other numbers:"
-        f" {DEFAULT_PRIORITY}.",
-        9,
-    ),
-    "durability": Description("1: persisted before the 200. 0: not necessarily.", 1),
-    "deliveryCount": Description(
-        "Number of this delivery to the group; the first is 1. A producer's value is dropped.", 1
-    ),
-}
-
-PARAMETER_DESCRIPTIONS: Final[Mapping[str, Description]] = {
-    "version": Description("Version of OpenMessaging.", "1.0.0"),
-    "require": Description("Fields that must be honoured. If one cannot, 422, and nothing is stored.", "delayTime"),
-    "source": Description("Destination to consume from.", "orders"),
-    "consumerid": Description("Consumer group.", "billing"),
-    "ack": Description(
-        "true: the message is leased until it is acknowledged. false: it is settled before it is sent.", "true"
-    ),
-    "waitmills": Description(
-        f"Pull: how long to wait for a message, ms, by default 0; more than {WAIT_MAX} counts as {WAIT_MAX}. Push: end"
-        " the stream after this time without a message, by default never.",
-        20000,
-    ),
-    "credit": Description("Unacknowledged messages allowed on the stream, or POSTs in flight to a callback.", 64),
-    "maxmessages": Description(
-        "Push: end the stream after this number of messages. Callback: messages of one POST, at most"
-        f" {CALLBACK_BATCH_MAX}. Log: messages in one block.",
-        100,
-    ),
-    "log": Description("The log to read, as /v1/logs names it.", "00c0ffee00c0ffee/orders/3"),
-    "callbackurl": Description(
-        "URL to post messages to; an empty value stops the callback.", "https://shop.example/in"
-    ),
-    "leasemills": Description("Duration of the lease from now, ms.", 30000),
-    "delaymills": Description("Time from now until the message is ready again, ms.", 5000),
-    "receipt": Description("Receipts of leased messages, separated by commas.", "2f1c8e4a-1-5-0a1b2c3d4e5f6071"),
-    "requestid": Description(
-        "With ack: a repeated pull with the same id returns the same message while its lease lasts.", "p-1"
-    ),
-    "transaction": Description(
-        "prepare: the message is stored, and no consumer gets it before the transaction is committed. commit: the"
-        " transaction is committed with the message.",
-        "prepare",
-    ),
-    "transaction-timeout": Description(
-        "How long the transaction may stay open after its first message, ms; then it is checked or rolled back.", 60000
-    ),
-    "transaction-check": Description(
-        "URL that is asked after the timeout whether to commit.", "https://shop.example/transactions"
-    ),
-    "applied": Description(
-        "For each field that requests a behaviour of the backend: native, emulated or ignored.", "priority=native"
-    ),
-    "offset": Description("Position of the message in the backend, if it is known. Log: where to start.", 41),
-    "duplicate": Description("true: an earlier message of the same name was stored, and this one was not.", "true"),
-    "leaseuntil": Description("End of the lease, ms since 1970.", 1767225630000),
-    "error": Description("Code of the problem.", "lease-ended"),
-    "retry-safe": Description("true: nothing was stored, and the same request may succeed later.", "true"),
-}
-
-HTTP_MEMBERS: Final[Mapping[str, str]] = {
-    "contentType": "Media type of data.",
-    "traceparent": "W3C trace context.",
-    "tracestate": "W3C trace context; only with traceparent.",
-}
-"""Members of `extensionHeader` in the JSON form that are ordinary HTTP headers in the other forms."""
 
 
 DURATION: Final[Schema] = {

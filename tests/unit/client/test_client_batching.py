@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from bridge.client import Client, ProduceResult, batching
-from bridge.client.batching import ProduceBatcher, Result, store_all
+from bridge.client import Client, ProduceResult, batches_and_transactions
+from bridge.client.batches_and_transactions import ProduceBatcher, Result, store_all
 from bridge.errors import (
     BackendUnavailable,
     BodyTooLarge,
@@ -68,14 +68,14 @@ async def test_a_full_batch_does_not_linger(monkeypatch: pytest.MonkeyPatch) -> 
     sender = Sender()
     await produce(ProduceBatcher(sender, LONG, 2), *(message(n) for n in range(4)))
     assert sender.batches == [[b"0", b"1"], [b"2", b"3"]]
-    monkeypatch.setattr(batching, "BATCH_BYTES", 3)
+    monkeypatch.setattr(batches_and_transactions, "BATCH_BYTES", 3)
     await produce(ProduceBatcher(sender, LONG, 500), *(Message("orders", b"ab") for _ in range(2)), message(1))
     assert sender.batches[2:] == [[b"ab"], [b"ab", b"1"]]
 
 
 @pytest.mark.parametrize("bytes_max", [1000, 3], ids=["messages", "bytes"])
 async def test_after_a_full_batch_the_next_one_lingers(bytes_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "BATCH_BYTES", bytes_max)
+    monkeypatch.setattr(batches_and_transactions, "BATCH_BYTES", bytes_max)
     sender = Sender()
     batcher = ProduceBatcher(sender, LONG, 2)
     await produce(batcher, Message("orders", b"ab"), message(1))

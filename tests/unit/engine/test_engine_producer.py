@@ -11,13 +11,12 @@ from adapters.base import Delivery, Published, Stored, Support
 from bridge.engine.client_limits import Quota
 from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters
-from bridge.engine.destination_registry import DestinationRegistry
+from bridge.engine.dead_letters_and_deferrals import DeadLetterWriter
+from bridge.engine.destinations import NAME_MAX, DestinationRegistry, SubscriptionKey, dead_letter_of, partition_of
 from bridge.engine.field_support import Applied
 from bridge.engine.leases import Entry
-from bridge.engine.names import NAME_MAX, SubscriptionKey, dead_letter_of
 from bridge.engine.options import EngineOptions
-from bridge.engine.partitioner import partition_of
-from bridge.engine.produce_result import Produced
+from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.producer import DELAY_MAX, Producer
 from bridge.errors import (
     BackendFull,
@@ -51,6 +50,7 @@ class ProducerBench:
         self.options = EngineOptions("bridge:8080")._replace(**options)  # type: ignore[arg-type]
         destinations = DestinationRegistry(adapter, clock, self.options)
         self.producer = Producer(adapter, clock, self.options, self.counters, destinations)
+        self.dead_letters = DeadLetterWriter(adapter, destinations, self.options.produce_timeout)
 
     async def produce(self, message: Message, require: str = "", peer: str = "10.0.0.7") -> Produced:
         required = [field for field in FIELDS if field.name.lower() in require.lower().split(", ")] if require else ()
@@ -482,7 +482,7 @@ async def test_a_dead_letter_goes_past_every_limit_for_clients(clock: LoopClock)
     bench = ProducerBench(FakePartitionedAdapter(), clock, in_flight=0, quota=1, strict=True)
     for _ in range(3):
         entry = Entry(Delivery(orders(message_key="a", born_timestamp=None), 3, 0, 16), 0)
-        await bench.producer.dead_letter(SubscriptionKey("orders", "app"), entry)
+        await bench.dead_letters.write(SubscriptionKey("orders", "app"), entry)
     assert [m.partition for m in bench.adapter.published] == [partition_of("a", 8)] * 3
 
 
@@ -497,7 +497,7 @@ async def test_a_backend_refuses_names_of_properties_to_clients_only(clock: Loop
     with pytest.raises(HeaderInvalid, match=r"^orders: the property x-death is reserved\.$"):
         await bench.produce(given)
     assert (adapter.existing, adapter.published) == (set(), [])
-    await bench.producer.dead_letter(SubscriptionKey("orders", "app"), Entry(Delivery(given, 3, 0, 16), 0))
+    await bench.dead_letters.write(SubscriptionKey("orders", "app"), Entry(Delivery(given, 3, 0, 16), 0))
     [dead] = adapter.published
     assert dead.properties.items() > given.properties.items()
 
@@ -531,7 +531,7 @@ async def test_only_the_bridge_writes_dead_letters(clock: LoopClock) -> None:
     entry = Entry(Delivery(orders(properties=forged), 3, 0, 16), 0)
     for failures in ([], [BodyTooLarge("with its reason")]):
         adapter.publish_failures = list(failures)
-        await bench.producer.dead_letter(SubscriptionKey("orders", "app"), entry)
+        await bench.dead_letters.write(SubscriptionKey("orders", "app"), entry)
     first, _, without_reason = adapter.published
     assert (first.properties["oms-dead-letter-source"], first.properties["colour"]) == ("orders", "red")
     assert "oms-dead-letter-expiretime" not in first.properties

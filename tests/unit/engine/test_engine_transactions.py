@@ -10,10 +10,10 @@ from adapters.base import Complete, Stored, Transaction, TransactionState
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
 from bridge.engine.engine import Engine
-from bridge.engine.open_transactions import CHECKS_MAX, Decision, TransactionDeadlines
+from bridge.engine.open_transactions import CHECKS_MAX, Decision, TransactionChecks, TransactionDeadlines
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_result import Produced
-from bridge.engine.transactions import TransactionChecks, TransactionRequest
+from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.transaction_messages import TransactionRequest
 from bridge.errors import BackendFull, BackendUnavailable, LimitReached, OutcomeUnknown, TransactionEnded
 from bridge.message import Message
 from tests.unit.engine.virtual import LoopClock, until

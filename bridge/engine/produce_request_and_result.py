@@ -1,13 +1,41 @@
-"""What the messages of one produce request have in common, and a batch that is not passed to the backend yet."""
+"""One produce request and its messages: what they have in common, a batch until it is published, the results."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from uuid_utils import uuid7
 
+from adapters.base import Stored
 from bridge.engine.field_support import Applied
-from bridge.engine.produce_result import Outcome
 from bridge.message import PRIORITIES, Field, Message
+
+
+class Produced(NamedTuple):
+    """The result of producing one message: what the response says about it."""
+
+    message_id: str
+    store_timestamp: int
+    store_host: str
+    stored: Stored
+    applied: Applied
+    duplicate: bool = False
+    """Whether this is the result of an earlier message of the same name, and nothing was stored for this one."""
+    transaction: str | None = None
+    """The id of its transaction; `store_timestamp` is 0 while that is open. None: it has none."""
+
+
+class WaitingMessage(NamedTuple):
+    """A message that the backend has not stored yet; without its body, see `Producer.produce_all`."""
+
+    message_id: str
+    store_timestamp: int
+    applied: Applied
+    future: asyncio.Future[Stored]
+
+
+Outcome = Produced | WaitingMessage | Exception
+
 
 _TRACE_ID: Final = slice(3, 35)
 """Position of the trace id in a W3C traceparent."""
@@ -74,3 +102,14 @@ class Batch:
         """Bytes that they count in limits."""
         self.partitions: dict[str, int] = {}
         """By destination, as long as nothing is waited for."""
+
+
+def is_expired(message: Message) -> bool:
+    """Whether a complete message will never be delivered: it has expired, or expires before it is due."""
+    expires = message.expires
+    return expires is not None and expires <= max(message.store_timestamp or 0, message.due)
+
+
+def is_delayed(message: Message) -> bool:
+    """Whether a complete message is due later than now."""
+    return bool(message.delay_time) and message.due > (message.store_timestamp or 0)
