@@ -13,10 +13,11 @@ from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.counters import Counters
 from bridge.engine.dead_letters_and_deferrals import DeadLetterWriter
 from bridge.engine.dedup import Deduplicator
-from bridge.engine.destinations import Administration, DestinationRegistry, SubscriptionKey
+from bridge.engine.destination_registry import Administration, DestinationRegistry
 from bridge.engine.group import Group
 from bridge.engine.lease_settler import LeaseSettler
 from bridge.engine.leases import Entry
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.open_groups import DRAINING, OpenGroups
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_request_and_result import Produced

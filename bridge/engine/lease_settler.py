@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.group import Group
 from bridge.engine.leases import Entry, Receipt, ReceiptSigner
+from bridge.engine.names import SubscriptionKey
 from bridge.errors import BridgeError, Internal, LeaseEnded, ReceiptInvalid
 
 _log = logging.getLogger("bridge.engine")

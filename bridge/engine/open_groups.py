@@ -10,9 +10,10 @@ from typing import Final
 from adapters.base import Adapter, Delivery
 from bridge.engine.clock import Clock
 from bridge.engine.counters import OTHER, Counters, LabelCounts
-from bridge.engine.destinations import DestinationRegistry, SubscriptionKey, is_dead_letter
+from bridge.engine.destination_registry import DestinationRegistry
 from bridge.engine.group import Group
 from bridge.engine.leases import Entry
+from bridge.engine.names import SubscriptionKey, is_dead_letter
 from bridge.engine.options import EngineOptions
 from bridge.errors import BackendUnavailable, Draining
 

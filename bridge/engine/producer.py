@@ -10,14 +10,11 @@ from bridge.engine.client_limits import INTERNAL, DelayedShare, Quota, Share, cl
 from bridge.engine.clock import Clock
 from bridge.engine.counters import OTHER, Counters, Counts, LabelCounts
 from bridge.engine.dedup import RecentMessages
-from bridge.engine.destinations import (
-    NO_PARTITIONS,
-    DestinationRegistry,
-    Partitioner,
-    check_destination,
-)
+from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
 from bridge.engine.field_support import Applied, FieldSupport, check_properties
+from bridge.engine.names import check_destination
 from bridge.engine.options import EngineOptions
+from bridge.engine.partitioner import Partitioner
 from bridge.engine.produce_request_and_result import (
     Batch,
     Outcome,

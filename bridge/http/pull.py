@@ -6,8 +6,8 @@ from functools import lru_cache, partial
 from typing import Final, NamedTuple, Self
 
 from bridge.engine.client_limits import client_of
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import HeaderInvalid, HeaderMissing
 from bridge.http.params import (

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from bridge.callbacks.registration import BatchOptions
 from bridge.callbacks.registry import REGISTRATIONS_MAX, CallbackRegistry, describe
 from bridge.engine.client_limits import OwnedShare, Share, client_of
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.push_consumer import CREDIT, ConsumerOptions, Leased, PushConsumer
 from bridge.errors import BodyInvalid, BridgeError, HeaderInvalid
 from bridge.http.params import (

@@ -11,10 +11,10 @@ from bridge.callbacks.registration import Registration
 from bridge.callbacks.retry_policy import EndpointResponse
 from bridge.engine.client_limits import INTERNAL
 from bridge.engine.clock import Clock
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
 from bridge.engine.group import Group
 from bridge.engine.leases import Entry
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.push_consumer import ConsumerOptions, Leased, PushConsumer

@@ -10,8 +10,8 @@ import pytest
 from adapters.memory import connect
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.waiting_pulls import PullRequest

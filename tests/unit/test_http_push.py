@@ -11,8 +11,8 @@ import pytest
 
 from adapters.memory import connect
 from bridge.engine.clock import SystemClock
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import BackendUnavailable, LeaseEnded, LimitReached

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bridge.engine.destinations import SubscriptionKey
+from bridge.engine.names import SubscriptionKey
 from bridge.http import push
 from bridge.http.push import MESSAGES_MAX, Event, ReplayBuffer, ReplayBuffers
 from bridge.message import Message

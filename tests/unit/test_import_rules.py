@@ -131,11 +131,7 @@ def test_every_rule_notices_an_import_that_breaks_it(subtests: pytest.Subtests) 
         ("bridge.engine.prefetch_buffer", "from adapters import memory", "adapters.memory"),
         ("bridge.engine.prefetch_buffer", "from bridge.messages import x", "bridge.messages.x"),
         ("bridge.message", "from bridge.errors import BridgeError", "bridge.errors.BridgeError"),
-        (
-            "adapters.kafka.adapter",
-            "from bridge.engine.destinations import check_name",
-            "bridge.engine.destinations.check_name",
-        ),
+        ("adapters.kafka.adapter", "from bridge.engine.names import check_name", "bridge.engine.names.check_name"),
         ("adapters.kafka.adapter", "from bridge.settings import load", "bridge.settings.load"),
         ("bridge.cli", "import pyspark.sql", "pyspark.sql"),
         ("adapters.kafka.adapter", "import pyspark", "pyspark"),
@@ -171,7 +167,7 @@ def test_an_import_that_the_rules_allow_is_no_offence(subtests: pytest.Subtests)
         ),
         (
             "bridge.engine.prefetch_buffer",
-            "from adapters.base import Delivery\nfrom bridge.engine import destinations\nimport uuid_utils",
+            "from adapters.base import Delivery\nfrom bridge.engine import names\nimport uuid_utils",
         ),
         (
             "adapters.kafka.adapter",

@@ -8,7 +8,7 @@ from bridge.callbacks.allowed_targets import URL_MAX
 from bridge.callbacks.registration import FAILURES_KEPT
 from bridge.callbacks.registry import STATES
 from bridge.cloudevents import REQUIRED, SPEC_VERSION
-from bridge.engine.destinations import INTERNAL_PREFIXES, NAME_MAX
+from bridge.engine.names import INTERNAL_PREFIXES, NAME_MAX
 from bridge.engine.push_consumer import CREDIT
 from bridge.errors import BridgeError
 from bridge.http.openapi.descriptions_and_examples import FIELD_DESCRIPTIONS, HTTP_MEMBERS, PARAMETER_DESCRIPTIONS

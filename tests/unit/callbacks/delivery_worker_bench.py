@@ -8,8 +8,8 @@ from adapters.base import Delivery
 from bridge.callbacks.delivery_worker import DeliveryWorker, Inflate
 from bridge.callbacks.registration import BatchOptions, DeliveryHistory, Registration
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.message import Message
 from bridge.steps import run_at_once

@@ -11,8 +11,8 @@ from bridge.callbacks.allowed_targets import AllowedTargets
 from bridge.callbacks.registration import Registration, decode_registration, metadata_key
 from bridge.callbacks.registry import STATES, CallbackRegistry, DeliveryOptions, describe
 from bridge.callbacks.retry_policy import EndpointResponse
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.errors import BackendUnavailable, CallbackRefused, Draining, HeaderInvalid
 from bridge.message import Message

@@ -14,7 +14,7 @@ from bridge.callbacks.registration import BatchOptions, Registration
 from bridge.callbacks.retry_policy import NoResponse, RequestBlocked
 from bridge.callbacks.webhook_sender import SenderOptions, build_delivery_options
 from bridge.engine.clock import SystemClock
-from bridge.engine.destinations import SubscriptionKey
+from bridge.engine.names import SubscriptionKey
 from bridge.errors import CallbackRefused
 from bridge.message import Message
 from bridge.slicer import Slicer

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.push_consumer import ConsumerOptions

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from bridge.engine.client_limits import INTERNAL, client_of
-from bridge.engine.destinations import GROUP_COUNTED, SubscriptionKey
+from bridge.engine.destination_registry import GROUP_COUNTED
 from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.waiting_pulls import PullRequest

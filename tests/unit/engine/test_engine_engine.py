@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from adapters.base import Delivery, Outcome
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.waiting_pulls import PullRequest

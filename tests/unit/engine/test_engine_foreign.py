@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from adapters.base import Delivery, Outcome
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
 from bridge.engine.group import Group
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import BackendUnavailable

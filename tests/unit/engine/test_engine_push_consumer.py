@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapters.base import Delivery, Outcome
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.push_consumer import BATCH, BATCH_BYTES, ConsumerOptions, Leased, PushConsumer
 from bridge.engine.waiting_pulls import PullRequest

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from adapters.base import Delivery, Outcome
-from bridge.engine.destinations import SubscriptionKey
 from bridge.engine.engine import Engine
+from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
 from bridge.engine.push_consumer import ConsumerOptions
 from bridge.engine.waiting_pulls import PullRequest
