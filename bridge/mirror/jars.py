@@ -13,7 +13,7 @@ from bridge.errors import CannotStart
 VARIABLE: Final = "OMS_MIRROR_JARS"
 """Names the folder where the jars are already, as in an image."""
 _POM: Final = Path(__file__).with_name("pom.xml")
-_SCALA: Final = Path(__file__).with_name("s3.scala")
+_SCALA: Final = tuple(Path(__file__).with_name(f"{name}.scala") for name in ("append", "s3"))
 """Compiled by the compiler that is among Spark's own jars."""
 _SAID: Final = 1000
 """Characters of a failed program's output that the error shows."""
@@ -50,7 +50,7 @@ def _home() -> Path:
     import pyspark  # noqa: PLC0415 - slow, and not needed where the jars are given
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    text = hashlib.sha256(_POM.read_bytes() + _SCALA.read_bytes()).hexdigest()[:8]
+    text = hashlib.sha256(b"".join(file.read_bytes() for file in (_POM, *_SCALA))).hexdigest()[:8]
     return cache / "openmessaging-bridge" / f"spark-{pyspark.__version__}-{text}"
 
 
@@ -81,7 +81,7 @@ def _scalac(jars: Path) -> list[str]:
     import pyspark  # noqa: PLC0415 - see above
 
     spark = Path(pyspark.__file__).parent / "jars" / "*"
-    target = ["-d", str(jars / "openmessaging-s3.jar"), str(_SCALA)]
+    target = ["-d", str(jars / "openmessaging-mirror.jar"), *map(str, _SCALA)]
     return [java(), "-cp", str(spark), "scala.tools.nsc.Main", "-cp", f"{spark}:{jars}/*", *target]
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import uuid4
 
+from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -99,21 +100,23 @@ def session(
         spark.stop()
 
 
+_GIVE_JARS: Final = "give it the jars that `oms-bridge mirror fetch-jars` prints."
+
+
 def _check_versions(spark: SparkSession) -> None:
     """Raise `CannotStart` unless Spark and Delta are the releases that belong together."""
     if not spark.version.startswith(f"{SPARK}."):
         raise CannotStart(f"The mirror needs Spark {SPARK}; this is Spark {spark.version}.")
     # py4j has no types: everything that comes from the JVM is Any
-    delta: Any = spark.sparkContext._jvm.io.delta  # type: ignore[union-attr] # noqa: SLF001
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to classes of Java
     try:
-        found = str(getattr(delta, "package").VERSION())  # noqa: B009 - the name of a Scala object
+        found = str(getattr(jvm.io.delta, "package").VERSION())  # noqa: B009 - the name of a Scala object
     except TypeError:
         found = "none"
     if found != DELTA:
-        raise CannotStart(
-            f"The mirror needs Delta Lake {DELTA}, and Spark has {found}: give spark-submit the jars that "
-            "`oms-bridge mirror fetch-jars` prints."
-        )
+        raise CannotStart(f"The mirror needs Delta Lake {DELTA}, and Spark has {found}: {_GIVE_JARS}")
+    if isinstance(jvm.openmessaging.mirror.Append, JavaPackage):  # py4j takes any name for a package
+        raise CannotStart(f"Spark lacks the mirror's own jar of this release: {_GIVE_JARS}")
 
 
 S3_SCHEME: Final = "s3a://"

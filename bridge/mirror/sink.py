@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.dataset as pds
 from pyspark.sql import Column, DataFrame, Observation
@@ -194,10 +194,10 @@ class Sink:
         to it was lost and the request repeated.
         """
         transaction = {"txnAppId": APPLICATION, "txnVersion": str(record.sequence)}
-        options = {"userMetadata": to_json(record), "compression": "zstd"}
-        writer = rows.sortWithinPartitions(*ORDER).write.format("delta").mode("append")
+        options = {**transaction, "userMetadata": to_json(record), "compression": "zstd"}
+        append: Any = rows.sparkSession.sparkContext._jvm.openmessaging.mirror.Append  # type: ignore[union-attr] # noqa: SLF001 - py4j has no types
         try:
-            writer.options(**transaction, **options).save(spark_path(self.out, name))
+            append.apply(rows.sortWithinPartitions(*ORDER)._jdf, spark_path(self.out, name), options)  # noqa: SLF001 - for append.scala
         except Exception as error:
             if _CONFLICT not in str(error):
                 raise

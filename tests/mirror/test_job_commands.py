@@ -1,9 +1,11 @@
 """Every command over a real mirror, each as a separate process: once, query, verify, report, restore."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from bridge.mirror.jars import VARIABLE, spark_jars
 from tests.mirror.deployment import deployed
 from tests.mirror.end_to_end import numbered
 from tests.tiers import SOAK
@@ -33,3 +35,17 @@ def test_restored_messages_are_the_same_and_the_report_shows_them(backend: str, 
         page = (place.folder / "report.html").read_text()
         assert "orders" in page
         assert "again" in page
+
+
+def test_jars_of_another_release_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that an older release has filled lacks what this one calls."""
+    for jar in spark_jars():
+        if "openmessaging" not in jar.name:
+            (tmp_path / jar.name).symlink_to(jar)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with deployed("memory", tmp_path) as place:
+        done = subprocess.run(place.command(), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(
+        "Spark lacks the mirror's own jar of this release: give it the jars that `oms-bridge mirror fetch-jars` prints."
+    )

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from bridge.errors import CannotStart
-from bridge.mirror.offsets import Record, to_json
-from bridge.mirror.sink import APPLICATION, Sink
+from bridge.mirror.offsets import Record
+from bridge.mirror.sink import Sink
 from bridge.mirror.table import MESSAGES, QUARANTINE, Table
 from bridge.mirror.upkeep import compact
+from tests.mirror.another_job import commit, committing_first
 from tests.mirror.made import Batch, make_mirror, some
 from tests.mirror.numbers_job import Numbers, mirror
 from tests.mirror.readers import by_delta_rs, by_duckdb, by_pandas, by_spark, places
@@ -122,17 +122,17 @@ def test_a_deleted_checkpoint_is_explained_and_resumed(spark: SparkSession, out:
     assert places(out) == all_once(300)
 
 
-def test_of_two_jobs_on_one_table_one_stops(spark: SparkSession, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another job commits after this one has looked at the table, and before it writes."""
+@pytest.mark.parametrize("while_it_writes", [False, True])
+def test_of_two_jobs_on_one_table_one_stops(
+    spark: SparkSession, out: Path, monkeypatch: pytest.MonkeyPatch, while_it_writes: bool
+) -> None:
+    """Another job commits after this one has looked at the table: before it writes, or while it does."""
     write = Sink._write
 
     def late(self: Sink, frame: DataFrame, record: Record) -> object:
-        table = Table.require(str(out)).delta
-        other = CommitProperties(
-            custom_metadata={"userMetadata": to_json(record._replace(query="another"))},
-            app_transactions=[Transaction(APPLICATION, record.sequence)],
-        )
-        write_deltalake(table, table.to_pyarrow_table().slice(0, 0), mode="append", commit_properties=other)
+        if while_it_writes:
+            return write(self, committing_first(frame, str(out), record), record)
+        commit(str(out), record)
         return write(self, frame, record)
 
     monkeypatch.setattr(Sink, "_write", late)

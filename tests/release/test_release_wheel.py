@@ -33,7 +33,12 @@ def test_the_wheel_holds_the_tree_and_nothing_else(wheel: Path) -> None:
 
 
 def test_the_files_that_the_mirror_gives_to_java_are_in_it(wheel: Path, subtests: pytest.Subtests) -> None:
-    for name in ("bridge/mirror/pom.xml", "bridge/mirror/s3.scala", "bridge/mirror/log4j2.properties"):
+    for name in (
+        "bridge/mirror/pom.xml",
+        "bridge/mirror/append.scala",
+        "bridge/mirror/s3.scala",
+        "bridge/mirror/log4j2.properties",
+    ):
         with subtests.test(name=name):
             assert name in names(wheel)
 

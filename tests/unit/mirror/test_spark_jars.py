@@ -17,7 +17,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     (tmp_path / "bin").mkdir()
-    program(tmp_path, "java", 'for each; do case "$each" in */openmessaging-s3.jar) echo >"$each";; esac; done')
+    program(tmp_path, "java", 'for each; do case "$each" in */openmessaging-mirror.jar) echo >"$each";; esac; done')
     return tmp_path / "cache" / "openmessaging-bridge"
 
 
@@ -72,7 +72,7 @@ def test_what_the_compiler_says_is_told_and_nothing_remains(tmp_path: Path, cach
 def test_they_are_fetched_once(tmp_path: Path, cache: Path) -> None:
     maven(tmp_path, FETCHES)
     [jar, made] = spark_jars()
-    assert made == jar.with_name("openmessaging-s3.jar")
+    assert made == jar.with_name("openmessaging-mirror.jar")
     assert spark_jars() == [jar, made]
     assert (tmp_path / "runs").read_text() == "run\n"
     assert [jar.parent] == list(cache.iterdir())
@@ -84,5 +84,5 @@ def test_two_at_once_do_not_disturb_each_other(tmp_path: Path, cache: Path) -> N
     with ThreadPoolExecutor(2) as both:
         first, second = both.map(lambda _: spark_jars(), range(2))
     assert first == second
-    assert [jar.name for jar in first] == ["a.jar", "openmessaging-s3.jar"]
+    assert [jar.name for jar in first] == ["a.jar", "openmessaging-mirror.jar"]
     assert len(list(cache.iterdir())) == 1
