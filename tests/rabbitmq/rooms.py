@@ -39,6 +39,7 @@ class Rooms:
         self.groups = Groups(self.declaring, self.copying, self.catalogue, self.destinations)
         self.publisher.on_exchange_missing = self.destinations.forget
         self._channel: Channel | None = None
+        self._read: dict[str, list[bytes]] = {}
 
     async def start(self) -> None:
         for each in (self.publishing, self.consuming, self.declaring, self.catalogue):
@@ -72,10 +73,23 @@ class Rooms:
 
         `destination` where its name does not follow from the queues.
         """
+        last = LAST + uuid4().hex.encode()
         for source in sources:
-            await self.publish(message(destination or source.queue.split(".")[0], LAST, source.partition))
+            await self.publish(message(destination or source.queue.split(".")[0], last, source.partition))
         async with asyncio.timeout(GUARD):
-            return await asyncio.gather(*(Holder(self, source).run() for source in sources))
+            came = await asyncio.gather(*(Holder(self, source, last).run() for source in sources))
+        new = [self._new(source.queue, [*bodies, last]) for source, bodies in zip(sources, came, strict=True)]
+        return [[body for body in bodies if not body.startswith(LAST)] for bodies in new]
+
+    def _new(self, queue: str, came: list[bytes]) -> list[bytes]:
+        """Return what came without what was read before, if that came again first and in its order.
+
+        3.10.8 forgets the last acknowledgements of a channel that is closed right behind them (3 of 300, once in some
+        hundred runs).
+        """
+        before, self._read[queue] = self._read.get(queue, []), came
+        again = max(n for n in range(len(before) + 1) if came[:n] == before[len(before) - n :])
+        return came[again:]
 
     async def lose(self) -> None:
         """Lose the consuming and the declaring connection, once they are there."""
@@ -111,8 +125,9 @@ class Rooms:
 class Holder:
     """Consumes one partition, as its holder does, and acknowledges everything at once."""
 
-    def __init__(self, rooms: Rooms, source: Source) -> None:
+    def __init__(self, rooms: Rooms, source: Source, last: bytes = LAST) -> None:
         self.came: list[bytes] = []
+        self._last = last
         self._rooms = rooms
         self._source = source
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -148,7 +163,7 @@ class Holder:
         await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=arrived)
 
     def _keep(self, body: bytes) -> None:
-        if body == LAST:
+        if body == self._last:
             self._done.set_result(None)
             return
         self.came.append(body)

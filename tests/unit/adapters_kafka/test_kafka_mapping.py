@@ -309,6 +309,7 @@ def test_keys(subtests: pytest.Subtests) -> None:
 
 
 def test_long_native_keys_are_told_apart_and_travel() -> None:
+    assert from_record(native(key=b"k" * KEY_MAX), "orders").message_key == "k" * KEY_MAX
     one, other = (from_record(native(key=b"\xff" * KEY_MAX + end), "orders").message_key or "" for end in (b"1", b"2"))
     assert one != other
     assert one.startswith("sha256:")

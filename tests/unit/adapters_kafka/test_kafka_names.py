@@ -1,6 +1,6 @@
 """Names of topics and groups that the bridge makes, and the numbers of a destination's lanes."""
 
-from adapters.kafka.names import LANES, PARTITIONS_MAX, Own, handle, lane_of, member
+from adapters.kafka.names import LANES, PARTITIONS_MAX, Own, destination_of, handle, lane_of, member
 
 
 def test_names_under_one_prefix() -> None:
@@ -12,6 +12,12 @@ def test_names_under_one_prefix() -> None:
 def test_a_priority_chooses_its_lane() -> None:
     lanes = [LANES[lane_of(priority)] for priority in (None, 1, 4, 5, 6, 10)]
     assert lanes == ["", ".oms-lo", ".oms-lo", "", ".oms-hi", ".oms-hi"]
+
+
+def test_a_topic_of_a_lane_names_its_destination() -> None:
+    for destination in ("orders", ".oms-hi", ".oms-lo.orders"):
+        lanes = [lane for lane in LANES if lane or destination == "orders"]
+        assert {destination_of(destination + lane) for lane in lanes} == {destination}
 
 
 def test_a_partition_of_a_lane_is_one_number() -> None:

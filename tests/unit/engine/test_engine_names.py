@@ -50,3 +50,8 @@ def test_a_long_name_is_cut_and_hashed(subtests: pytest.Subtests) -> None:
 
 def test_two_long_names_that_begin_alike_have_two_dead_letter_destinations() -> None:
     assert dead_letter_of("x" * 248 + "a") != dead_letter_of("x" * 248 + "b")
+
+
+def test_dead_letter_destinations_keep_their_names() -> None:
+    """They exist on brokers: another release must find them."""
+    assert dead_letter_of("x" * 249) == f"{'x' * 232}.e1c28f9cebda.dlq"

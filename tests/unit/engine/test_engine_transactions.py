@@ -14,8 +14,16 @@ from bridge.engine.open_transactions import CHECKS_MAX, Decision, TransactionChe
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_request_and_result import Produced
 from bridge.engine.transaction_messages import TransactionRequest
-from bridge.errors import BackendFull, BackendUnavailable, LimitReached, OutcomeUnknown, TransactionEnded
-from bridge.message import Message
+from bridge.errors import (
+    BackendFull,
+    BackendUnavailable,
+    CallbackRefused,
+    FieldUnsupported,
+    LimitReached,
+    OutcomeUnknown,
+    TransactionEnded,
+)
+from bridge.message import FIELDS, Message
 from tests.unit.engine.virtual import LoopClock, until
 
 OPTIONS = EngineOptions(store_host="here", produce_timeout=1000)
@@ -247,6 +255,72 @@ async def test_delayed_messages_of_transactions_count_in_the_share_of_their_clie
     with pytest.raises(LimitReached, match=r"limits\.delayed"):
         await prepare("b")
     await prepare("c", peer="10.0.0.2:5")
+
+
+async def test_bytes_of_delayed_messages_count_until_the_transaction_ends(start: Start) -> None:
+    bridge = await start(delayed_bytes=1000)
+    for number in range(3):
+        for size in (300, 150):
+            await bridge.produce(request(f"tx {number}"), Message("orders", bytes(size), delay_time=60_000))
+        with pytest.raises(LimitReached, match=r"limits\.delayed_bytes"):
+            await bridge.produce(request("other"), Message("orders", bytes(300), delay_time=60_000))
+        await bridge.transactions.rollback(f"tx {number}")
+
+
+async def test_what_a_prepared_message_requires_is_checked(start: Start) -> None:
+    bridge = await start()
+    require = [field for field in FIELDS if field.name == "durability"]  # in memory nothing is
+    message = Message("orders", b"", durability=1)
+    [result] = await bridge.transactions.produce_all(request("tx"), [message], require, "10.0.0.1:5", None)
+    assert isinstance(result, FieldUnsupported)
+    assert bridge.adapter.known_transactions() == {}
+
+
+async def test_the_url_of_a_check_is_checked_before_anything_is_stored(start: Start) -> None:
+    bridge = await start()
+
+    def refuse(url: str) -> None:
+        raise CallbackRefused(f"{url} may not be called")
+
+    assert bridge.transactions.checks is not None
+    bridge.transactions.checks = bridge.transactions.checks._replace(check_url=refuse)
+    with pytest.raises(CallbackRefused, match=r"https://shop\.example/ may not be called"):
+        await bridge.prepare("tx", check="https://shop.example/")
+    assert bridge.adapter.known_transactions() == {}
+
+
+async def test_a_retry_of_a_message_that_is_being_prepared_gets_its_result(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = Backend()
+    bridge = await start(adapter)
+    await bridge.prepare("other")
+    prepare, may_prepare = adapter.prepare, asyncio.Event()
+
+    async def late(*arguments: Any) -> Any:  # noqa: ANN401 - of the adapter's method
+        await may_prepare.wait()
+        return await prepare(*arguments)
+
+    monkeypatch.setattr(adapter, "prepare", late)
+    message = Message("orders", b"x", message_id="m")
+    both = [asyncio.ensure_future(bridge.produce(request("tx"), message)) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    assert not any(each.done() for each in both)
+    may_prepare.set()
+    first, second = await asyncio.gather(*both)
+    assert (first.duplicate, second) == (False, first._replace(duplicate=True))
+    assert adapter.known_transactions()["tx"].messages == 1
+
+
+async def test_a_commit_that_is_stored_at_once_says_where(clock: LoopClock) -> None:
+    adapter = MemoryAdapter(Options(partitions=1))
+    engine = Engine(adapter, clock, OPTIONS)
+    await engine.start()
+    sent = [Message("orders", b"x", message_id=str(number)) for number in range(2)]
+    results = await engine.transactions.produce_all(request("tx", commits=True), sent, (), "10.0.0.1:5", None)
+    assert [each.stored for each in results if isinstance(each, Produced)] == [Stored(0, 0), Stored(0, 1)]
+    assert (engine.counters.transactions_committed, engine.counters.produced) == (1, 2)
+    await engine.close()
 
 
 async def test_what_could_not_be_prepared_is_not_counted(start: Start) -> None:

@@ -197,6 +197,10 @@ def test_a_mistyped_member_names_the_nearest_one(subtests: pytest.Subtests) -> N
             "unknown member `extensionHeader.prioritty`; did you mean `extensionHeader.priority`?",
         ),
         (
+            item(properties={}, header={"destination": "orders", "z": 1}),
+            "unknown member `header.z`; header has bornHost, bornTimestamp, compression, destination, messageId, qos.",
+        ),
+        (
             {"header": {"messageKey": "a"}},
             "unknown member `header.messageKey`; did you mean `extensionHeader.messageKey`?",
         ),
