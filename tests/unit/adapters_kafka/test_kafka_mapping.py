@@ -1,6 +1,7 @@
 """Message to record and back, and what becomes of native records."""
 
 import gzip
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from adapters.field_headers import RECORD_DELAY_MAX
 from adapters.gzip_stored_plain import INFLATED_MAX
 from adapters.kafka.mapping import PLAIN_NAMES, from_record, to_record
-from adapters.kafka.record import Headers, Outgoing, Record
+from adapters.kafka.record import Headers, Outgoing, Record, fetched
 from adapters.native_headers import HEADERS_MAX, KEY_MAX
 from bridge.message import FIELDS, LONG_MAX, Message
 from bridge.wire import headers as wire
@@ -398,6 +399,17 @@ def test_a_name_that_http_cannot_carry(subtests: pytest.Subtests) -> None:
     for name, property_ in cases:
         with subtests.test(name=name, property_=property_):
             assert read((name, b"1")).properties == {property_: "1"}
+
+
+def test_a_property_of_ours_keeps_the_longest_name_there_is() -> None:
+    assert read(("oms_p_" + "x" * NAME_BYTES_MAX, b"1")).properties == {"x" * NAME_BYTES_MAX: "1"}
+
+
+def test_a_fetched_record_is_whole_and_an_empty_header_has_no_bytes() -> None:
+    found = SimpleNamespace(
+        topic="orders", partition=3, offset=42, timestamp=NOW, key=b"k", value=None, headers=[("a", b"1"), ("b", None)]
+    )
+    assert fetched(found) == Record("orders", 3, 42, NOW, b"k", None, [("a", b"1"), ("b", b"")])
 
 
 def test_long_names_that_become_one_are_still_told_apart() -> None:

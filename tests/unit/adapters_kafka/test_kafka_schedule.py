@@ -15,6 +15,7 @@ from adapters.kafka.delay.schedule import (
     from_delayed,
     next_hop,
     onward,
+    stored_at,
     to_delayed,
     waiting_of,
     wake,
@@ -162,6 +163,12 @@ def test_a_delayed_record_knows_where_it_goes_and_when() -> None:
     final = from_delayed(lying(moved), waiting.final, NOW + 9000)
     assert final[:5] == ("orders", 3, NOW + 9000, b"k", b"body")
     assert [header for header in final.headers if header[0] != "oms_h_storeTimestamp"] == OUTGOING.headers
+
+
+def test_a_record_says_when_it_was_published_or_nothing() -> None:
+    assert stored_at(lying(OUTGOING._replace(headers=[("oms_h_storeTimestamp", b"7")]))) == 7
+    for headers in ([], [("oms_h_storeTimestamp", b"x")]):
+        assert stored_at(lying(OUTGOING._replace(headers=headers))) == 0
 
 
 def test_a_record_without_a_value_goes_on_with_an_empty_one() -> None:

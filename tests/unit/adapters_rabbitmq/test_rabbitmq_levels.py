@@ -189,6 +189,15 @@ def test_there_is_one_queue_for_each_level_and_one_for_the_lost() -> None:
     assert LONGEST > 366 * 24 * 3_600_000, "the longest delay that the engine accepts"
 
 
+def test_the_queue_of_the_lost_has_a_bound_and_keeps_the_newest() -> None:
+    assert WHOLE.queues[OWN.lost].arguments == {
+        "x-queue-type": "quorum",
+        "x-overflow": "drop-head",
+        "x-max-length": levels.LOST_MESSAGES,
+        "x-max-length-bytes": levels.LOST_BYTES,
+    }
+
+
 def test_every_level_hands_on_at_least_once() -> None:
     """
     > all three or it silently degrades to at-most-once

@@ -24,6 +24,7 @@ from adapters.rabbitmq.message.mapping import (
 )
 from bridge.message import FIELDS, LONG_MAX, Message
 from bridge.wire import headers as wire
+from bridge.wire.header_text import NAME_BYTES_MAX
 from tests.unit.strategies import messages
 
 NOW: Final = 1_700_000_000_000
@@ -154,6 +155,10 @@ def test_native_headers_become_properties() -> None:
         "list": '["a",1,null,true,"data:;base64,/w==","0.1","2026-11-21T00:00:00Z"]',
         "table": '{"a":{"b":["ü"]}}',
     }
+
+
+def test_a_property_of_ours_keeps_the_longest_name_there_is() -> None:
+    assert properties_of({"oms_p_" + "x" * NAME_BYTES_MAX: "1"}) == {"x" * NAME_BYTES_MAX: "1"}
 
 
 def test_a_property_goes_before_a_native_header_of_its_name() -> None:
@@ -325,6 +330,10 @@ def test_a_copy_goes_where_it_is_sent_and_nowhere_else() -> None:
         "oms_d_routing_key": "orders.eu",
     }
     assert (copy.user_id, copy.expiration) == (None, "5")
+
+
+def test_a_copy_keeps_a_priority_that_the_bridge_has_none_for() -> None:
+    assert copied(arrived(priority=10)).headers["oms_p_amqp_priority"] == "10"
 
 
 @given(messages())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge.callbacks.connection import describe_cause
 from bridge.callbacks.registration import BatchOptions, Registration
 from bridge.callbacks.retry_policy import NoResponse, RequestBlocked
 from bridge.callbacks.webhook_sender import SenderOptions, build_delivery_options
@@ -102,6 +103,13 @@ async def test_a_gzip_bomb_is_inflated_in_slices_while_other_work_goes_on(clock:
             await asyncio.sleep(0)
         assert bench.endpoint.body_sizes == [20 << 20]
         assert turns > 80, "the content comes in 80 pieces of 256 KiB"
+
+
+def test_a_cause_is_the_system_s_text_without_its_number() -> None:
+    assert describe_cause(ConnectionRefusedError(111, "Connection refused")) == "Connection refused"
+    assert describe_cause(OSError("two addresses failed")) == "two addresses failed"
+    assert describe_cause(ValueError("odd")) == "odd"
+    assert describe_cause(TimeoutError()) == "TimeoutError"
 
 
 async def test_networks_that_are_not_named_are_not_reached() -> None:

@@ -119,6 +119,7 @@ async def test_the_producer_decides_after_the_timeout(start: Start, decision: De
     expected = TransactionState.COMMITTED if decision is Decision.COMMIT else TransactionState.ROLLED_BACK
     assert await bridge.ended("tx") is expected
     assert bridge.asked == [10, 15, 25], "the pause between two checks doubles"
+    assert bridge.engine.counters.transaction_checks == 3
 
 
 async def test_without_an_answer_it_is_rolled_back_in_the_end(start: Start) -> None:

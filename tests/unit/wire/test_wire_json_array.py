@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from typing import Any, Final
 
 import pytest
@@ -64,6 +65,14 @@ def test_a_number_may_be_cut_anywhere() -> None:
         for spaces in range(SMALL):
             raw = b'[{"a":%s%s}]' % (b" " * spaces, number)
             assert read(raw) == json.loads(raw)
+
+
+def test_an_error_says_what_was_expected_and_where() -> None:
+    for raw in (b'[{"a" 1}]', b"[{1}]", b'["a" "b"]', b'[{"a":1 "b"}]', b"[1,]", b'["'):
+        with pytest.raises(json.JSONDecodeError) as expected:
+            json.loads(raw)
+        with pytest.raises(BridgeError, match=re.escape(expected.value.msg)):
+            read(raw)
 
 
 @pytest.mark.usefixtures("small_pieces")
