@@ -20,7 +20,7 @@ from bridge.engine.leases import Entry
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.open_groups import DRAINING, OpenGroups
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer
 from bridge.engine.transaction_watch import TransactionWatch

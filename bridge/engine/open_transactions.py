@@ -10,7 +10,7 @@ from adapters.base import Transaction
 from bridge.engine.client_limits import INTERNAL, DelayedShare, Share
 from bridge.engine.dedup import Name
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.errors import BodyTooLarge, IdempotencyMismatch
 
 

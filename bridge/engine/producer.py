@@ -15,7 +15,7 @@ from bridge.engine.field_support import Applied, FieldSupport, check_properties
 from bridge.engine.names import check_destination
 from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import Partitioner
-from bridge.engine.produce_request_and_result import (
+from bridge.engine.produce_request import (
     Batch,
     Outcome,
     Produced,

@@ -14,7 +14,7 @@ from bridge.engine.dedup import name_of, named
 from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
 from bridge.engine.open_transactions import FirstPrepared, TransactionChecks, TransactionDeadlines, TransactionLimits
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.transaction_messages import Commit, CommitCompletion, Judged, TransactionRequest
 from bridge.errors import (

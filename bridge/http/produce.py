@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Final, Protocol
 
 from bridge.engine.engine import Engine
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.errors import (
     BodyInvalid,
     BodyTooLarge,

@@ -9,7 +9,7 @@ from typing import Final
 from bridge.engine.client_limits import client_of
 from bridge.engine.dedup import named
 from bridge.engine.engine import Engine
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid
 from bridge.http.params import parse_require
 from bridge.http.produce import ProduceEndpoint, idempotency_key, size_of_properties, write_result

@@ -5,7 +5,7 @@ from typing import Final
 
 from adapters.base import Transaction, TransactionState
 from bridge.callbacks.registry import mask_query
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.transaction_messages import TransactionRequest
 from bridge.engine.transactions import Transactions
 from bridge.errors import BodyInvalid, BridgeError, HeaderInvalid

@@ -16,7 +16,7 @@ from bridge.engine.group import Group
 from bridge.engine.leases import Entry
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.push_consumer import ConsumerOptions, Leased, PushConsumer
 from bridge.engine.transactions import Transactions
 from bridge.engine.waiting_pulls import PullRequest

@@ -11,7 +11,7 @@ from adapters.base import Adapter
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.transaction_messages import Commit, Judged, TransactionRequest
 from bridge.engine.transactions import Transactions

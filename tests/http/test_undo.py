@@ -13,7 +13,7 @@ from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.waiting_pulls import PullRequest
 from bridge.http.data_port import DataApp, routes
 from bridge.http.origin_policy import OriginPolicy

@@ -11,7 +11,7 @@ from pika import BasicProperties
 from adapters.amqp.messages import Outgoing
 from adapters.base import Stored
 from adapters.rabbitmq.publish import publisher
-from adapters.rabbitmq.publish.confirms import is_missing, is_unroutable
+from adapters.rabbitmq.publish.confirm_channel import is_missing, is_unroutable
 from bridge.errors import (
     BackendFull,
     BackendUnavailable,

@@ -9,7 +9,7 @@ import pytest
 from adapters.amqp.messages import Outgoing
 from adapters.amqp.properties import Properties
 from adapters.rabbitmq.options import Existing, Options, parse
-from adapters.rabbitmq.publish.confirms import is_missing, is_unroutable
+from adapters.rabbitmq.publish.confirm_channel import is_missing, is_unroutable
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.destinations import Destinations
 from adapters.rabbitmq.topology.names import Source

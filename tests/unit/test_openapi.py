@@ -22,7 +22,7 @@ from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
 from bridge.http.data_port import DataApp, routes
-from bridge.http.openapi.descriptions_and_examples import (
+from bridge.http.openapi.descriptions import (
     EXAMPLES,
     FIELD_DESCRIPTIONS,
     HTTP_MEMBERS,

@@ -16,7 +16,7 @@ from adapters.kafka.consume.membership import Member
 from adapters.kafka.consume.settled_ranges import SettledRanges
 from adapters.kafka.options import Options
 from adapters.kafka.record import Commits, Part
-from adapters.kafka.thread_bridge import complete
+from adapters.kafka.thread_to_loop import complete
 from bridge.errors import BridgeError, OutcomeUnknown
 
 GAP: Final = 0.005

@@ -21,7 +21,7 @@ from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
 from adapters.kafka.errors import InstanceTaken, of_exception
 from adapters.kafka.record import Commit, Commits, Part, Record
-from adapters.kafka.thread_bridge import ThreadBridge
+from adapters.kafka.thread_to_loop import ThreadToLoop
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 
 _PATIENCE: Final = 5.0
@@ -83,7 +83,7 @@ class _Rebalancing(BackendUnavailable):
 class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no types
     """Gives a `Member` its partitions, and commits for it."""
 
-    def __init__(self, consumer: KafkaConsumer, group: str, member: Member, thread_bridge: ThreadBridge) -> None:
+    def __init__(self, consumer: KafkaConsumer, group: str, member: Member, thread_to_loop: ThreadToLoop) -> None:
         self.consumer = consumer
         self.parts: set[Part] = set()
         """Assigned, and reported to the member."""
@@ -100,7 +100,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         self._net = consumer._net  # noqa: SLF001 - the loop of the IO thread
         self._what = f"The offsets of the group {group}"
         self._member = member
-        self._bridge = thread_bridge
+        self._to_loop = thread_to_loop
         self._logs: dict[Part, object] = {}
         """The id of the topic when a partition was assigned; None: the brokers have none (before 2.8)."""
         self._terms: Terms = {}
@@ -119,18 +119,18 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
             try:
                 await self._commit(commits, known)
             except BridgeError as error:
-                self._bridge.answer(future, error)
+                self._to_loop.answer(future, error)
             except BaseException as error:  # any error, also the end of the IO thread: a caller waits
-                self._bridge.answer(future, OutcomeUnknown(f"{self._what}: {type(error).__name__} {error}."))
+                self._to_loop.answer(future, OutcomeUnknown(f"{self._what}: {type(error).__name__} {error}."))
                 if not isinstance(error, Exception):
                     raise
             else:
-                self._bridge.answer(future, None)
+                self._to_loop.answer(future, None)
 
         try:
             self._net.call_soon_threadsafe(commit)
         except Exception as error:  # noqa: BLE001 - the IO thread has ended, or raises its own failure
-            self._bridge.answer(future, BackendUnavailable(f"{self._what}: {error}."))
+            self._to_loop.answer(future, BackendUnavailable(f"{self._what}: {error}."))
 
     def close(self, final: Commits) -> None:
         """Call the member no more; commit this at the end."""
@@ -142,7 +142,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
     def break_off(self) -> None:
         """End without a last commit: the member loses all that it holds, also what has gone and is not reported yet."""
         self.closing = True
-        self._bridge.put(self._lose_all)
+        self._to_loop.put(self._lose_all)
 
     # On the IO thread:
 
@@ -180,7 +180,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         """Start again with those, at their oldest record: their committed offsets may still be of the old log."""
         places = [TopicPartition(*part) for part in self.replaced()]
         parts = self._forget(places)
-        self._bridge.put(partial(self._lost, parts))
+        self._to_loop.put(partial(self._lost, parts))
         self.consumer.seek_to_beginning(*places)
         self.consumer.resume(*places)  # a pause ends with the log that it was meant for
         for part in parts:
@@ -201,7 +201,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
     async def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         """Release partitions that others have already."""
         if parts := self._forget(lost):
-            self._bridge.put(partial(self._lost, parts))
+            self._to_loop.put(partial(self._lost, parts))
 
     async def commit_final(self) -> None:
         """Commit for the last time. Raises `BackendUnavailable`, `OutcomeUnknown`, also if a partition has gone."""
@@ -283,7 +283,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         self._terms[part] = self._term
         self._logs[part] = self._log_of(part)
         self.parts.add(part)
-        self._bridge.put(partial(self._assigned, part, self._term, commit))
+        self._to_loop.put(partial(self._assigned, part, self._term, commit))
 
     def _forget(self, places: Collection[TopicPartition]) -> list[Part]:
         parts = [Part(*place) for place in places]
@@ -314,7 +314,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
                 # done on any other thread, the future would not wake this one
                 self._net.call_soon_threadsafe(lambda: answer.success(commits))
 
-        self._bridge.put(ask)
+        self._to_loop.put(ask)
         found: Commits = await self._coordinator._manager.wait_for(answer, _PATIENCE * 1000)  # noqa: SLF001
         return found
 

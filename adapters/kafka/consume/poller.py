@@ -17,7 +17,7 @@ from adapters.kafka.consume.session import POLL, Session
 from adapters.kafka.errors import InstanceTaken, of_exception
 from adapters.kafka.options import Options
 from adapters.kafka.record import Commits, Part, Record
-from adapters.kafka.thread_bridge import ThreadBridge, complete
+from adapters.kafka.thread_to_loop import ThreadToLoop, complete
 from bridge.errors import BackendUnavailable, BridgeError, Refused
 
 _QUICK_FOR: Final = 2.0
@@ -55,7 +55,7 @@ class Poller:
         self._group = group
         self._topics = topics
         self._member = member
-        self._bridge = ThreadBridge(loop)
+        self._to_loop = ThreadToLoop(loop)
         self._thread = threading.Thread(target=self._run, name=f"kafka-{group}", daemon=True)
         self._stopping = threading.Event()
         self._resumed = threading.Event()
@@ -132,8 +132,8 @@ class Poller:
             _log.exception("%s: the fetching thread has failed", self._group)
         finally:
             closed = BackendUnavailable(f"{self._group}: the bridge has left the group.")
-            self._bridge.answer(self.joined, outcome or closed)
-            self._bridge.answer(self.ended, outcome)
+            self._to_loop.answer(self.joined, outcome or closed)
+            self._to_loop.answer(self.ended, outcome)
 
     def _attend(self) -> BridgeError | None:
         """Be a member until `stop`; return the error of the last commit, or the reason why the membership has ended."""
@@ -141,7 +141,7 @@ class Poller:
             session = Session(self._options, self._group, self._clients)
         except Exception as error:  # noqa: BLE001 - a caller waits for any outcome
             return BackendUnavailable(str(error))
-        self._membership = membership = Membership(session.consumer, self._group, self._member, self._bridge)
+        self._membership = membership = Membership(session.consumer, self._group, self._member, self._to_loop)
         try:
             session.subscribe(self._topics, membership)
             self._poll(session, membership)
@@ -194,7 +194,7 @@ class Poller:
         while not self._ahead.acquire(timeout=POLL / 1000):
             if self._stopping.is_set():
                 return
-        self._bridge.put(partial(self._arrived, records))
+        self._to_loop.put(partial(self._arrived, records))
 
     def _look_whether_begun(self, session: Session, membership: Membership, records: list[Record]) -> None:
         """Complete `joined` once each partition has had a record, or has none; or when that takes too long."""
@@ -208,7 +208,7 @@ class Poller:
         if (missing or membership.unknown) and now < self._first_by:
             return
         self._has_joined = True
-        self._bridge.answer(self.joined, None)
+        self._to_loop.answer(self.joined, None)
 
     def _handle_error(self, error: errors.KafkaError, give_up: float) -> None:
         """Report an error once; before the group is joined, an error that waiting does not end is raised."""
@@ -221,7 +221,7 @@ class Poller:
             raise problem
         if self._has_joined and not self._notified:
             self._notified = True
-            self._bridge.put(partial(self._member.failed, problem))
+            self._to_loop.put(partial(self._member.failed, problem))
 
     def _leave(self, session: Session, membership: Membership) -> BridgeError | None:
         until = time.monotonic() + _LAST

@@ -19,7 +19,7 @@ from adapters.kafka.produce.accumulator import Accumulator
 from adapters.kafka.produce.batch_sender import BatchSender
 from adapters.kafka.record import Outgoing
 from adapters.kafka.security import connection_settings
-from adapters.kafka.thread_bridge import ThreadBridge, complete, until_ended
+from adapters.kafka.thread_to_loop import ThreadToLoop, complete, until_ended
 from bridge.errors import BackendUnavailable, BodyTooLarge, CannotStart
 
 _VERSION: Final = (2, 5)
@@ -47,7 +47,7 @@ class KafkaPythonProducer:
     async def start(self) -> None:
         """Connect. Raises `BackendUnavailable` or `CannotStart`; no thread or socket is left then."""
         self._loop = asyncio.get_running_loop()
-        self._bridge = ThreadBridge(self._loop)
+        self._to_loop = ThreadToLoop(self._loop)
         self._accumulator, sender = self._assemble(started := self._loop.create_future())
         sender.start()
         try:
@@ -72,7 +72,7 @@ class KafkaPythonProducer:
         transactions = TransactionManager(api_version=_VERSION, metadata=client.cluster)
         compression = None if self._options.compression == "none" else self._options.compression
         accumulator = Accumulator(
-            self._bridge.put,
+            self._to_loop.put,
             client.in_flight_request_count,
             transaction_manager=transactions,
             # One batch of a partition is on its way at a time, so its size is what makes for speed: 12,900 messages
@@ -130,7 +130,7 @@ class KafkaPythonProducer:
             await until_ended(sender)
         finally:
             sender.force_close()
-        self._bridge.drain()
+        self._to_loop.drain()
 
     # On the loop
 
@@ -148,9 +148,9 @@ class KafkaPythonProducer:
             question = self._client.connections.call_soon(ask)
         except RuntimeError:  # closed since
             raise BackendUnavailable("The connection to Kafka is closed.") from None
-        question.add_callback(lambda value: self._bridge.put(partial(complete, future, value)))
+        question.add_callback(lambda value: self._to_loop.put(partial(complete, future, value)))
         question.add_errback(
-            lambda error: self._bridge.put(partial(complete, future, None, errors.of_exception(error, what)))
+            lambda error: self._to_loop.put(partial(complete, future, None, errors.of_exception(error, what)))
         )
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT / 1000):  # `wait_for` of 3.11 may lose a cancellation
@@ -167,7 +167,7 @@ class KafkaPythonProducer:
     def _notified(self, started: "asyncio.Future[None]", error: BaseException | None) -> None:
         if error is not None:
             error = errors.no_connection(self._options, self._client.connections.failure)
-        self._bridge.answer(started, error)
+        self._to_loop.answer(started, error)
 
     async def _describe(self, topic: str) -> int | None:
         cluster, connections = self._client.cluster, self._client.connections

@@ -11,7 +11,7 @@ from adapters.base import Stored
 from adapters.kafka.errors import is_topic_removed
 from adapters.kafka.options import Options
 from adapters.kafka.record import Outgoing
-from adapters.kafka.thread_bridge import complete
+from adapters.kafka.thread_to_loop import complete
 from bridge.errors import BackendUnavailable, BridgeError, CannotStart, OutcomeUnknown
 
 

@@ -19,7 +19,7 @@ from adapters.kafka.names import Own
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.record import Outgoing, Part, Record
-from adapters.kafka.thread_bridge import ThreadBridge, until_ended
+from adapters.kafka.thread_to_loop import ThreadToLoop, until_ended
 from adapters.kafka.topics import Topics
 from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of
 from adapters.wall_clock import wall
@@ -215,7 +215,7 @@ class _LogReader:
         self._next: int | None = None
         self._failing = False
         loop = asyncio.get_running_loop()
-        self._bridge = ThreadBridge(loop)
+        self._to_loop = ThreadToLoop(loop)
         self.caught_up: asyncio.Future[None] = loop.create_future()
         """Done when all records are passed on that there were at the start; raises `BackendUnavailable`, `Refused`."""
         self._closing = threading.Event()
@@ -238,7 +238,7 @@ class _LogReader:
                 if not self._failing:
                     self._failing = True
                     _log.warning("Transactions cannot be read now; the bridge retries. %s", problem)
-                self._bridge.answer(self.caught_up, problem)
+                self._to_loop.answer(self.caught_up, problem)
                 self._closing.wait(_PAUSE)
 
     def _read(self) -> None:
@@ -247,6 +247,6 @@ class _LogReader:
             if records:
                 self._next = records[-1].offset + 1
                 self._failing = False
-                self._bridge.put(partial(self._take, records))
+                self._to_loop.put(partial(self._take, records))
             if caught_up:
-                self._bridge.answer(self.caught_up, None)
+                self._to_loop.answer(self.caught_up, None)

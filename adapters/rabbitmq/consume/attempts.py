@@ -20,7 +20,7 @@ from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.rabbitmq.consume.partition_state import Unacked
-from adapters.rabbitmq.publish.confirms import is_unroutable
+from adapters.rabbitmq.publish.confirm_channel import is_unroutable
 from adapters.rabbitmq.publish.publisher import Publisher
 from bridge.errors import BridgeError, DestinationUnknown
 

@@ -23,7 +23,7 @@ from adapters.rabbitmq.delay.levels import KeyOrder, KeyQueue, not_before
 from adapters.rabbitmq.message.headers import ATTEMPTS
 from adapters.rabbitmq.message.mapping import to_properties
 from adapters.rabbitmq.options import Options
-from adapters.rabbitmq.publish.confirms import is_missing, is_unroutable, not_taken
+from adapters.rabbitmq.publish.confirm_channel import is_missing, is_unroutable, not_taken
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import names
 from adapters.rabbitmq.topology.declarations import Request, perform_on

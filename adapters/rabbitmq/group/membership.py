@@ -25,7 +25,7 @@ from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.base import Stored
 from adapters.rabbitmq.group.assignment import Peers, encode, identity_of, share
 from adapters.rabbitmq.options import Options
-from adapters.rabbitmq.publish.confirms import is_missing, is_unroutable
+from adapters.rabbitmq.publish.confirm_channel import is_missing, is_unroutable
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.names import Own
 from bridge.errors import BackendUnavailable, BridgeError

@@ -19,8 +19,8 @@ from adapters.amqp.messages import Outgoing
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.base import Stored
 from adapters.rabbitmq.options import Options
-from adapters.rabbitmq.publish.confirms import (
-    Confirms,
+from adapters.rabbitmq.publish.confirm_channel import (
+    ConfirmChannel,
     PendingPublish,
     copy_of,
     is_missing,
@@ -56,7 +56,7 @@ class RouteChannel:
         self._publisher = publisher
         self.waiting: dict[PendingPublish, None] = {}
         """Not sent yet, in order."""
-        self.channel: Confirms | None = None
+        self.channel: ConfirmChannel | None = None
         self._verified = False
         """Whether the broker has confirmed a message on the channel."""
         self._verifying: asyncio.Task[None] | None = None
@@ -243,7 +243,7 @@ class Publisher:
             return copy_of(self._link.failure)
         return None if self._link.blocked is None else blocked(self._link.blocked)
 
-    async def channel(self) -> Confirms:
+    async def channel(self) -> ConfirmChannel:
         """Return a channel: with many open, that of the route used least recently. Raises `BackendUnavailable`."""
         while len(self._routes) > min(_CHANNELS, self._link.channel_max // 2):
             idle = next((route for route, channel in self._routes.items() if channel.idle), None)
@@ -251,7 +251,7 @@ class Publisher:
                 break
             if (free := self._routes.pop(idle).channel) is not None:
                 return free
-        opened = Confirms(await self._link.channel(), self._prefix)
+        opened = ConfirmChannel(await self._link.channel(), self._prefix)
         await opened.start()
         if opened.ended is not None:
             raise of_connection(opened.ended)

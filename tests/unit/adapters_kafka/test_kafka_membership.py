@@ -8,7 +8,7 @@ from kafka import TopicPartition, errors
 
 from adapters.kafka.consume.membership import Membership
 from adapters.kafka.record import Commit, Part
-from adapters.kafka.thread_bridge import ThreadBridge
+from adapters.kafka.thread_to_loop import ThreadToLoop
 from bridge.errors import OutcomeUnknown
 from tests.unit.adapters_kafka.fake_library import FakeLibrary, Owner, run
 
@@ -21,11 +21,11 @@ class Bench:
 
     def __init__(self) -> None:
         self.library, self.owner = FakeLibrary(), Owner()
-        self.bridge = ThreadBridge(asyncio.get_running_loop())
-        self.library.before_answer = self.bridge.drain
-        self.membership = Membership(self.library, "group", self.owner, self.bridge)
+        self.to_loop = ThreadToLoop(asyncio.get_running_loop())
+        self.library.before_answer = self.to_loop.drain
+        self.membership = Membership(self.library, "group", self.owner, self.to_loop)
         run(self.membership.on_partitions_assigned(PLACES))
-        self.bridge.drain()
+        self.to_loop.drain()
         assert self.owner.held == {ONE, OTHER}
 
 
@@ -48,7 +48,7 @@ async def test_what_is_revoked_while_the_member_leaves_gets_its_last_commit() ->
 
     def leave_and_answer() -> None:  # the rebalance has begun, and the bridge stops before it is asked
         bench.membership.close({ONE: Commit(5, ""), OTHER: Commit(6, "")})
-        bench.bridge.drain()
+        bench.to_loop.drain()
 
     bench.library.before_answer = leave_and_answer
     run(bench.membership.on_partitions_revoked(PLACES[:1]))
@@ -100,21 +100,21 @@ async def test_a_membership_that_breaks_takes_all_partitions_along(subtests: pyt
             bench.library.before_answer = lambda: None  # the event loop is busy
             run(getattr(bench.membership, method)(PLACES[:1]))
             bench.membership.break_off()
-            bench.bridge.drain()
+            bench.to_loop.drain()
             assert not bench.owner.held
             assert sorted(bench.owner.events[2:]) == ["lost 0", "lost 1"]
 
 
 async def test_partitions_whose_offsets_cannot_be_read_are_paused_until_they_can() -> None:
     library, owner = FakeLibrary(), Owner()
-    bridge = ThreadBridge(asyncio.get_running_loop())
-    membership = Membership(library, "group", owner, bridge)
+    to_loop = ThreadToLoop(asyncio.get_running_loop())
+    membership = Membership(library, "group", owner, to_loop)
     library.unreadable = errors.NotCoordinatorError()
     run(membership.on_partitions_assigned(PLACES))
-    bridge.drain()
+    to_loop.drain()
     assert not owner.held
     assert library.is_paused == set(PLACES)
     run(membership.announce())
-    bridge.drain()
+    to_loop.drain()
     assert owner.held == {ONE, OTHER}
     assert not library.is_paused

@@ -6,7 +6,7 @@ from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
 from adapters.amqp.messages import Outgoing
 from adapters.base import Stored
-from adapters.rabbitmq.publish.confirms import PendingPublish, _cause_of
+from adapters.rabbitmq.publish.confirm_channel import PendingPublish, _cause_of
 
 GONE = "NOT_FOUND - no exchange 'a' in vhost '/'"
 FORBIDDEN = "ACCESS_REFUSED - access to exchange 'a' in vhost '/' refused for user 'u'"

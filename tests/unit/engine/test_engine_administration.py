@@ -7,7 +7,7 @@ import pytest
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.push_consumer import ConsumerOptions
 from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import BackendUnavailable, DestinationUnknown, LeaseEnded, LimitReached, NotFound

@@ -9,7 +9,7 @@ from bridge.engine.destination_registry import GROUP_COUNTED
 from bridge.engine.engine import Engine
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import (
     BackendFull,

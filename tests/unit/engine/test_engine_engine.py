@@ -7,7 +7,7 @@ from adapters.base import Delivery, Outcome
 from bridge.engine.engine import Engine, Pulled
 from bridge.engine.names import SubscriptionKey
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import (
     BackendFull,

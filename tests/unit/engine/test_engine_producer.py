@@ -18,7 +18,7 @@ from bridge.engine.leases import Entry
 from bridge.engine.names import NAME_MAX, SubscriptionKey, dead_letter_of
 from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import partition_of
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.producer import DELAY_MAX, Producer
 from bridge.errors import (
     BackendFull,

@@ -12,7 +12,7 @@ from adapters.memory.options import Options
 from bridge.engine.engine import Engine
 from bridge.engine.open_transactions import CHECKS_MAX, Decision, TransactionChecks, TransactionDeadlines
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request_and_result import Produced
+from bridge.engine.produce_request import Produced
 from bridge.engine.transaction_messages import TransactionRequest
 from bridge.errors import (
     BackendFull,

@@ -87,7 +87,7 @@ class ChannelUser(Protocol):
         """A queue has refused the message."""
 
 
-class Confirms:
+class ConfirmChannel:
     """An open channel in confirm mode, for messages to one exchange or queue at a time."""
 
     def __init__(self, channel: Channel, prefix: str) -> None:
@@ -195,7 +195,7 @@ class Confirms:
 
 
 def _ignore_confirm(_frame: object) -> None:
-    """Replace pika's callback for confirms: the connection calls `Confirms` directly."""
+    """Replace pika's callback for confirms: the connection calls `ConfirmChannel` directly."""
 
 
 def _cause_of(unconfirmed: dict[int, PendingPublish], reason: BaseException) -> int | None:
