@@ -401,10 +401,6 @@ def test_a_name_that_http_cannot_carry(subtests: pytest.Subtests) -> None:
             assert read((name, b"1")).properties == {property_: "1"}
 
 
-def test_a_property_of_ours_keeps_the_longest_name_there_is() -> None:
-    assert read(("oms_p_" + "x" * NAME_BYTES_MAX, b"1")).properties == {"x" * NAME_BYTES_MAX: "1"}
-
-
 def test_a_fetched_record_is_whole_and_an_empty_header_has_no_bytes() -> None:
     found = SimpleNamespace(
         topic="orders", partition=3, offset=42, timestamp=NOW, key=b"k", value=None, headers=[("a", b"1"), ("b", None)]

@@ -24,7 +24,6 @@ from adapters.rabbitmq.message.mapping import (
 )
 from bridge.message import FIELDS, LONG_MAX, Message
 from bridge.wire import headers as wire
-from bridge.wire.header_text import NAME_BYTES_MAX
 from tests.unit.strategies import messages
 
 NOW: Final = 1_700_000_000_000
@@ -155,10 +154,6 @@ def test_native_headers_become_properties() -> None:
         "list": '["a",1,null,true,"data:;base64,/w==","0.1","2026-11-21T00:00:00Z"]',
         "table": '{"a":{"b":["ü"]}}',
     }
-
-
-def test_a_property_of_ours_keeps_the_longest_name_there_is() -> None:
-    assert properties_of({"oms_p_" + "x" * NAME_BYTES_MAX: "1"}) == {"x" * NAME_BYTES_MAX: "1"}
 
 
 def test_a_property_goes_before_a_native_header_of_its_name() -> None:

@@ -274,6 +274,7 @@ async def test_waiting_pulls_are_limited(clock: LoopClock) -> None:
     with pytest.raises(TooManyInFlight):
         await bench.pull(1000)
     assert await bench.pull() is None
+    assert await bench.pull(name=SubscriptionKey("orders", "opened by this pull")) is None
     await asyncio.gather(*waiting)
     assert await bench.pull(1000) is None
 

@@ -211,9 +211,9 @@ async def test_clients_have_shares_of_what_is_open(start: Start) -> None:
     with pytest.raises(LimitReached, match=r"limits\.transactions"):
         await bridge.prepare("c")
     await bridge.prepare("c", peer="10.0.0.2:5")
-    with pytest.raises(LimitReached, match=r"limits\.prepared_bytes"):
+    with pytest.raises(LimitReached, match=r" limits\.prepared_bytes\.$"):
         await bridge.prepare("c", b"x" * 500)
-    with pytest.raises(BackendFull, match=r"limits\.prepared_bytes"):
+    with pytest.raises(BackendFull, match=r" limits\.prepared_bytes\.$"):
         await bridge.prepare("d", b"x" * 1000, peer="127.0.0.1:5")
     await bridge.transactions.rollback("a")
     await bridge.prepare("e")

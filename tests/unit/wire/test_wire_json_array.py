@@ -67,8 +67,10 @@ def test_a_number_may_be_cut_anywhere() -> None:
             assert read(raw) == json.loads(raw)
 
 
-def test_an_error_says_what_was_expected_and_where() -> None:
-    for raw in (b'[{"a" 1}]', b"[{1}]", b'["a" "b"]', b'[{"a":1 "b"}]', b"[1,]", b'["'):
+@pytest.mark.usefixtures("small_pieces")
+def test_an_error_of_a_large_element_says_what_was_expected() -> None:
+    for rest in (b',"b" 1}]', b",1}]", b' "b":1}]', b"}1]", b"},"):
+        raw = b'[{"a":"%s"%s' % (b"x" * 4 * SMALL, rest)
         with pytest.raises(json.JSONDecodeError) as expected:
             json.loads(raw)
         with pytest.raises(BridgeError, match=re.escape(expected.value.msg)):
