@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 
 from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated
 from bridge.http import params
-from bridge.http.params import flag, merge, number, parse_receipts, parse_require, positive, required
+from bridge.http.params import (
+    flag,
+    merge,
+    number,
+    parse_optional_subscription,
+    parse_receipts,
+    parse_require,
+    parse_subscription,
+    positive,
+    required,
+)
 from bridge.http.request_and_reply import RECEIPTS_MAX
 from bridge.message import FIELDS, LONG_MAX
 from bridge.wire.headers import PARAMETERS
@@ -147,6 +157,16 @@ def test_a_required_parameter_is_missed() -> None:
     assert required({"source": ""}, "source", "where from") == ""
     with pytest.raises(HeaderMissing, match="where from"):
         required({}, "source", "where from")
+
+
+def test_half_a_name_of_a_group_is_refused() -> None:
+    for named, says in (({}, "the queue or topic to consume from"), ({"source": "a"}, "the consumer group")):
+        with pytest.raises(HeaderMissing, match=says):
+            parse_subscription(named)
+    assert parse_optional_subscription({}) is None
+    for name, other in (("source", "consumerid"), ("consumerid", "source")):
+        with pytest.raises(HeaderMissing, match=f"^x-oms-{other} .*it goes with x-oms-{name}"):
+            parse_optional_subscription({name: "a"})
 
 
 def test_receipts_come_one_or_several_separated_by_commas() -> None:

@@ -122,6 +122,10 @@ def test_no_bytes_are_too_odd(raw: bytes) -> None:
     assert isinstance(Properties().decode(payload).headers, dict)
 
 
+def test_a_name_that_is_no_utf_8_is_read() -> None:
+    assert read(entry(b"\xff", b"V", b""), entry(b"a\xff", b"V", b"")) == {"\ufffd": None, "a\ufffd": None}
+
+
 def test_what_has_no_type_is_bytes_and_the_rest_is_read() -> None:
     payload = (
         struct.pack(">HI", 1 << 13 | 1 << 11, 12) + entry(b"a", b"V", b"") + entry(b"z", b"Z", b"whatever?")[:9] + b"\7"

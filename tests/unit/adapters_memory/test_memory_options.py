@@ -29,6 +29,10 @@ def test_ways_to_say_nothing(subtests: pytest.Subtests) -> None:
             assert parse(url) == Options()
 
 
+def test_a_value_may_contain_the_sign_that_ends_names() -> None:
+    assert parse("memory://?journal=/a=b").journal == Path("/a=b")
+
+
 def test_refused_with_a_sentence(subtests: pytest.Subtests) -> None:
     cases: list[tuple[str, str]] = [
         ("memory://?colour=red", "unknown option 'colour'. The options are partitions, max_messages"),

@@ -265,6 +265,17 @@ def test_after_a_purge_earlier_messages_go_another_way() -> None:
     assert "x-dead-letter-exchange" not in model.queues[OWN.dropped].arguments
 
 
+def test_after_a_purge_of_a_queue_it_gets_only_what_is_sent_to_it_since() -> None:
+    model = declared(levels.dropping(OWN), levels.deliver_to_queue(OWN, OWN.dropped, 1))
+    assert sent(model, 900, levels.to_queue(OWN.dropped, 1)) == [End(OWN.dropped, 900)]
+    assert sent(model, 900, levels.to_queue(OWN.dropped)) == [End(OWN.lost, 900)]
+
+
+def test_what_is_overdue_does_not_wait() -> None:
+    assert (levels.not_before(1000, 1001), levels.not_before(1000, 9000)) == (0, 0)
+    assert levels.not_before(1000, 1000) == UNIT
+
+
 def test_what_nobody_takes_is_not_stuck() -> None:
     assert sent(declared(), 300, tail("gone", 0)) == [End(OWN.lost, 300)]
     assert sent(declared(), 300, levels.to_queue("gone.app.p0")) == [End(OWN.lost, 300)]

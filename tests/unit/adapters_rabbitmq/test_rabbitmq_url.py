@@ -158,6 +158,7 @@ def test_what_is_refused(subtests: pytest.Subtests, file: Path) -> None:
         ("amqp://u@k", "a user and a password must be given together"),
         (f"amqp://k?password={SECRET}", "a user and a password must be given together"),
         ("amqp://k?ca={file}", "need amqps://"),
+        ("amqp://k?key={file}", "need amqps://"),
         ("amqp://k?certificate={file}&key={file}&external=true", "need amqps://"),
         ("amqps://k?certificate={file}", "certificate and key must be given together"),
         ("amqps://k?external=true", "external=true needs"),

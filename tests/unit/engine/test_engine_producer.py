@@ -245,7 +245,7 @@ async def test_a_traceparent_names_the_trace_where_nobody_did(clock: LoopClock) 
 async def test_messages_in_flight_are_limited_and_counted_until_they_land(clock: LoopClock) -> None:
     bench = ProducerBench(FakeAdapter(), clock, in_flight=2)
     bench.adapter.slow = True
-    pending = [asyncio.ensure_future(bench.produce(orders())) for _ in range(2)]
+    pending = [asyncio.ensure_future(bench.produce(orders(priority=5))) for _ in range(2)]
     await turns()
     assert (bench.counters.in_flight, bench.counters.in_flight_bytes) == (2, 2 * orders().size)
     with pytest.raises(TooManyInFlight) as refused:
@@ -253,12 +253,14 @@ async def test_messages_in_flight_are_limited_and_counted_until_they_land(clock:
     assert refused.value.retry_safe
     bench.adapter.pending[0].set_result(Stored(None, 0))
     bench.adapter.pending[1].set_exception(BackendUnavailable("away"))
-    assert (await pending[0]).stored.offset == 0
+    produced = await pending[0]
+    assert (produced.stored.offset, produced.applied) == (0, {"priority": "native"})
     with pytest.raises(BackendUnavailable):
         await pending[1]
     assert bench.all_landed()
     assert len(bench.adapter.published) == 2
     assert bench.counters.produced == 1
+    assert bench.producer.counts.of("orders").stored == 1
 
 
 async def test_bytes_in_flight_are_limited(clock: LoopClock) -> None:

@@ -350,6 +350,7 @@ async def test_an_expired_message_is_not_stored_by_the_commit(start: Start, cloc
     await asyncio.sleep(3)
     committed = clock.wall()
     last = await bridge.produce(request("tx", commits=True), Message("orders", b"last"))
+    assert bridge.state("tx") is TransactionState.COMMITTED
     assert (last.store_timestamp, last.stored) == (committed, Stored(0, 1))
     assert (bridge.engine.counters.expired, bridge.engine.counters.produced) == (1, 3)
 

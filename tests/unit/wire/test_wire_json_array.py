@@ -129,6 +129,13 @@ def test_a_long_value_that_no_message_has_is_refused() -> None:
             read(body)
 
 
+def test_a_large_object_that_is_deeper_than_any_message_is_refused() -> None:
+    large = b'{"a":"%s"}' % (b"x" * 2 * json_array.PIECE)
+    assert len(read(b'[{"a":{"b":%s}}]' % large)) == 1
+    with pytest.raises(BodyInvalid, match="no message has one so long"):
+        read(b'[{"a":{"b":{"c":%s}}}]' % large)
+
+
 def nested(value: object) -> int:
     return 1 + max(map(nested, value.values()), default=0) if isinstance(value, dict) else 0
 
