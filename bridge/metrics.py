@@ -20,9 +20,9 @@ from prometheus_client.registry import Collector
 
 from adapters.base import Measured
 from bridge import __version__
-from bridge.engine.client_limits import MemoryBudget
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.names import SubscriptionKey
+from bridge.engine.limits import MemoryBudget
 
 _BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 """Seconds."""

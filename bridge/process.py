@@ -27,7 +27,7 @@ from bridge.http.origin_policy import OriginPolicy
 from bridge.metrics import BridgeMetrics
 from bridge.server import Listener, Tls, serve
 from bridge.settings import Address, Settings, SettingsError, redact
-from bridge.slicer import Slicer
+from bridge.steps import Slicer
 from bridge.tracing import create_tracing
 
 

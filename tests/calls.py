@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from bridge.engine.group import Group
 from bridge.engine.leases import Entry
-from bridge.engine.waiting_pulls import PullRequest
+from bridge.engine.pull_and_prefetch import PullRequest
 
 T = TypeVar("T")
 

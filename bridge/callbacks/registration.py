@@ -4,7 +4,7 @@ import json
 from collections import deque
 from typing import Final, NamedTuple
 
-from bridge.engine.names import SubscriptionKey
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.wire.cloudevents import Mode
 
 FAILURES_KEPT: Final = 10

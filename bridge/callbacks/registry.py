@@ -17,8 +17,8 @@ from bridge.callbacks.registration import (
     metadata_key,
 )
 from bridge.engine.clock import Clock
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.names import SubscriptionKey
 from bridge.engine.open_transactions import Decision, TransactionChecks
 from bridge.errors import BackendUnavailable, BridgeError, CallbackRefused, Draining
 from bridge.wire.cloudevents import Mode

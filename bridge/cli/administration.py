@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from bridge.cli.options import TEXT, Command, client_options, run_with_client
-from bridge.cli.run_command import printable, run_async
+from bridge.cli.command import TEXT, Command, client_options, printable, run_async, run_with_client
 
 if TYPE_CHECKING:
     from bridge.client import Client

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from bridge import __version__
-from bridge.cli import administration, consume, produce, serve
-from bridge.cli.run_command import CommandFailed
+from bridge.cli import administration, messages, serve
+from bridge.cli.command import CommandFailed
 from bridge.mirror.commands import mirror
 
 __all__ = ["main"]
@@ -59,9 +59,9 @@ def main() -> None:
 for _command in (
     serve.serve,
     serve.check,
-    produce.produce,
-    consume.pull,
-    consume.push,
+    messages.produce,
+    messages.pull,
+    messages.push,
     administration.callback,
     administration.transaction,
     administration.delete,

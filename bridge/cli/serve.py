@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bridge.cli.options import settings_options
-from bridge.cli.run_command import FAILED, printable, run_async
+from bridge.cli.command import FAILED, printable, run_async, settings_options
 
 if TYPE_CHECKING:
     from adapters.base import Features

@@ -10,9 +10,8 @@ from typing import Final, Self
 
 from bridge.client.request_sender import RequestSender, is_transient, parameter_headers, retry_delay
 from bridge.client.transport import Pair
-from bridge.errors import BodyInvalid, BridgeError
-from bridge.wire import problem
-from bridge.wire.push_framing import StreamEnd, StreamMessage, decode_lines
+from bridge.errors import BodyInvalid, BridgeError, decode_problem
+from bridge.wire.framings import StreamEnd, StreamMessage, decode_lines
 
 CONTENT_TYPE: Final = "application/x-ndjson"
 _REQUESTED_ENDS: Final = ("maxmessages", "waitmills")
@@ -157,4 +156,4 @@ def _is_requested(end: StreamEnd) -> bool:
     """Return True if the stream ended as requested. Raises the error that ended it otherwise."""
     if end.reason in _REQUESTED_ENDS:
         return True
-    raise problem.decode(0, {"code": end.reason, "detail": end.detail or f"The stream ended: {end.reason}."})
+    raise decode_problem(0, {"code": end.reason, "detail": end.detail or f"The stream ended: {end.reason}."})

@@ -25,9 +25,8 @@ from aiohttp import (
 from yarl import URL
 
 from bridge import __version__
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, decode_problem
 from bridge.message import LONG_MAX, Message
-from bridge.wire import problem
 from bridge.wire.headers import Headers, read_number
 
 Pair = tuple[bytes, bytes]
@@ -274,7 +273,7 @@ class ReceivedMessage(NamedTuple):
 def read_result(item: dict[str, Any]) -> ProduceResult | BridgeError:
     """Read the result of one message of a batch. Raises `KeyError` and others if it is malformed."""
     if item["status"] != _OK:
-        return problem.decode(item["status"], item)
+        return decode_problem(item["status"], item)
     return ProduceResult(
         item["messageId"],
         item["storeTimestamp"],
@@ -310,7 +309,7 @@ def read_error(response: BridgeResponse) -> BridgeError:
     """Return the error of a response with a status of 400 or above."""
     retry_safe = response.header(b"x-oms-retry-safe") == "true"
     from_headers = {"code": response.header(b"x-oms-error"), "retrySafe": retry_safe}
-    error = problem.decode(response.status, from_headers | read_json_object(response))
+    error = decode_problem(response.status, from_headers | read_json_object(response))
     after = response.header(b"retry-after")
     error.retry_after = int(after) if after.isascii() and after.isdigit() else None
     return error

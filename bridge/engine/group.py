@@ -10,15 +10,13 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from adapters.base import Delivery, Lagging, Outcome, Rejoining, Subscription
-from bridge.engine.backend_answers import confirmed, ignore_result, on_failure
-from bridge.engine.clock import Clock
+from bridge.engine.clock import Clock, confirmed, ignore_result, on_failure
 from bridge.engine.counters import Counters, Counts
 from bridge.engine.dead_letters_and_deferrals import BufferRemovals, WriteDeadLetter
 from bridge.engine.leases import Entry
-from bridge.engine.options import EngineOptions
+from bridge.engine.limits import EngineOptions
 from bridge.engine.prefetch_buffer import PrefetchBuffer
-from bridge.engine.prefetcher import Prefetcher
-from bridge.engine.waiting_pulls import IdempotentPulls, PullRequest, WaitingPulls
+from bridge.engine.pull_and_prefetch import IdempotentPulls, Prefetcher, PullRequest, WaitingPulls
 from bridge.errors import BridgeError, LeaseEnded
 
 _WALL_CHECK: Final = 10_000

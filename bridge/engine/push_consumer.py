@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from bridge.engine.clock import Clock
 from bridge.engine.group import Group
 from bridge.engine.leases import Entry
-from bridge.engine.waiting_pulls import PullRequest
+from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import LeaseEnded
 from bridge.message import Message
 

@@ -6,17 +6,22 @@ from functools import partial
 from typing import Any
 
 from adapters.base import Adapter, Stored, Support, Transaction, Transactional, TransactionState
-from bridge.engine.backend_answers import ignore_result, shielded
-from bridge.engine.client_limits import client_of
-from bridge.engine.clock import Clock
+from bridge.engine.clock import Clock, ignore_result, shielded
 from bridge.engine.counters import Counters
 from bridge.engine.dedup import name_of, named
-from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
-from bridge.engine.open_transactions import FirstPrepared, TransactionChecks, TransactionDeadlines, TransactionLimits
-from bridge.engine.options import EngineOptions
-from bridge.engine.produce_request import Produced
+from bridge.engine.limits import EngineOptions, client_of
+from bridge.engine.open_transactions import (
+    Commit,
+    CommitCompletion,
+    FirstPrepared,
+    Judged,
+    TransactionChecks,
+    TransactionDeadlines,
+    TransactionLimits,
+    TransactionRequest,
+)
+from bridge.engine.produce_request import COMBINATIONS_KEPT, Applied, Produced
 from bridge.engine.producer import Producer
-from bridge.engine.transaction_messages import Commit, CommitCompletion, Judged, TransactionRequest
 from bridge.errors import (
     BridgeError,
     CallbackRefused,

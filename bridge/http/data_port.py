@@ -20,7 +20,7 @@ from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.engine import Engine
 from bridge.errors import BridgeError, MethodNotAllowed, NotFound
 from bridge.http.handler import RequestHandler
-from bridge.http.log_reader import LogReader
+from bridge.http.openapi import DescriptionEndpoints
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.params import (
     DESTINATION_MESSAGE,
@@ -33,13 +33,12 @@ from bridge.http.params import (
 from bridge.http.produce import ProduceEndpoint
 from bridge.http.produce_by_url import Rules
 from bridge.http.produce_stream import ProduceStreamEndpoint
-from bridge.http.pull import PullEndpoint, SettleEndpoints
+from bridge.http.pull import LogReader, PullEndpoint, SettleEndpoints
 from bridge.http.push import CallbackEndpoints, PushEndpoint
 from bridge.http.request_and_reply import Deadline, Limits, Pair, Reply, Respond, problem_reply
-from bridge.http.self_description import DescriptionEndpoints
 from bridge.http.transactions import TransactionEndpoints
 from bridge.metrics import BridgeMetrics
-from bridge.slicer import Slicer
+from bridge.steps import Slicer
 from bridge.wire.header_text import did_you_mean, printable
 
 Routes = Mapping[str, Mapping[str, Respond]]

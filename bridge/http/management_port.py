@@ -8,9 +8,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from bridge import __version__
+from bridge.engine.destination_names import check_name
 from bridge.engine.destination_registry import Administration
 from bridge.engine.engine import Engine
-from bridge.engine.names import check_name
 from bridge.errors import BridgeError
 from bridge.http.data_port import MANAGEMENT_PAGES, to_response
 from bridge.http.origin_policy import OriginPolicy

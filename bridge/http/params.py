@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
-from bridge.engine.names import SubscriptionKey
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated
 from bridge.http.request_and_reply import RECEIPTS_MAX, Limits
 from bridge.message import FIELDS, LONG_MAX, Field

@@ -14,15 +14,15 @@ from bridge.errors import (
     BridgeError,
     ContentTypeUnsupported,
     HeaderInvalid,
+    problem_members,
 )
 from bridge.http.params import parse_require, path_values
 from bridge.http.produce_by_url import Rules, check_unsigned, url_headers
 from bridge.http.request_and_reply import OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
 from bridge.message import Field, Message
-from bridge.slicer import Slicer
-from bridge.steps import Steps, run_at_once
-from bridge.wire import cloudevents, gzip_body, jsonform, multipart, problem
+from bridge.steps import Slicer, Steps, run_at_once
+from bridge.wire import cloudevents, gzip_body, jsonform, multipart
 from bridge.wire.header_text import encode_value, printable
 from bridge.wire.headers import CLIENT_HEADERS_MAX, Headers, check_size, largest_safe_size
 
@@ -342,7 +342,7 @@ _cached_pair = lru_cache(maxsize=64)(_pair)
 def write_result(result: Produced | BridgeError) -> str:
     """Write one result of a batch as JSON: the same values as `_stored_reply`, or the problem document."""
     if isinstance(result, BridgeError):
-        return json.dumps(problem.members(result))
+        return json.dumps(problem_members(result))
     message_id, store_timestamp, store_host, (partition, offset), applied, duplicate, transaction = result
     text = f'{{"status": 200, "messageId": {quoted(message_id)}'
     if transaction is not None:

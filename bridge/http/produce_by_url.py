@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
-from bridge.engine.names import check_name
+from bridge.engine.destination_names import check_name
 from bridge.errors import DestinationInvalid, HeaderRepeated, SignatureInvalid
 from bridge.http.params import path_values, split_query
 from bridge.http.request_and_reply import Request

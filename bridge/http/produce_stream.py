@@ -6,23 +6,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from bridge.engine.client_limits import client_of
 from bridge.engine.dedup import named
 from bridge.engine.engine import Engine
+from bridge.engine.limits import client_of
 from bridge.engine.produce_request import Produced
-from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid
+from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid, problem_members
 from bridge.http.params import parse_require
 from bridge.http.produce import ProduceEndpoint, idempotency_key, size_of_properties, write_result
 from bridge.http.produce_by_url import Rules
 from bridge.http.push import CHUNK
 from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Reply, Request, Write
 from bridge.message import Field, Message
-from bridge.slicer import Slicer
-from bridge.steps import Steps
-from bridge.wire import gzip_body, jsonform, problem
+from bridge.steps import Slicer, Steps
+from bridge.wire import gzip_body, jsonform
+from bridge.wire.framings import Line, LineSplitter, Run, StreamEnd, encode_line
 from bridge.wire.json_array import decode_lines
-from bridge.wire.line_splitter import Line, LineSplitter, Run
-from bridge.wire.push_framing import StreamEnd, encode_line
 
 WINDOW: Final = 256 << 10
 """Bytes of lines that are read and decoded while those before them are stored."""
@@ -240,7 +238,7 @@ async def _write_results(numbers: Sequence[int], results: Sequence[Produced | Br
     size = 0
     for number, result in zip(numbers, results, strict=True):
         if isinstance(result, BridgeError):
-            lines.append(json.dumps({"line": number, **problem.members(result)}))
+            lines.append(json.dumps({"line": number, **problem_members(result)}))
         else:
             lines.append(write_result(result))
         size += len(lines[-1])

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 from bridge.callbacks.registration import BatchOptions
 from bridge.callbacks.registry import REGISTRATIONS_MAX, CallbackRegistry, describe
-from bridge.engine.client_limits import OwnedShare, Share, client_of
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.names import SubscriptionKey
+from bridge.engine.limits import OwnedShare, Share, client_of
 from bridge.engine.push_consumer import CREDIT, ConsumerOptions, Leased, PushConsumer
 from bridge.errors import BodyInvalid, BridgeError, HeaderInvalid
 from bridge.http.params import (
@@ -44,11 +44,11 @@ from bridge.http.request_and_reply import (
     Write,
     json_reply,
 )
-from bridge.slicer import Slicer
+from bridge.steps import Slicer
 from bridge.wire import gzip_body
 from bridge.wire.callback_batch import choose_form
 from bridge.wire.cloudevents import accepted_mode
-from bridge.wire.push_framing import Events, EventStreamFraming, Framing, Sent, StreamEnd, StreamMessage, choose_framing
+from bridge.wire.framings import Events, EventStreamFraming, Framing, Sent, StreamEnd, StreamMessage, choose_framing
 
 STREAMS_MAX: Final = 20_000
 """Streams with a buffer; the one without a message for the longest time is dropped first."""

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from bridge.errors import BridgeError
-from bridge.wire import problem
+from bridge.errors import BridgeError, encode_problem
 from bridge.wire.headers import VERSION, Headers
 
 
@@ -173,7 +172,7 @@ Respond = Callable[[Request], Reply | Awaitable[Reply]]
 
 def problem_reply(error: BridgeError) -> Reply:
     """Return the problem document of an error."""
-    headers, body = problem.encode(error)
+    headers, body = encode_problem(error)
     return Reply(error.status, [*headers, NO_STORE], body)
 
 

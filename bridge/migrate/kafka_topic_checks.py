@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from adapters.kafka.names import HIGH, LOW
 from adapters.kafka.options import Options
 from adapters.kafka.record import Record
-from bridge.engine.names import check_name, is_dead_letter
+from bridge.engine.destination_names import check_name, is_dead_letter
 from bridge.errors import DestinationInvalid
 from bridge.migrate.report import Finding, Verdict
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from adapters.rabbitmq.options import Existing
-from bridge.engine.names import check_name
+from bridge.engine.destination_names import check_name
 from bridge.errors import DestinationInvalid
 from bridge.migrate.report import Finding, Verdict
 

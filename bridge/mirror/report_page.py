@@ -13,7 +13,7 @@ import pygal
 from pygal.style import Style
 from rich.filesize import decimal
 
-from bridge.cli.run_command import printable
+from bridge.cli.command import printable
 from bridge.mirror.report import OTHERS, PERCENTILES, ByBar, Figures
 
 _HEAD: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8">

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from bridge.engine.names import is_dead_letter
+from bridge.engine.destination_names import is_dead_letter
 from bridge.message import Message
 from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX
 

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from adapters.wall_clock import wall
-from bridge.engine.names import DEAD_LETTER_SUFFIX
+from bridge.engine.destination_names import DEAD_LETTER_SUFFIX
 from bridge.errors import CannotStart
 from bridge.mirror.monitoring.status import Committed
 from bridge.mirror.offsets import Gap, Ranges, Record, to_json

@@ -8,8 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge.errors import BridgeError, Draining, Internal, OutcomeUnknown
-from bridge.wire import problem
+from bridge.errors import BridgeError, Draining, Internal, OutcomeUnknown, encode_problem
 
 
 @runtime_checkable
@@ -89,7 +88,7 @@ class RequestsInFlight:
 
         `requested`: the headers of the request; empty if they could not be read.
         """
-        headers, body = problem.encode(error)
+        headers, body = encode_problem(error)
         if isinstance(self._app, NotesRefusals):
             headers = [*headers, *self._app.refused(error, requested)]
         return [*headers, (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(body))], body

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from bridge.errors import error_classes
 from bridge.http.openapi.operations import OPERATIONS
 from bridge.message import FIELDS
 from bridge.wire.headers import PARAMETERS
-from bridge.wire.problem import error_classes
 from tests.docs.page import Page
 
 PROFILE = (Path(__file__).parents[2] / "docs" / "http-profile.md").read_text("utf-8")

@@ -13,7 +13,7 @@ class Group(NamedTuple):
 
 
 TABLE: Final = (
-    Group(("bridge/wire/*",), ("tests/unit/wire",)),
+    Group(("bridge/wire/*", "bridge/errors.py"), ("tests/unit/wire",)),
     Group(("bridge/inflate.py",), ("tests/unit/wire", "tests/unit/adapters_kafka")),
     Group(("bridge/http/params.py",), ("tests/unit/test_http_params.py", "tests/unit/test_http_path_templates.py")),
     Group(("bridge/engine/*",), ("tests/unit/engine",)),

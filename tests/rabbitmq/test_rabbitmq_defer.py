@@ -17,8 +17,8 @@ from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters, Counts
 from bridge.engine.group import Group
 from bridge.engine.leases import Entry
-from bridge.engine.options import EngineOptions
-from bridge.engine.waiting_pulls import PullRequest
+from bridge.engine.limits import EngineOptions
+from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import BackendUnavailable
 from tests.calls import lease
 from tests.rabbitmq.natives import left

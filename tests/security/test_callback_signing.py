@@ -14,7 +14,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from bridge.callbacks.registration import BatchOptions, Registration
 from bridge.callbacks.webhook_sender import WebhookSender
 from bridge.engine.clock import SystemClock
-from bridge.engine.names import SubscriptionKey
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.message import Message
 from bridge.wire.callback_batch import FORMS
 from bridge.wire.webhook_signatures import Signer, webhook_id

@@ -8,13 +8,13 @@ from h2.errors import ErrorCodes
 from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 
 from bridge.server.hypercorn.connection import Connection, Server
-from bridge.server.hypercorn.frame_budget import (
+from bridge.server.hypercorn.h2_connection import (
     EARNED_BY_DATA,
     FRAME_BURST,
     SETTINGS_COST,
     SMALL_DATA,
     TokenBucket,
-    cost,
+    frame_cost,
 )
 from bridge.server.hypercorn.http1 import Http1
 from bridge.server.hypercorn.http2 import SLICE, Http2
@@ -160,12 +160,12 @@ async def test_other_tasks_have_their_turn_between_chunks() -> None:
 
 
 def test_what_a_frame_counts_as() -> None:
-    assert cost(HeadersFrame(1)) == 0
-    assert cost(DataFrame(1, b"x" * SMALL_DATA)) == 0
-    assert cost(DataFrame(1, b"", flags=["END_STREAM"])) == 0
-    assert cost(DataFrame(1, b"x" * (SMALL_DATA - 1))) == 1
-    assert cost(PingFrame(0)) == 1
-    assert cost(SettingsFrame(0)) == SETTINGS_COST
+    assert frame_cost(HeadersFrame(1)) == 0
+    assert frame_cost(DataFrame(1, b"x" * SMALL_DATA)) == 0
+    assert frame_cost(DataFrame(1, b"", flags=["END_STREAM"])) == 0
+    assert frame_cost(DataFrame(1, b"x" * (SMALL_DATA - 1))) == 1
+    assert frame_cost(PingFrame(0)) == 1
+    assert frame_cost(SettingsFrame(0)) == SETTINGS_COST
 
 
 def test_a_bucket_holds_its_burst_and_what_was_earned() -> None:

@@ -16,14 +16,14 @@ import bridge.build_from_settings
 import bridge.client
 import bridge.process
 from adapters.base import Features, Support
+from bridge.cli.command import Output
 from bridge.cli.program import main
-from bridge.cli.run_command import Output
 from bridge.client.transport import ConnectionBroken, HttpTransport, NotConnected
-from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
+from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, encode_problem, problem_members
 from bridge.message import Message
 from bridge.settings import Settings, SettingsError
 from bridge.steps import run_at_once
-from bridge.wire import jsonform, multipart, problem
+from bridge.wire import jsonform, multipart
 from bridge.wire.headers import encode, parse
 from tests.mock_transport import MockTransport
 
@@ -48,7 +48,7 @@ class Bridge:
         if not self.failures:
             return self.answer(request)
         self.failures -= 1
-        pairs, body = problem.encode(BackendUnavailable("The broker is away."))
+        pairs, body = encode_problem(BackendUnavailable("The broker is away."))
         return httpx.Response(503, headers=pairs, content=body)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -87,7 +87,7 @@ class Bridge:
 
     def _result(self, message: Message) -> dict[str, object]:
         if message.body == b"refused":
-            return problem.members(DestinationUnknown("There is no such destination."))
+            return problem_members(DestinationUnknown("There is no such destination."))
         self.messages.append(message)
         return {"status": 200, "messageId": f"m{len(self.messages)}", "storeTimestamp": 1, "storeHost": "h"}
 

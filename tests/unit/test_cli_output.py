@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.cli.run_command import Output
+from bridge.cli.command import Output
 
 
 class Pipe:

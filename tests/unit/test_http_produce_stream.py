@@ -10,10 +10,8 @@ from bridge.http.produce import ProduceEndpoint
 from bridge.http.produce_stream import Numbered, _LineReader
 from bridge.http.request_and_reply import Limits
 from bridge.message import Message
-from bridge.slicer import Slicer
-from bridge.steps import Steps
-from bridge.wire.line_splitter import Run
-from bridge.wire.push_framing import StreamEnd
+from bridge.steps import Slicer, Steps
+from bridge.wire.framings import Run, StreamEnd
 
 SIZE = 1 << 20
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bridge.engine.names import SubscriptionKey
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.http import push
 from bridge.http.push import MESSAGES_MAX, Event, ReplayBuffer, ReplayBuffers
 from bridge.message import Message
-from bridge.wire.push_framing import StreamMessage
+from bridge.wire.framings import StreamMessage
 
 APP = SubscriptionKey("orders", "app")
 NOW = 1_700_000_000_000

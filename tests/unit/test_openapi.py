@@ -20,7 +20,8 @@ from adapters.memory import connect
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
-from bridge.engine.options import EngineOptions
+from bridge.engine.limits import EngineOptions
+from bridge.errors import encode_problem, error_classes
 from bridge.http.data_port import DataApp, routes
 from bridge.http.openapi.descriptions import (
     EXAMPLES,
@@ -36,9 +37,8 @@ from bridge.http.request_and_reply import Limits
 from bridge.message import FIELDS, Message
 from bridge.metrics import BridgeMetrics
 from bridge.steps import run_at_once
-from bridge.wire import jsonform, problem
+from bridge.wire import jsonform
 from bridge.wire.headers import PARAMETERS
-from bridge.wire.problem import error_classes
 
 LIMITS = Limits()
 DOCUMENT = build(LIMITS)
@@ -149,7 +149,7 @@ def test_every_error_is_described_with_an_example() -> None:
 def test_an_error_has_its_documented_status_and_form(subtests: pytest.Subtests) -> None:
     for cls in ERRORS:
         with subtests.test(cls=cls):
-            headers, body = problem.encode(cls("Something."))
+            headers, body = encode_problem(cls("Something."))
             validator = jsonschema_rs.validator_for(
                 {"$ref": "#/components/schemas/Problem", "components": DOCUMENT["components"]}
             )

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from bridge.slicer import PAUSE, SLICE, Slicer
-from bridge.steps import Steps, run_at_once
+from bridge.steps import PAUSE, SLICE, Slicer, Steps, run_at_once
 
 
 class Clock:

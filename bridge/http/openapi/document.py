@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from bridge import __version__
-from bridge.errors import BridgeError, LimitReached, NotStored, QuotaExceeded
+from bridge.errors import BridgeError, LimitReached, NotStored, QuotaExceeded, error_classes, problem_members
 from bridge.http.openapi import schemas
 from bridge.http.openapi.descriptions import (
     EXAMPLES,
@@ -19,7 +19,6 @@ from bridge.message import FIELDS
 from bridge.wire.cloudevents import Mode
 from bridge.wire.header_text import NAME_BYTES_MAX
 from bridge.wire.headers import REPLY_PARAMETERS
-from bridge.wire.problem import error_classes, members
 from bridge.wire.query_fields import DURATIONS
 
 Document = dict[str, Any]
@@ -79,7 +78,7 @@ def build(limits: Limits) -> Document:
                 "Callbacks": {"type": "array", "items": _ref("schemas", "Callback")},
                 "Problem": schemas.problem_schema(),
             },
-            "examples": {cls.code: {"value": members(cls(summary(cls)))} for cls in error_classes()},
+            "examples": {cls.code: {"value": problem_members(cls(summary(cls)))} for cls in error_classes()},
         },
     }
 

@@ -8,9 +8,9 @@ from bridge.callbacks.allowed_targets import URL_MAX
 from bridge.callbacks.registration import FAILURES_KEPT
 from bridge.callbacks.registry import STATES
 from bridge.cloudevents import REQUIRED, SPEC_VERSION
-from bridge.engine.names import INTERNAL_PREFIXES, NAME_MAX
+from bridge.engine.destination_names import INTERNAL_PREFIXES, NAME_MAX
 from bridge.engine.push_consumer import CREDIT
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, error_classes
 from bridge.http.openapi.descriptions import FIELD_DESCRIPTIONS, HTTP_MEMBERS, PARAMETER_DESCRIPTIONS
 from bridge.http.request_and_reply import (
     CREDIT_MAX,
@@ -24,7 +24,6 @@ from bridge.http.request_and_reply import (
 from bridge.message import FIELDS, LONG_MAX, Field
 from bridge.wire.callback_batch import FORMS
 from bridge.wire.cloudevents import Mode
-from bridge.wire.problem import error_classes
 
 Schema = dict[str, Any]
 

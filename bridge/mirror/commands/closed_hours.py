@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from bridge.cli.options import TEXT
+from bridge.cli.command import TEXT
 from bridge.mirror.commands.options import DURATION, SIZE, MirrorCommand, after_option, json_option, out_option
 
 Line = tuple[str, Mapping[str, object]]

@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from bridge.cli.run_command import printable
+from bridge.cli.command import printable
 from bridge.mirror.commands.options import MirrorCommand, backend_option, bridge_option, json_option, out_option
 from bridge.mirror.verify import Finding, Observations, evaluate, status
 

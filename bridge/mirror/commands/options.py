@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from bridge.cli.run_command import CommandFailed
+from bridge.cli.command import CommandFailed
 from bridge.errors import BridgeError, CannotStart
 
 _EXTRA: Final = frozenset({"pyspark", "pyarrow", "pandas", "numpy", "duckdb", "deltalake", "rich", "pygal"})

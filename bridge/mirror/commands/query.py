@@ -16,8 +16,7 @@ from typing import Any, Final
 
 import click
 
-from bridge.cli.options import TEXT
-from bridge.cli.run_command import NO_MESSAGE, printable
+from bridge.cli.command import NO_MESSAGE, TEXT, printable
 from bridge.mirror.commands.options import MirrorCommand, json_option, out_option
 
 Row = Sequence[Any]  # of whatever the query selects

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bridge.cli.options import TEXT, client_options, run_with_client
-from bridge.cli.run_command import FAILED, NO_MESSAGE, printable
+from bridge.cli.command import FAILED, NO_MESSAGE, TEXT, client_options, printable, run_with_client
 from bridge.mirror.commands.options import MirrorCommand, out_option
 
 if TYPE_CHECKING:
@@ -131,10 +130,12 @@ def _show_plan(amount: "Sequence[DestinationTotal]", rows: "Sequence[Row]", *, a
 
 
 def _show_done(outcome: "Outcome", *, as_json: bool) -> None:
-    from bridge.wire.problem import members
+    from bridge.errors import problem_members
 
     if as_json:
-        refused = [{"messageId": m.message_id, "destination": m.destination, **members(e)} for m, e in outcome.refused]
+        refused = [
+            {"messageId": m.message_id, "destination": m.destination, **problem_members(e)} for m, e in outcome.refused
+        ]
         click.echo(json.dumps({"sent": outcome.stored, "expired": outcome.expired, "refused": refused}))
         return
     for message, error in outcome.refused[:_NAMED]:

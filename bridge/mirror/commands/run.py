@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bridge.cli.options import settings_options
+from bridge.cli.command import settings_options
 from bridge.errors import CannotStart
 from bridge.mirror.commands.options import Command, MirrorCommand, bridge_option, out_option
 

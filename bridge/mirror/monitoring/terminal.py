@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bridge.cli.run_command import printable
+from bridge.cli.command import printable
 from bridge.mirror.monitoring.status import Status
 from bridge.mirror.sources.ranges import describe
 

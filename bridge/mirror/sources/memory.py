@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from bridge.engine.names import is_dead_letter
+from bridge.engine.destination_names import is_dead_letter
 from bridge.errors import BackendUnavailable, CannotStart, DestinationUnknown, NotFound
 from bridge.mirror.offsets import Ranges
 from bridge.mirror.rows import Rows

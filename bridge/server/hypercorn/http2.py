@@ -21,10 +21,15 @@ from hypercorn.protocol.events import Event as ResponsePart
 from hypercorn.utils import filter_pseudo_headers
 
 from bridge.server import connection_limits
-from bridge.server.hypercorn import frame_budget
 from bridge.server.hypercorn.connection import Connection
-from bridge.server.hypercorn.frame_budget import TokenBucket
-from bridge.server.hypercorn.h2_connection import TolerantH2Connection
+from bridge.server.hypercorn.h2_connection import (
+    EARNED_BY_DATA,
+    EARNED_BY_REQUEST,
+    TokenBucket,
+    TolerantH2Connection,
+    frame_bucket,
+    frame_cost,
+)
 from bridge.server.hypercorn.stream import WINDOW, RequestStream
 
 RESET_BURST, RESET_RATE = 200, 33
@@ -58,7 +63,7 @@ class Http2:
         self._discarding: dict[int, int] = {}
         """Bytes discarded of bodies whose response is complete, by stream id."""
         self._resets = TokenBucket(RESET_BURST, RESET_RATE)
-        self._frames = frame_budget.frames()
+        self._frames = frame_bucket()
         self._received = False
         self._unwritten = 0
         self._write_due = False
@@ -77,7 +82,7 @@ class Http2:
                 await self._on_event(event)
             if self._connection.closing:
                 return
-            if frame and (cost := frame_budget.cost(frame)) and not self._frames.take(cost):
+            if frame and (cost := frame_cost(frame)) and not self._frames.take(cost):
                 self._goaway(ErrorCodes.ENHANCE_YOUR_CALM)
                 return
             if number % SLICE == 0:
@@ -126,7 +131,7 @@ class Http2:
             if not (self._server.draining or self._resets.take()):
                 self._goaway(ErrorCodes.ENHANCE_YOUR_CALM)
             return
-        self._frames.earn(frame_budget.EARNED_BY_REQUEST)
+        self._frames.earn(EARNED_BY_REQUEST)
         pseudo = dict(headers)
         stream = RequestStream(self._connection, self.send, stream_id, partial(self._on_read, stream_id))
         self._streams[stream_id] = stream
@@ -222,7 +227,7 @@ class Http2:
                 await stream.window_opened.wait()
                 continue
             self._h2.send_data(stream_id, bytes(rest[:size]))
-            self._frames.earn(frame_budget.EARNED_BY_DATA)
+            self._frames.earn(EARNED_BY_DATA)
             rest = rest[size:]
             self._unwritten += size
             if rest or self._unwritten + self._connection.unsent > WINDOW:

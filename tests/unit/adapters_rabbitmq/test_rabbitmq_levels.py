@@ -11,7 +11,7 @@ from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.levels import LEVELS, LONGEST, UNIT
 from adapters.rabbitmq.topology.declarations import Request, bind_queue
 from adapters.rabbitmq.topology.names import NAME_MAX, Own
-from bridge.engine.names import NAME_MAX as DESTINATION_MAX
+from bridge.engine.destination_names import NAME_MAX as DESTINATION_MAX
 
 OWN: Final = Own("oms.")
 ALIKE: Final = ("orders", "orders.eu", "a", "a.p3", "p3", "a.p3.p3")

@@ -10,7 +10,7 @@ from adapters.rabbitmq.topology import names
 LETTERS = st.text("ab.-_1", min_size=1, max_size=6)
 LONG = st.builds(lambda head, length, tail: head + "x" * length + tail, LETTERS, st.integers(0, 237), LETTERS)
 NAMES = LETTERS | LONG
-"""All that `bridge.engine.names` lets through, as far as it matters here; long ones differ at either end."""
+"""All that `bridge.engine.destination_names` lets through, as far as it matters; long ones differ at either end."""
 PARTITIONS = st.integers(0, 1 << 20)
 
 Named = tuple[str, str, int]

@@ -8,9 +8,9 @@ from adapters.base import Delivery
 from bridge.callbacks.delivery_worker import DeliveryWorker, Inflate
 from bridge.callbacks.registration import BatchOptions, DeliveryHistory, Registration
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.names import SubscriptionKey
-from bridge.engine.options import EngineOptions
+from bridge.engine.limits import EngineOptions
 from bridge.message import Message
 from bridge.steps import run_at_once
 from bridge.wire.gzip_body import inflate_message

@@ -14,7 +14,7 @@ from bridge.callbacks.registration import (
 )
 from bridge.callbacks.registry import STATES, CallbackEntry, describe
 from bridge.callbacks.retry_policy import FAILURE_THRESHOLD, CircuitBreaker
-from bridge.engine.names import SubscriptionKey
+from bridge.engine.destination_names import SubscriptionKey
 
 ORDERS = Registration(SubscriptionKey("orders", "app"), "https://shop.example/hook?token=secret", 4)
 MONO, WALL = 5_000, 1_700_000_000_000

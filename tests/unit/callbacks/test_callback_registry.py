@@ -11,9 +11,9 @@ from bridge.callbacks.allowed_targets import AllowedTargets
 from bridge.callbacks.registration import Registration, decode_registration, metadata_key
 from bridge.callbacks.registry import STATES, CallbackRegistry, DeliveryOptions, describe
 from bridge.callbacks.retry_policy import EndpointResponse
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.names import SubscriptionKey
-from bridge.engine.options import EngineOptions
+from bridge.engine.limits import EngineOptions
 from bridge.errors import BackendUnavailable, CallbackRefused, Draining, HeaderInvalid
 from bridge.message import Message
 from tests.unit.callbacks.delivery_worker_bench import inflate_at_once

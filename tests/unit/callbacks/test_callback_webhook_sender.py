@@ -15,10 +15,10 @@ from bridge.callbacks.registration import BatchOptions, Registration
 from bridge.callbacks.retry_policy import NoResponse, RequestBlocked
 from bridge.callbacks.webhook_sender import SenderOptions, build_delivery_options
 from bridge.engine.clock import SystemClock
-from bridge.engine.names import SubscriptionKey
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.errors import CallbackRefused
 from bridge.message import Message
-from bridge.slicer import Slicer
+from bridge.steps import Slicer
 from tests.unit.callbacks.delivery_worker_bench import Bench
 from tests.unit.engine.fakes import delivery
 from tests.unit.engine.virtual import LoopClock

@@ -8,11 +8,11 @@ import httpx
 from bridge.client import Client, ReceivedMessage, Receiver
 from bridge.errors import (
     BridgeError,
+    encode_problem,
 )
 from bridge.message import Message
-from bridge.wire import problem
+from bridge.wire.framings import StreamEnd, StreamMessage, decode_line, encode_line
 from bridge.wire.headers import parse
-from bridge.wire.push_framing import StreamEnd, StreamMessage, decode_line, encode_line
 from tests.mock_transport import MockTransport
 
 PATIENCE = 20.0
@@ -91,7 +91,7 @@ class ScriptedBridge:
 
 
 def error_response(error: BridgeError) -> httpx.Response:
-    pairs, body = problem.encode(error)
+    pairs, body = encode_problem(error)
     return httpx.Response(error.status, headers=pairs, content=body)
 
 

@@ -22,7 +22,7 @@ from bridge.errors import (
     TooManyInFlight,
 )
 from bridge.message import Message
-from bridge.wire.push_framing import StreamEnd, StreamMessage, encode_line
+from bridge.wire.framings import StreamEnd, StreamMessage, encode_line
 from tests.mock_transport import MockTransport
 from tests.unit.client.scripted_bridge import (
     SILENCE,

@@ -21,10 +21,12 @@ from bridge.errors import (
     QuotaExceeded,
     Rejected,
     TooManyInFlight,
+    encode_problem,
+    problem_members,
 )
 from bridge.message import Message
 from bridge.steps import run_at_once
-from bridge.wire import jsonform, multipart, problem
+from bridge.wire import jsonform, multipart
 from bridge.wire.headers import Headers, encode, parse
 from tests.mock_transport import MockTransport
 
@@ -63,7 +65,7 @@ def client(handler: Handler) -> Client:
 
 
 def refusing(error: BridgeError) -> Recorder:
-    pairs, body = problem.encode(error)
+    pairs, body = encode_problem(error)
     return Recorder(error.status, pairs, body)
 
 
@@ -152,7 +154,7 @@ async def test_a_batch_travels_in_either_form_and_every_message_has_its_result()
     stored = {"status": 200, "messageId": "m1", "storeTimestamp": 1, "storeHost": "h"}
     reply = [
         stored | {"partition": 3, "offset": 42, "applied": "messageKey=native"},
-        problem.members(DestinationUnknown("no such destination")),
+        problem_members(DestinationUnknown("no such destination")),
         stored,
     ]
     recorder = Recorder(207, [(b"content-type", b"application/json")], json.dumps(reply).encode())
@@ -397,11 +399,11 @@ async def test_a_batch_is_repeated_with_the_same_ids_until_all_of_it_is_stored(m
             {"status": 200, "messageId": name, "storeTimestamp": 1, "storeHost": "h"} for name in ids[-1]
         ]
         if len(ids) == 1:
-            headers, body = problem.encode(Draining("stopping"))
+            headers, body = encode_problem(Draining("stopping"))
             return httpx.Response(503, headers=headers, content=body)
         if len(ids) == 2:
-            results[1] = problem.members(BackendUnavailable("away"))
-        results[2] = problem.members(QuotaExceeded("too many", retry_after=1))
+            results[1] = problem_members(BackendUnavailable("away"))
+        results[2] = problem_members(QuotaExceeded("too many", retry_after=1))
         return httpx.Response(207, json=results)
 
     sender = Client("http://bridge:8080", retry_ms=60_000, transport=MockTransport(answer))

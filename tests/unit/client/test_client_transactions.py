@@ -11,9 +11,8 @@ from click.testing import CliRunner
 import bridge.client
 from bridge.cli.program import main
 from bridge.client import Client
-from bridge.errors import BackendUnavailable, BridgeError, TransactionEnded
+from bridge.errors import BackendUnavailable, BridgeError, TransactionEnded, encode_problem
 from bridge.message import Message
-from bridge.wire import problem
 from bridge.wire.headers import parse
 from tests.mock_transport import MockTransport
 
@@ -34,7 +33,7 @@ class FakeBridge:
         headers = parse(request.headers.raw)
         headers.require_version()
         if self.errors:
-            pairs, body = problem.encode(error := self.errors.pop(0))
+            pairs, body = encode_problem(error := self.errors.pop(0))
             return httpx.Response(error.status, headers=pairs, content=body)
         if path == "/v1/messages":
             self.prepared.append((headers.message(request.content), headers.parameters))

@@ -6,8 +6,8 @@ from adapters.base import Delivery
 from bridge.engine.counters import Counters, Counts
 from bridge.engine.group import Group
 from bridge.engine.leases import Entry
-from bridge.engine.options import EngineOptions
-from bridge.engine.waiting_pulls import PullRequest
+from bridge.engine.limits import EngineOptions
+from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import BackendUnavailable
 from tests.calls import lease
 from tests.unit.engine.fakes import FakeSubscription

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.names import SubscriptionKey
-from bridge.engine.options import EngineOptions
+from bridge.engine.limits import EngineOptions
 from bridge.engine.produce_request import Produced
+from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions
-from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import BackendUnavailable, DestinationUnknown, LeaseEnded, LimitReached, NotFound
 from bridge.message import Message
 from tests.calls import result

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 
 from adapters.base import Delivery, Outcome
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
-from bridge.engine.names import SubscriptionKey
-from bridge.engine.options import EngineOptions
+from bridge.engine.limits import EngineOptions
 from bridge.engine.produce_request import Produced
-from bridge.engine.waiting_pulls import PullRequest
+from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import (
     BackendFull,
     BackendUnavailable,

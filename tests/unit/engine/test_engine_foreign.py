@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from adapters.base import Delivery, Outcome
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
 from bridge.engine.group import Group
-from bridge.engine.names import SubscriptionKey
-from bridge.engine.options import EngineOptions
-from bridge.engine.waiting_pulls import PullRequest
+from bridge.engine.limits import EngineOptions
+from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import BackendUnavailable
 from tests.calls import result
 from tests.unit.engine.fakes import FakeAdapter, FakeSubscription, delivery

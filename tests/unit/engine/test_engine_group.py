@@ -4,7 +4,7 @@ import gc
 import pytest
 
 from adapters.base import Outcome
-from bridge.engine.waiting_pulls import PullRequest
+from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import BackendUnavailable, LeaseEnded, OutcomeUnknown
 from tests.unit.engine.fakes import delivery
 from tests.unit.engine.group_bench import LEASE, GroupBench

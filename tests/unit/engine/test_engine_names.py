@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.engine.names import NAME_MAX, check_name, dead_letter_of, is_dead_letter
+from bridge.engine.destination_names import NAME_MAX, check_name, dead_letter_of, is_dead_letter
 from bridge.errors import DestinationInvalid
 
 LEGAL = st.text("ABCXYZabcxyz0123456789._-", min_size=1, max_size=NAME_MAX)

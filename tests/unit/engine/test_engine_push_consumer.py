@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from adapters.base import Delivery, Outcome
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.names import SubscriptionKey
-from bridge.engine.options import EngineOptions
+from bridge.engine.limits import EngineOptions
+from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.engine.push_consumer import BATCH, BATCH_BYTES, ConsumerOptions, Leased, PushConsumer
-from bridge.engine.waiting_pulls import PullRequest
 from bridge.errors import BackendUnavailable, Draining, LeaseEnded, OutcomeUnknown, TooManyInFlight
 from tests.calls import result
 from tests.unit.engine.fakes import FakeAdapter, FakeSubscription, delivery

@@ -10,10 +10,15 @@ from adapters.base import Complete, Stored, Transaction, TransactionState
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
 from bridge.engine.engine import Engine
-from bridge.engine.open_transactions import CHECKS_MAX, Decision, TransactionChecks, TransactionDeadlines
-from bridge.engine.options import EngineOptions
+from bridge.engine.limits import EngineOptions
+from bridge.engine.open_transactions import (
+    CHECKS_MAX,
+    Decision,
+    TransactionChecks,
+    TransactionDeadlines,
+    TransactionRequest,
+)
 from bridge.engine.produce_request import Produced
-from bridge.engine.transaction_messages import TransactionRequest
 from bridge.errors import (
     BackendFull,
     BackendUnavailable,

@@ -14,9 +14,8 @@ from adapters.base import Transaction, TransactionState
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
 from bridge.engine.engine import Engine
-from bridge.engine.open_transactions import Decision, TransactionChecks
-from bridge.engine.options import EngineOptions
-from bridge.engine.transaction_messages import TransactionRequest
+from bridge.engine.limits import EngineOptions
+from bridge.engine.open_transactions import Decision, TransactionChecks, TransactionRequest
 from bridge.errors import BridgeError, TransactionEnded, TransactionUnknown
 from bridge.message import Message
 from tests.unit.engine.virtual import LoopClock, VirtualLoop

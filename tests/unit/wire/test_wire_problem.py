@@ -12,8 +12,10 @@ from bridge.errors import (
     OutcomeUnknown,
     QuotaExceeded,
     Rejected,
+    decode_problem,
+    encode_problem,
+    problem_members,
 )
-from bridge.wire.problem import decode, encode, members
 
 
 def leaves(cls: type[BridgeError]) -> list[type[BridgeError]]:
@@ -30,8 +32,8 @@ def test_every_error_survives_its_document(subtests: pytest.Subtests) -> None:
     for cls in LEAVES:
         with subtests.test(cls=cls):
             error = cls('What was wrong: "ü"\r\n.')
-            _, body = encode(error)
-            read = decode(cls.status, json.loads(body))
+            _, body = encode_problem(error)
+            read = decode_problem(cls.status, json.loads(body))
             assert type(read) is cls
             assert read.detail == error.detail
 
@@ -51,7 +53,7 @@ def test_a_status_promises_what_became_of_the_message(subtests: pytest.Subtests)
 def test_headers_repeat_what_the_document_says(subtests: pytest.Subtests) -> None:
     for cls in LEAVES:
         with subtests.test(cls=cls):
-            pairs, body = encode(cls("detail"))
+            pairs, body = encode_problem(cls("detail"))
             headers = dict(pairs)
             assert headers[b"content-type"] == b"application/problem+json"
             assert headers[b"x-oms-error"] == cls.code.encode()
@@ -67,11 +69,11 @@ def test_every_code_is_used_once_and_every_class_is_documented() -> None:
 
 
 def test_the_seconds_to_wait_are_told() -> None:
-    assert (b"retry-after", b"7") in encode(QuotaExceeded("slower", retry_after=7))[0]
+    assert (b"retry-after", b"7") in encode_problem(QuotaExceeded("slower", retry_after=7))[0]
 
 
 def test_the_document_is_that_of_rfc_9457() -> None:
-    assert members(HeaderInvalid("wrong")) == {
+    assert problem_members(HeaderInvalid("wrong")) == {
         "type": "urn:openmessaging-bridge:problem:header-invalid",
         "title": "Header invalid",
         "status": 400,
@@ -94,12 +96,16 @@ def test_an_unknown_document_becomes_what_its_status_promises(subtests: pytest.S
     ]
     for status, document, expected in cases:
         with subtests.test(status=status, document=document, expected=expected):
-            assert isinstance(decode(status, document), expected)
+            assert isinstance(decode_problem(status, document), expected)
 
 
 def test_an_unknown_document_keeps_its_detail_or_names_the_status() -> None:
-    assert decode(502, []).detail == decode(502, {"code": "later"}).detail == "The bridge answered 502."
-    assert decode(400, {"detail": "why"}).detail == decode(503, {"detail": "why", "retrySafe": True}).detail == "why"
+    assert decode_problem(502, []).detail == decode_problem(502, {"code": "later"}).detail == "The bridge answered 502."
+    assert (
+        decode_problem(400, {"detail": "why"}).detail
+        == decode_problem(503, {"detail": "why", "retrySafe": True}).detail
+        == "why"
+    )
 
 
 @given(
@@ -110,4 +116,4 @@ def test_an_unknown_document_keeps_its_detail_or_names_the_status() -> None:
     ),
 )
 def test_no_document_makes_a_reader_fail(status: int, document: object) -> None:
-    assert isinstance(decode(status, document), BridgeError)
+    assert isinstance(decode_problem(status, document), BridgeError)
