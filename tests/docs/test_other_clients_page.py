@@ -1,4 +1,4 @@
-"""The page of clients in other languages: each program is run as it stands there, against a bridge."""
+"""The page of clients in other languages: each program is run as it stands there, and one more, against a bridge."""
 
 import os
 import re
@@ -54,12 +54,12 @@ RUN: Final[dict[str, Prepare]] = {
     "Python: requests": file("orders.py", sys.executable),
     "Python: httpx, HTTP/2": file("orders.py", sys.executable),
     "Node: fetch": file("orders.mjs", "node"),
-    "Node: HTTP/2": file("orders.mjs", "node"),
     "Java 17": file("Orders.java", "java"),
     "Go": file("orders.go", "go", "run"),
     "Rust": cargo,
     "C#": dotnet,
 }
+NODE_HTTP2: Final = Path(__file__).with_name("node_http2.mjs")
 QUICK: Final = ("curl", "Python: requests", "Python: httpx, HTTP/2")
 """What `make test` runs: the others need a toolchain, and a compiler takes a while."""
 
@@ -84,7 +84,16 @@ def test_the_page_has_a_program_for_each_heading() -> None:
     "heading", [pytest.param(each, marks=() if each in QUICK else pytest.mark.extended) for each in RUN]
 )
 def test_a_program_produces_acknowledges_and_is_pushed_to(heading: str, bridge: Bridge, tmp_path: Path) -> None:
-    text = programs()[heading]
+    runs(programs()[heading], heading, bridge, tmp_path)
+
+
+@pytest.mark.extended
+def test_node_speaks_http2(bridge: Bridge, tmp_path: Path) -> None:
+    runs(NODE_HTTP2.read_text(), "Node: fetch", bridge, tmp_path)
+
+
+def runs(text: str, heading: str, bridge: Bridge, tmp_path: Path) -> None:
+    """Run a program as the one of that heading is run: it does what the page promises."""
     assert text.count("http://127.0.0.1:8080") == text.count("127.0.0.1:8080") >= 1
     folder = tmp_path / "program"
     folder.mkdir()
