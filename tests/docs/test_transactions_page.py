@@ -20,9 +20,9 @@ from tests.brokers import postgres
 from tests.launch import Bridge
 
 ROOT: Final = Path(__file__).parents[2]
-PROGRAM, CHECK, FOR_POSTGRES = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs" / "transactions.md").read_text("utf-8"), re.DOTALL
-)
+PAGE: Final = (ROOT / "docs" / "transactions.md").read_text("utf-8")
+PROGRAM, CHECK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+FOR_POSTGRES: Final = re.findall(r"`(\S+)` by `(\S+)`", PAGE)
 PATIENCE: Final = 60.0
 VERSION: Final = {"x-oms-version": "1.0.0"}
 
@@ -58,8 +58,11 @@ class Shop:
         self.environ = os.environ | {"PYTHONPATH": str(ROOT)} | (postgres or {})
         program, check = PROGRAM, CHECK
         if postgres is not None:
-            program = program.replace("async def main", f"{FOR_POSTGRES}\n\nasync def main")
-            check = check.replace("class Check", f"{FOR_POSTGRES}\n\nclass Check")
+            assert len(FOR_POSTGRES) == 3
+            for old, new in FOR_POSTGRES:
+                assert old in program
+                assert old in check
+                program, check = program.replace(old, new), check.replace(old, new)
         listening = check.replace('server = HTTPServer(("127.0.0.1", 8081)', 'server = HTTPServer(("127.0.0.1", 0)')
         listening = listening.replace("server.serve", "print(server.server_port, flush=True)\nserver.serve")
         self.endpoint = subprocess.Popen(
