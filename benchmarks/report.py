@@ -43,7 +43,7 @@ def show(run: Run) -> None:
 
 
 def markdown(run: Run) -> str:
-    """Return the tables of docs/performance.md: cases with a target and some others, a column for each variant.
+    """Return the figures of docs/performance.md as tables: cases with a target and some others, a column per variant.
 
     Before them stand date, revision and machine.
     """
