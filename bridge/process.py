@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from starlette.types import ASGIApp
 
 from bridge import logs
-from bridge.build_from_settings import (
+from bridge.callbacks.registry import CallbackRegistry
+from bridge.engine.clock import SystemClock
+from bridge.engine.engine import Engine
+from bridge.http.data_port import DataApp, routes
+from bridge.http.management_port import management_app
+from bridge.http.origin_policy import OriginPolicy
+from bridge.metrics import BridgeMetrics
+from bridge.parts_from_settings import (
     admission_of,
     create_delivery_options,
     create_engine,
@@ -18,13 +25,6 @@ from bridge.build_from_settings import (
     load_tls,
     memory_budget_of,
 )
-from bridge.callbacks.registry import CallbackRegistry
-from bridge.engine.clock import SystemClock
-from bridge.engine.engine import Engine
-from bridge.http.data_port import DataApp, routes
-from bridge.http.management_port import management_app
-from bridge.http.origin_policy import OriginPolicy
-from bridge.metrics import BridgeMetrics
 from bridge.server import Listener, Tls, serve
 from bridge.settings import Address, Settings, SettingsError, redact
 from bridge.steps import Slicer

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bridge import __version__
-from bridge.cli import administration, messages, serve
+from bridge.cli import administration, messages, serve_and_check
 from bridge.cli.command import CommandFailed
 from bridge.mirror.commands import mirror
 
@@ -57,8 +57,8 @@ def main() -> None:
 
 
 for _command in (
-    serve.serve,
-    serve.check,
+    serve_and_check.serve,
+    serve_and_check.check,
     messages.produce,
     messages.pull,
     messages.push,

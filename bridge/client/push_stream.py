@@ -11,7 +11,7 @@ from typing import Final, Self
 from bridge.client.request_sender import RequestSender, is_transient, parameter_headers, retry_delay
 from bridge.client.transport import Pair
 from bridge.errors import BodyInvalid, BridgeError, decode_problem
-from bridge.wire.framings import StreamEnd, StreamMessage, decode_lines
+from bridge.wire.stream_framings import StreamEnd, StreamMessage, decode_lines
 
 CONTENT_TYPE: Final = "application/x-ndjson"
 _REQUESTED_ENDS: Final = ("maxmessages", "waitmills")

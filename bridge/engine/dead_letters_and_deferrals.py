@@ -8,9 +8,10 @@ from typing import Final
 from adapters.base import Adapter, Deferring, Outcome, Subscription
 from bridge.engine.clock import Clock, confirmed, stored_result, wait_until_stored
 from bridge.engine.counters import Counters
-from bridge.engine.destination_names import Partitioner, SubscriptionKey, dead_letter_of
+from bridge.engine.destination_names import SubscriptionKey, dead_letter_of
 from bridge.engine.destination_registry import DestinationRegistry
 from bridge.engine.leases import Entry
+from bridge.engine.partitioner import Partitioner
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import BodyTooLarge, BridgeError, HeadersTooLarge
 from bridge.message import Message

@@ -8,9 +8,10 @@ from adapters.base import Adapter, Buffering, Published, PublishesMany, Stored
 from bridge.engine.clock import Clock, ignore_result, stored_result, wait_until_stored
 from bridge.engine.counters import OTHER, Counters, Counts, LabelCounts
 from bridge.engine.dedup import RecentMessages
-from bridge.engine.destination_names import Partitioner, check_destination
+from bridge.engine.destination_names import check_destination
 from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
 from bridge.engine.limits import INTERNAL, DelayedShare, EngineOptions, Quota, Share, client_of
+from bridge.engine.partitioner import Partitioner
 from bridge.engine.produce_request import (
     Applied,
     Batch,

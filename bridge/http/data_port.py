@@ -19,7 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.engine import Engine
 from bridge.errors import BridgeError, MethodNotAllowed, NotFound
+from bridge.http.callbacks import CallbackEndpoints
+from bridge.http.destination_rules import Rules
 from bridge.http.handler import RequestHandler
+from bridge.http.log_reader import LogReader
 from bridge.http.openapi import DescriptionEndpoints
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.params import (
@@ -31,10 +34,9 @@ from bridge.http.params import (
     template_of,
 )
 from bridge.http.produce import ProduceEndpoint
-from bridge.http.produce_by_url import Rules
 from bridge.http.produce_stream import ProduceStreamEndpoint
-from bridge.http.pull import LogReader, PullEndpoint, SettleEndpoints
-from bridge.http.push import CallbackEndpoints, PushEndpoint
+from bridge.http.pull import PullEndpoint, SettleEndpoints
+from bridge.http.push import PushEndpoint
 from bridge.http.request_and_reply import Deadline, Limits, Pair, Reply, Respond, problem_reply
 from bridge.http.transactions import TransactionEndpoints
 from bridge.metrics import BridgeMetrics

@@ -1,4 +1,4 @@
-"""What the URL of a request says: the values in its path, and its parameters, which are also `x-oms-` headers."""
+"""What the URL of a request says: values in its path, parameters, which are also headers, and fields of a message."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -6,10 +6,11 @@ from urllib.parse import parse_qsl
 
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated
-from bridge.http.request_and_reply import RECEIPTS_MAX, Limits
+from bridge.http.request_and_reply import RECEIPTS_MAX, Limits, Request
 from bridge.message import FIELDS, LONG_MAX, Field
 from bridge.wire.header_text import did_you_mean, printable, unquote_strictly
-from bridge.wire.headers import PARAMETERS, REQUEST_PARAMETERS, check_version, read_number
+from bridge.wire.headers import PARAMETERS, REQUEST_PARAMETERS, Headers, check_version, read_number
+from bridge.wire.query_fields import merge_values, read_query
 
 DESTINATION_MESSAGES: Final = "/v1/destinations/{destination}/messages"
 DESTINATION_MESSAGE: Final = "/v1/destinations/{destination}/messages/{messageId}"
@@ -212,3 +213,18 @@ def positive(params: Params, name: str, default: D, maximum: int = LONG_MAX) -> 
     if name not in params:
         return default
     return read_number(f"x-oms-{name}", params[name], maximum, minimum=1)
+
+
+def url_headers(request: Request, headers: Headers, now: int) -> Headers:
+    """Return the headers with what the URL of the request sets. `now`: ms since 1970.
+
+    `x-oms-version` is optional. Raises `HeaderInvalid`; `HeaderRepeated` if URL and headers contradict each other;
+    `VersionUnsupported`.
+    """
+    in_path = path_values(request.path)
+    if "version" in headers.parameters:
+        check_version(headers.parameters["version"])
+    query = read_query(split_query(request.query), headers.fields.get("born_timestamp", now))
+    fields = merge_values(headers.fields, query.fields)
+    fields = merge_values(fields, {name: value for name, value in in_path._asdict().items() if value is not None})
+    return headers._replace(fields=fields, parameters=merge_values(headers.parameters, query.parameters))

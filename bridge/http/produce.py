@@ -16,8 +16,8 @@ from bridge.errors import (
     HeaderInvalid,
     problem_members,
 )
-from bridge.http.params import parse_require, path_values
-from bridge.http.produce_by_url import Rules, check_unsigned, url_headers
+from bridge.http.destination_rules import Rules, check_unsigned
+from bridge.http.params import parse_require, path_values, url_headers
 from bridge.http.request_and_reply import OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
 from bridge.message import Field, Message

@@ -1,17 +1,15 @@
-"""`GET /v1/messages`, `/v1/ack`, `/v1/nack`, `/v1/extend`: pull, and settle by receipts; `/v1/logs`: read by offset."""
+"""`GET /v1/messages`, `/v1/ack`, `/v1/nack`, `/v1/extend`: pull one message, settle messages by their receipts."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Self
 
-from adapters.base import Replayable
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
 from bridge.engine.limits import client_of
 from bridge.engine.pull_and_prefetch import PullRequest
-from bridge.errors import HeaderInvalid, HeaderMissing, NotFound
+from bridge.errors import HeaderInvalid, HeaderMissing
 from bridge.http.params import (
     Params,
     flag,
@@ -21,8 +19,6 @@ from bridge.http.params import (
     parse_params,
     parse_receipts,
     parse_subscription,
-    positive,
-    required,
 )
 from bridge.http.request_and_reply import (
     NACK_DELAY_MAX,
@@ -34,11 +30,10 @@ from bridge.http.request_and_reply import (
     Pair,
     Reply,
     Request,
-    json_reply,
 )
 from bridge.message import Message
 from bridge.steps import Slicer
-from bridge.wire import cloudevents, gzip_body, log_block
+from bridge.wire import cloudevents, gzip_body
 from bridge.wire.headers import Headers, encode
 
 _SHORT: Final = 1024
@@ -187,40 +182,3 @@ def _parse_receipts(request: Request) -> tuple[Params, list[str]]:
     if not receipts:
         raise HeaderMissing("x-oms-receipt is required: the value that a pull returned, several separated by commas.")
     return params, receipts
-
-
-MESSAGES_MAX: Final = 2000
-"""Messages in one reply: reading them takes about 4 ms, and so does encoding them."""
-_BYTES_MAX: Final = 4 << 20
-"""Bytes of bodies in one reply; a single message may be larger."""
-
-
-class LogReader:
-    """Lists the logs of a backend and reads them."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._adapter = engine.adapter
-
-    async def logs(self, request: Request) -> Reply:
-        """List every log, with the first offset kept and the next one."""
-        parse_params(request.headers.parameters, request.query)
-        document = {"logs": self._replayable.logs()}
-        return json_reply(200, json.dumps(document, separators=(",", ":")).encode())
-
-    async def read(self, request: Request) -> Reply:
-        """Return the messages of `x-oms-log` from `x-oms-offset` on, as one block."""
-        params = parse_params(request.headers.parameters, request.query)
-        log = required(params, "log", "one of those that /v1/logs lists")
-        start = number(params, "offset", 0)
-        limit = min(positive(params, "maxmessages", MESSAGES_MAX), MESSAGES_MAX)
-        part = self._replayable.replay(log, start, limit, _BYTES_MAX)
-        await asyncio.sleep(0)  # other requests run between reading and encoding
-        body = log_block.encode(part.messages, part.offsets, part.next, part.dropped)
-        content_type = log_block.MEDIA_TYPE.encode("ascii")
-        return Reply(200, [OMS_VERSION, (b"content-type", content_type), NO_STORE], body)
-
-    @property
-    def _replayable(self) -> Replayable:
-        if not isinstance(self._adapter, Replayable):
-            raise NotFound("The bridge cannot read the logs of this backend: read them with the broker's own client.")
-        return self._adapter

@@ -1,4 +1,4 @@
-"""`/v1/push`: GET streams many messages on one response, POST registers a callback; `GET /v1/callbacks` lists those.
+"""`GET /v1/push`: many messages on one response.
 
 `Last-Event-ID`: after a reconnect, a browser names the last event it has seen and gets the later ones again. Without
 acknowledgement, a sent message is settled; the last messages of each stream are therefore kept here. With
@@ -7,7 +7,6 @@ bridge may not have noticed yet that it is disconnected.
 """
 
 import asyncio
-import json
 import re
 import secrets
 from collections import OrderedDict, deque
@@ -15,26 +14,21 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Final, NamedTuple
 
-from bridge.callbacks.registration import BatchOptions
-from bridge.callbacks.registry import REGISTRATIONS_MAX, CallbackRegistry, describe
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.limits import OwnedShare, Share, client_of
+from bridge.engine.limits import client_of
 from bridge.engine.push_consumer import CREDIT, ConsumerOptions, Leased, PushConsumer
-from bridge.errors import BodyInvalid, BridgeError, HeaderInvalid
+from bridge.errors import BridgeError, HeaderInvalid
 from bridge.http.params import (
     flag,
-    merge,
     number,
     parse_lease,
     parse_params,
     parse_receipts,
     parse_subscription,
     positive,
-    required,
 )
 from bridge.http.request_and_reply import (
-    CALLBACK_BATCH_MAX,
     CREDIT_MAX,
     NO_STORE,
     OMS_VERSION,
@@ -42,13 +36,18 @@ from bridge.http.request_and_reply import (
     Reply,
     Request,
     Write,
-    json_reply,
 )
 from bridge.steps import Slicer
 from bridge.wire import gzip_body
-from bridge.wire.callback_batch import choose_form
-from bridge.wire.cloudevents import accepted_mode
-from bridge.wire.framings import Events, EventStreamFraming, Framing, Sent, StreamEnd, StreamMessage, choose_framing
+from bridge.wire.stream_framings import (
+    Events,
+    EventStreamFraming,
+    Framing,
+    Sent,
+    StreamEnd,
+    StreamMessage,
+    choose_framing,
+)
 
 STREAMS_MAX: Final = 20_000
 """Streams with a buffer; the one without a message for the longest time is dropped first."""
@@ -259,50 +258,3 @@ class _StreamWriter:
                 chunk, size = [], 0
         if chunk:
             await send(self._framing.messages(chunk))
-
-
-class CallbackEndpoints:
-    """Registers, stops and lists callbacks."""
-
-    def __init__(self, engine: Engine, callbacks: CallbackRegistry) -> None:
-        self._engine = engine
-        self._callbacks = callbacks
-        self._registrations = OwnedShare[SubscriptionKey](
-            Share(REGISTRATIONS_MAX, engine.client_share, "callbacks", "the limit of callbacks")
-        )
-        """Those that clients have made since the bridge started."""
-
-    async def register(self, request: Request) -> Reply:
-        """Deliver the messages of a group to `x-oms-callbackurl`; an empty value stops the delivery."""
-        params = parse_params(request.headers.parameters, request.query)
-        key = parse_subscription(params)
-        url = required(params, "callbackurl", "the URL to post messages to; an empty value stops the callback")
-        if "ack" in params and not flag(params, "ack"):
-            raise HeaderInvalid("x-oms-ack: false is not allowed; the 2xx of the endpoint acknowledges a callback.")
-        if request.body:
-            raise BodyInvalid("A registration consists of headers only: send no body.")
-        if not url:
-            await self._callbacks.stop(key)
-            self._registrations.release(key)
-            return Reply(204, [OMS_VERSION])
-        credit = positive(params, "credit", CREDIT, CREDIT_MAX)
-        size = positive(params, "maxmessages", None, CALLBACK_BATCH_MAX)
-        accept = request.headers.plain.get(b"accept")
-        batch = None if size is None else BatchOptions(size, choose_form(accept))
-        mode = accepted_mode(accept) if size is None else None
-        is_new = self._registrations.take(key, client_of(request.peer))
-        try:
-            entry, created = await self._callbacks.register(key, url, credit, batch, mode)
-        except BaseException:
-            if is_new:
-                self._registrations.release(key)
-            raise
-        document = describe(entry, self._callbacks.stored_in, self._engine.clock)
-        return json_reply(201 if created else 200, json.dumps(document).encode())
-
-    async def listing(self, request: Request) -> Reply:
-        """List every registration, by name."""
-        merge(request.headers.parameters, request.query)  # raises for an unknown parameter
-        stored_in, clock = self._callbacks.stored_in, self._engine.clock
-        documents = [describe(entry, stored_in, clock) for entry in self._callbacks.entries]
-        return json_reply(200, json.dumps(documents).encode())

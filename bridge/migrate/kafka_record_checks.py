@@ -12,7 +12,7 @@ from adapters.kafka.mapping import from_record
 from adapters.kafka.record import Record
 from adapters.native_headers import HEADERS_DROPPED, KEY_MAX
 from adapters.property_names import PropertyNames
-from bridge.engine.destination_names import murmur2
+from bridge.engine.partitioner import murmur2
 from bridge.migrate.kafka_topic_checks import TopicFacts
 from bridge.migrate.report import Finding, Verdict
 

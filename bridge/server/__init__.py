@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp
 
-from bridge.server import granian, hypercorn
+from bridge.server import granian
+from bridge.server.hypercorn import accept
 from bridge.server.listener import Listener, ServerKind, Tls, tls_context
 
 __all__ = ["Listener", "ServerKind", "Tls", "serve", "tls_context"]
@@ -29,5 +30,5 @@ async def serve(  # noqa: PLR0913 - most are passed by name
     Raises OSError if the address or a TLS file cannot be used, and RuntimeError if the server of that kind is not
     installed or has another version than the one that this package was written for.
     """
-    run = hypercorn.serve if kind == "hypercorn" else granian.serve
+    run = accept.serve if kind == "hypercorn" else granian.serve
     await run(app, listener, stop=stop, grace=grace, ready=ready)

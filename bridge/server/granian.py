@@ -30,7 +30,7 @@ from bridge.server import connection_limits
 from bridge.server.connection_limits import Admission, IdleConnections
 from bridge.server.granian_dispatcher import Dispatcher
 from bridge.server.listener import Listener, Tls, bind, tls_context
-from bridge.server.requests_in_flight import CLEANUP_TIMEOUT, RequestsInFlight, cancel, finish
+from bridge.server.unfinished_requests import CLEANUP_TIMEOUT, UnfinishedRequests, cancel, finish
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ async def serve(
         tls_context(listener.tls)  # raises OSError; Granian panics if it cannot read a file
     listening = bind(listener)
     address = listening.getsockname()
-    requests = RequestsInFlight(app)
+    requests = UnfinishedRequests(app)
     dispatcher = Dispatcher(app, requests)
     before = _threads()
     signal, stopped = _start(core, dispatcher, listener, listening)
@@ -149,7 +149,7 @@ def _tls(tls: Tls | None) -> tuple[object, ...]:
 async def _stop(
     signal: Any,  # noqa: ANN401 - Granian's
     stopped: asyncio.Future[None],
-    requests: RequestsInFlight,
+    requests: UnfinishedRequests,
     address: tuple[Any, ...],
     grace: float,
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge.server.requests_in_flight import BeginsAtOnce, RequestsInFlight
+from bridge.server.unfinished_requests import BeginsAtOnce, UnfinishedRequests
 
 PART: Final = 65536
 """Bytes of a stream that are passed to Granian at a time. It buffers six parts, whatever their size."""
@@ -41,7 +41,7 @@ _Begin = Callable[[Scope, Message | None, Receive, Send], Awaitable[None] | None
 class Dispatcher:
     """Begins each request of one Granian worker, and keeps those that are not answered yet."""
 
-    def __init__(self, app: ASGIApp, requests: RequestsInFlight) -> None:
+    def __init__(self, app: ASGIApp, requests: UnfinishedRequests) -> None:
         self._begin: _Begin = app.begin if isinstance(app, BeginsAtOnce) else partial(_begin_with_event, app)
         self._requests = requests
         self._loop = asyncio.get_running_loop()

@@ -8,8 +8,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from bridge.message import Message
 from bridge.wire import jsonform, multipart
 from bridge.wire.cloudevents import Mode, encode_json
-from bridge.wire.framings import FRAMINGS, Framing, MultipartFraming, StreamMessage
 from bridge.wire.header_text import EVENTS, choose
+from bridge.wire.stream_framings import FRAMINGS, Framing, MultipartFraming, StreamMessage
 
 Item = TypeVar("Item")
 

@@ -15,7 +15,7 @@ from bridge.http.openapi.asyncapi import build
 from bridge.http.openapi.operations import OPERATIONS
 from bridge.http.request_and_reply import Limits
 from bridge.message import FIELDS, Message
-from bridge.wire.framings import StreamEnd, StreamMessage, choose_framing
+from bridge.wire.stream_framings import StreamEnd, StreamMessage, choose_framing
 from tests.brokers.cache import CACHE, filling
 
 PARSER: Final = "@asyncapi/parser@3.6.3"

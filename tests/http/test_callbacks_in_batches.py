@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 from bridge.message import Message
 from bridge.steps import run_at_once
 from bridge.wire import jsonform, multipart
-from bridge.wire.framings import StreamMessage, decode_line
+from bridge.wire.stream_framings import StreamMessage, decode_line
 from tests.http.callback_endpoint import (
     SECRET,
     Answer,

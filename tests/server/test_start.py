@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from bridge.server import Listener, granian, hypercorn, serve
+from bridge.server import Listener, granian, serve
 from tests.server.frames import connected
 from tests.server.serving import BOTH, App, Kind, running
 
@@ -31,7 +31,7 @@ async def test_a_port_in_use_is_named(kind: Kind) -> None:
             )
 
 
-@pytest.mark.parametrize(("kind", "module"), [("hypercorn", hypercorn), ("granian", granian)])
+@pytest.mark.parametrize(("kind", "module"), [("hypercorn", accept), ("granian", granian)])
 async def test_another_version_is_refused(kind: Kind, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "VERSION", "0.0.1")
     with pytest.raises(RuntimeError, match=r"0\.0\.1"):
@@ -66,7 +66,7 @@ async def test_a_failure_of_the_application_is_logged_once(kind: Kind, caplog: p
         client.request("/crash")
         await asyncio.sleep(0.3)
     errors = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [record.name for record in errors] == ["bridge.server.requests_in_flight"]
+    assert [record.name for record in errors] == ["bridge.server.unfinished_requests"]
 
 
 @pytest.mark.parametrize("kind", ["hypercorn", "granian"])

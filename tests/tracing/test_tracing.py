@@ -290,7 +290,7 @@ def test_a_batch_of_the_mirror_that_fails_has_its_error(receiver: Receiver) -> N
 
 def test_without_an_endpoint_nothing_is_imported() -> None:
     script = (
-        "import sys; from bridge.build_from_settings import create_engine; from bridge.tracing import create_tracing;"
+        "import sys; from bridge.parts_from_settings import create_engine; from bridge.tracing import create_tracing;"
         "from bridge.engine.clock import SystemClock; from bridge.engine.engine import Engine;"
         "from bridge.settings import Settings; import bridge.mirror.job;"
         "assert type(create_engine(Settings(), SystemClock(), create_tracing(Settings()))) is Engine;"

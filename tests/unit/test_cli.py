@@ -12,8 +12,8 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-import bridge.build_from_settings
 import bridge.client
+import bridge.parts_from_settings
 import bridge.process
 from adapters.base import Features, Support
 from bridge.cli.command import Output
@@ -433,7 +433,7 @@ class Backend:
 
 def backend(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> Backend:
     backend = Backend(error)
-    monkeypatch.setattr(bridge.build_from_settings, "create_adapter", lambda _settings: backend)
+    monkeypatch.setattr(bridge.parts_from_settings, "create_adapter", lambda _settings: backend)
     return backend
 
 

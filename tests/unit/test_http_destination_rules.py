@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.build_from_settings import destination_rules
 from bridge.errors import HeaderInvalid
-from bridge.http.produce_by_url import DestinationRules
+from bridge.http.destination_rules import DestinationRules
+from bridge.parts_from_settings import destination_rules
 from bridge.settings import SettingsError, load
 from bridge.wire.headers import parse
 

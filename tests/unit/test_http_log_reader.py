@@ -7,7 +7,7 @@ import pytest
 from adapters.base import Adapter
 from bridge.engine.engine import Engine
 from bridge.errors import NotFound
-from bridge.http.pull import LogReader
+from bridge.http.log_reader import LogReader
 from bridge.http.request_and_reply import BodyStream, CancelOnDisconnect, Request
 from bridge.wire.headers import Headers
 

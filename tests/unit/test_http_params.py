@@ -1,10 +1,12 @@
+from collections.abc import Mapping
+from typing import cast
 from urllib.parse import urlencode
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated
+from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated, VersionUnsupported
 from bridge.http import params
 from bridge.http.params import (
     flag,
@@ -16,10 +18,11 @@ from bridge.http.params import (
     parse_subscription,
     positive,
     required,
+    url_headers,
 )
-from bridge.http.request_and_reply import RECEIPTS_MAX
+from bridge.http.request_and_reply import RECEIPTS_MAX, BodyStream, CancelOnDisconnect, Request
 from bridge.message import FIELDS, LONG_MAX
-from bridge.wire.headers import PARAMETERS
+from bridge.wire.headers import PARAMETERS, Headers
 from tests.unit.strategies import NO_NUMBERS, refusal
 
 
@@ -177,3 +180,51 @@ def test_receipts_come_one_or_several_separated_by_commas() -> None:
     for wrong in ("", ",", "a,", "a,,b", ",".join(["a"] * (RECEIPTS_MAX + 1))):
         with pytest.raises(HeaderInvalid):
             parse_receipts({"receipt": wrong})
+
+
+def by_url(url: str, fields: Mapping[str, object] | None = None, parameters: dict[str, str] | None = None) -> Headers:
+    """Return the headers of a produce to this URL, at 7 s after 1970."""
+    path, _, query = url.partition("?")
+    headers = Headers(dict(fields or {}), {"region": "eu"}, parameters or {}, {b"content-type": b"text/plain"})
+    unused = cast("CancelOnDisconnect", None), cast("BodyStream", None)
+    return url_headers(Request(headers, 0, query.encode(), path, b"", "", *unused), headers, 7000)
+
+
+def test_a_url_sets_fields_and_parameters_of_a_message() -> None:
+    headers = by_url(
+        "/v1/destinations/orders/messages/order%207?key=c7&expire=5s", {"priority": 9}, {"require": "priority"}
+    )
+    assert headers.fields == {
+        "destination": "orders",
+        "message_id": "order 7",
+        "message_key": "c7",
+        "born_timestamp": 7000,
+        "expire_time": 12000,
+        "priority": 9,
+    }
+    assert headers.parameters == {"require": "priority"}
+    assert (headers.properties, headers.plain) == ({"region": "eu"}, {b"content-type": b"text/plain"})
+
+
+def test_times_of_a_url_count_from_the_message_s_own_time_if_it_has_one() -> None:
+    fields = {"born_timestamp": 1000}
+    assert by_url("/v1/destinations/orders/messages?expire=5s", fields).fields["expire_time"] == 6000
+
+
+def test_what_a_url_and_its_headers_say_twice_is_the_same_or_refused() -> None:
+    url = "/v1/destinations/orders/messages/7?key=c7&require=priority"
+    same = {"destination": "orders", "message_id": "7", "message_key": "c7"}
+    assert by_url(url, same, {"require": "priority"}).fields == same
+    for name in same:
+        with pytest.raises(HeaderRepeated):
+            by_url(url, same | {name: "other"})
+    with pytest.raises(HeaderRepeated):
+        by_url(url, same, {"require": "delayTime"})
+
+
+def test_a_produce_by_url_needs_no_version_but_not_a_wrong_one() -> None:
+    assert by_url("/v1/destinations/orders/messages", parameters={"version": "1.0.0"}).parameters == {
+        "version": "1.0.0"
+    }
+    with pytest.raises(VersionUnsupported):
+        by_url("/v1/destinations/orders/messages", parameters={"version": "2.0.0"})

@@ -11,7 +11,7 @@ from bridge.http.produce_stream import Numbered, _LineReader
 from bridge.http.request_and_reply import Limits
 from bridge.message import Message
 from bridge.steps import Slicer, Steps
-from bridge.wire.framings import Run, StreamEnd
+from bridge.wire.stream_framings import Run, StreamEnd
 
 SIZE = 1 << 20
 

@@ -10,7 +10,7 @@ from bridge.engine.destination_names import SubscriptionKey
 from bridge.http import push
 from bridge.http.push import MESSAGES_MAX, Event, ReplayBuffer, ReplayBuffers
 from bridge.message import Message
-from bridge.wire.framings import StreamMessage
+from bridge.wire.stream_framings import StreamMessage
 
 APP = SubscriptionKey("orders", "app")
 NOW = 1_700_000_000_000

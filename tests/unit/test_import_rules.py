@@ -198,7 +198,7 @@ def test_a_package_s_relative_imports_start_at_itself() -> None:
 def test_a_bridge_in_memory_imports_nothing_that_an_idle_one_does_not_need() -> None:
     script = (
         "import sys; before = set(sys.modules); from bridge.cli.program import main; import bridge.process;"
-        "from bridge.settings import load; bridge.build_from_settings.create_adapter(load(None, {}, {}));"
+        "from bridge.settings import load; bridge.parts_from_settings.create_adapter(load(None, {}, {}));"
         "off = ('aiohttp', 'bridge.client', 'bridge.http.openapi.', 'bridge.tracing.', 'snappy', 'sqlite3', 'yaml');"
         "assert not (found := [name for name in set(sys.modules) - before if name.startswith(off)]), found"
     )

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from bridge.server import connection_limits
 from bridge.server.connection_limits import Admission
-from bridge.server.requests_in_flight import RequestsInFlight, cancel, finish
+from bridge.server.unfinished_requests import UnfinishedRequests, cancel, finish
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Server:
         admission: Admission | None = None,
     ) -> None:
         """`choose_protocol` returns the protocol of a connection; its second argument is true for HTTP/2."""
-        self.requests = RequestsInFlight(app)
+        self.requests = UnfinishedRequests(app)
         self.header_limit = header_limit
         self._admission = admission
         self.choose_protocol = choose_protocol

@@ -11,8 +11,8 @@ from bridge.errors import (
     encode_problem,
 )
 from bridge.message import Message
-from bridge.wire.framings import StreamEnd, StreamMessage, decode_line, encode_line
 from bridge.wire.headers import parse
+from bridge.wire.stream_framings import StreamEnd, StreamMessage, decode_line, encode_line
 from tests.mock_transport import MockTransport
 
 PATIENCE = 20.0

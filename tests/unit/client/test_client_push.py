@@ -10,7 +10,7 @@ from bridge.errors import (
     LeaseEnded,
 )
 from bridge.message import Message
-from bridge.wire.framings import StreamEnd
+from bridge.wire.stream_framings import StreamEnd
 from tests.unit.client.scripted_bridge import (
     SILENCE,
     ScriptedBridge,

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.engine.destination_names import murmur2, partition_of
+from bridge.engine.partitioner import murmur2, partition_of
 
 
 def test_murmur2_is_kafka_s_as_its_own_test_publishes_it(subtests: pytest.Subtests) -> None:

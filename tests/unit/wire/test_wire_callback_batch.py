@@ -9,7 +9,7 @@ from bridge.message import Message
 from bridge.steps import run_at_once
 from bridge.wire import jsonform, multipart
 from bridge.wire.callback_batch import FORMS, Result, choose_form, decode_results, encode_batch
-from bridge.wire.framings import StreamMessage, decode_line
+from bridge.wire.stream_framings import StreamMessage, decode_line
 
 MESSAGES = [
     Message("orders", b'{"id": 7}', {"Region": "Zürich"}, message_id="m-1", message_key="c12", delivery_count=1),

@@ -13,7 +13,7 @@ from bridge.errors import BodyInvalid, HeaderRepeated, NotAcceptable, Rejected
 from bridge.message import LONG_MAX, Message
 from bridge.steps import run_at_once
 from bridge.wire import headers, jsonform, multipart
-from bridge.wire.framings import (
+from bridge.wire.stream_framings import (
     EventStreamFraming,
     Framing,
     MultipartFraming,

@@ -1,16 +1,26 @@
-"""TLS connections: each counts from its first byte, and a client that is refused gets the alert that says why.
+"""Accepts connections, in cleartext or after a TLS handshake, and chooses the HTTP protocol of each.
 
-A server of asyncio or uvloop shows a connection only after its handshake, sends no alert and logs nothing.
+A TLS connection counts from its first byte, and a client that is refused gets the alert that says why. A server of
+asyncio or uvloop shows a connection only after its handshake, sends no alert and logs nothing.
 """
 
 import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
 from time import monotonic
 from typing import ClassVar, Final, Self
 
-from bridge.server.hypercorn.connection import Server
+from starlette.types import ASGIApp
+
+from bridge.server.connection_limits import BACKLOG
+from bridge.server.hypercorn.connection import Connection, HttpProtocol, Server
+from bridge.server.hypercorn.http1 import Http1
+from bridge.server.hypercorn.http2 import Http2
+from bridge.server.listener import Listener, bind, tls_context
 
 logger = logging.getLogger(__name__)
 
@@ -163,3 +173,46 @@ def _reason(error: ssl.SSLError) -> str:
     if error.reason == _NO_CERTIFICATE:
         return "it has no certificate, and tls.client_ca demands one"
     return (error.reason or "unknown").lower().replace("_", " ")
+
+
+VERSION = "0.18.0"
+
+
+async def serve(
+    app: ASGIApp, listener: Listener, *, stop: asyncio.Event, grace: float, ready: Callable[[int], None]
+) -> None:
+    """Serve with Hypercorn; see `bridge.server.serve`."""
+    if (installed := version("hypercorn")) != VERSION:
+        raise RuntimeError(f"the bridge subclasses Hypercorn {VERSION}; {installed} is installed")
+    tls = tls_context(listener.tls) if listener.tls else None
+    server = Server(app, listener.header_limit, _protocol, listener.admission)
+    listening = bind(listener)
+    try:
+        async with _accepting(server, listening, tls):
+            ready(listening.getsockname()[1])
+            await stop.wait()
+    finally:
+        await server.close(grace)
+
+
+@asynccontextmanager
+async def _accepting(server: Server, listening: socket.socket, tls: ssl.SSLContext | None) -> AsyncIterator[None]:
+    """Accept connections during the context."""
+    if tls is None:
+        accepting = await asyncio.get_running_loop().create_server(server.accept, sock=listening, backlog=BACKLOG)
+        try:
+            yield
+        finally:
+            accepting.close()  # without wait_closed(): since Python 3.12 it waits for the clients
+        return
+    task = asyncio.ensure_future(Handshakes(tls, server).accept(listening))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+        listening.close()
+
+
+def _protocol(connection: Connection, http2: bool) -> HttpProtocol:
+    return Http2(connection) if http2 else Http1(connection)

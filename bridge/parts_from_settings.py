@@ -12,7 +12,7 @@ from bridge.callbacks.registry import DeliveryOptions
 from bridge.engine.clock import Clock, SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.limits import EngineOptions, MemoryBudget, client_of
-from bridge.http.produce_by_url import DestinationRules, Rules, Signing
+from bridge.http.destination_rules import DestinationRules, Rules, Signing
 from bridge.http.request_and_reply import Limits
 from bridge.server import Tls, tls_context
 from bridge.server.connection_limits import Admission

@@ -15,7 +15,7 @@ from bridge.client.push_stream import PushStream
 from bridge.client.request_sender import RequestSender, is_transient, retry_delay
 from bridge.client.transport import ReceivedMessage
 from bridge.errors import BridgeError, LeaseEnded, OutcomeUnknown, ReceiptInvalid
-from bridge.wire.framings import StreamMessage
+from bridge.wire.stream_framings import StreamMessage
 
 BATCH: Final = 500
 """Receipts of one request: of about 32 bytes each, half of the 32 KiB of headers that a bridge accepts by default."""

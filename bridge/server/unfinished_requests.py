@@ -1,4 +1,4 @@
-"""What both servers run: an ASGI application that may be able to answer at once, and its requests in flight."""
+"""Unfinished requests, of both servers: they are answered when the application cannot, and cancelled at the end."""
 
 import asyncio
 import logging
@@ -47,7 +47,7 @@ CLEANUP_TIMEOUT = 1.0
 """Seconds that cancelled tasks may take to clean up. The server stops without those that take longer."""
 
 
-class RequestsInFlight:
+class UnfinishedRequests:
     """An ASGI application that keeps its unfinished requests and responds when `app` cannot.
 
     A response that has not begun becomes a problem document: 503 when `refusing`, 504 if the request is cancelled at

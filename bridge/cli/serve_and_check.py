@@ -70,7 +70,7 @@ def check(config: Path | None, migrate: str | None, as_json: bool, **given: str 
 
     async def checking() -> "tuple[Settings, Features]":
         settings = _load(config, given)
-        from bridge.build_from_settings import check_files, create_adapter
+        from bridge.parts_from_settings import check_files, create_adapter
 
         await check_files(settings)
         adapter = create_adapter(settings)

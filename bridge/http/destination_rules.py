@@ -1,31 +1,13 @@
-"""Produce by URL: the fields in path and query, headers that become properties, requests that must be signed."""
+"""Which HTTP headers become properties of a message, and which requests to a destination must be signed."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 from bridge.engine.destination_names import check_name
 from bridge.errors import DestinationInvalid, HeaderRepeated, SignatureInvalid
-from bridge.http.params import path_values, split_query
-from bridge.http.request_and_reply import Request
 from bridge.wire.header_text import decode_value
-from bridge.wire.headers import Headers, check_version
-from bridge.wire.query_fields import merge_values, read_query
+from bridge.wire.headers import Headers
 from bridge.wire.webhook_signatures import WebhookVerifier
-
-
-def url_headers(request: Request, headers: Headers, now: int) -> Headers:
-    """Return the headers with what the URL of the request sets. `now`: ms since 1970.
-
-    `x-oms-version` is optional. Raises `HeaderInvalid`; `HeaderRepeated` if URL and headers contradict each other;
-    `VersionUnsupported`.
-    """
-    in_path = path_values(request.path)
-    if "version" in headers.parameters:
-        check_version(headers.parameters["version"])
-    query = read_query(split_query(request.query), headers.fields.get("born_timestamp", now))
-    fields = merge_values(headers.fields, query.fields)
-    fields = merge_values(fields, {name: value for name, value in in_path._asdict().items() if value is not None})
-    return headers._replace(fields=fields, parameters=merge_values(headers.parameters, query.parameters))
 
 
 class Signing(NamedTuple):
