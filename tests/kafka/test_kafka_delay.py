@@ -262,7 +262,7 @@ async def _all_moved(bridge: Bridge, servers: str, talk: Conversation, bodies: s
     await until(lambda: gauge(bridge, "delayed_held") in {0, 1}, lambda: "nothing is held but for a year")
     found = there()
     doubled = len(found) - len(bodies)
-    print(f"\n{doubled} of {len(bodies)} delayed messages are doubled")  # noqa: T201 - docs/kafka.md has the figure
+    print(f"\n{doubled} of {len(bodies)} delayed messages are doubled")  # noqa: T201 - a measurement
     assert set(found) == bodies
     assert doubled <= IN_FLIGHT_MAX
 
