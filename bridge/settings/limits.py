@@ -21,107 +21,97 @@ class Section(BaseModel):
 class LimitsSettings(Section):
     """Limits for one client, and for all clients together."""
 
-    body: Bytes = Field(
-        default=4 << 20, ge=1, le=GIB, description="Largest body, also after decompression; above it 413."
-    )
+    body: Bytes = Field(default=4 << 20, ge=1, le=GIB, description="Largest body, also after decompression (413).")
     headers: Bytes = Field(
-        default=32 << 10, ge=1024, le=1 << 20, description="Largest header block of a request or a part; above it 431."
+        default=32 << 10, ge=1024, le=1 << 20, description="Largest header block of a request or a part (431)."
     )
-    batch: int = Field(default=1000, ge=1, le=100_000, description="Maximum messages in one batch; above it 413.")
-    in_flight: int = Field(
-        default=10_000, ge=1, le=1_000_000, description="Maximum messages being published at a time; above it 503."
-    )
+    batch: int = Field(default=1000, ge=1, le=100_000, description="Messages in one batch (413).")
+    in_flight: int = Field(default=10_000, ge=1, le=1_000_000, description="Messages being published at a time (503).")
     in_flight_bytes: Bytes = Field(
         default=64 << 20,
         ge=1,
         le=64 * GIB,
-        description="Maximum bytes of messages being published at a time; above it 503.",
+        description="Bytes of messages being published, bodies and headers (503).",
     )
     quota: int | None = Field(
         default=None,
         ge=1,
         le=10_000_000,
-        description="Maximum messages per second for one destination; above it 429. Unset: no limit.",
+        description="Messages per second for one destination (429). Unset: no limit.",
     )
     prefetch: int = Field(
         default=1024,
         ge=1,
         le=100_000,
-        description="Maximum messages in the prefetch buffer of one group, leased ones included.",
+        description="Messages in the prefetch buffer of one group, leased ones included.",
     )
     prefetch_bytes: Bytes = Field(
         default=64 << 20,
         ge=1,
         le=64 * GIB,
-        description="Maximum bytes of messages in the prefetch buffer of one group.",
+        description="Bytes of that buffer.",
     )
     connections: int = Field(
         default=10_000,
         ge=1,
         le=1_000_000,
-        description="Maximum connections to the data port; more are closed.",
+        description="Connections to the data port; more are closed.",
     )
     memory: Bytes = Field(
         default=256 << 20,
         ge=1 << 20,
         le=64 * GIB,
-        description="Maximum bytes of requests and replies that are held for clients; above it 503.",
+        description="Bytes of requests and replies that are held for clients (503).",
     )
-    waiting_pulls: int = Field(
-        default=20_000, ge=1, le=1_000_000, description="Maximum waiting pulls and open streams; above it 503."
-    )
+    waiting_pulls: int = Field(default=20_000, ge=1, le=1_000_000, description="Waiting pulls and open streams (503).")
     destinations: int = Field(
         default=1000,
         ge=1,
         le=1_000_000,
-        description="Maximum destinations that clients have this bridge create; above it 503.",
+        description="Destinations that clients have this bridge create (503).",
     )
-    groups: int = Field(
-        default=1000, ge=1, le=1_000_000, description="Maximum groups that clients use at this bridge; above it 503."
-    )
+    groups: int = Field(default=1000, ge=1, le=1_000_000, description="Groups that clients use at this bridge (503).")
     delayed: int = Field(
         default=1_000_000,
         ge=1,
         le=100_000_000,
-        description="Maximum delayed messages that this bridge has accepted and that are not due; above it 503.",
+        description="Delayed messages of this bridge that are not due (503).",
     )
     delayed_bytes: Bytes = Field(
-        default=GIB, ge=1, le=1024 * GIB, description="Maximum bytes of these, bodies and headers; above it 503."
+        default=GIB, ge=1, le=1024 * GIB, description="Bytes of these, bodies and headers (503)."
     )
     transactions: int = Field(
         default=1000,
         ge=1,
         le=1_000_000,
-        description="Maximum open transactions that clients began at this bridge; above it 503.",
+        description="Open transactions that clients began at this bridge (503).",
     )
-    transaction_messages: int = Field(
-        default=1000, ge=1, le=100_000, description="Maximum messages of one transaction; above it 413."
-    )
+    transaction_messages: int = Field(default=1000, ge=1, le=100_000, description="Messages of one transaction (413).")
     transaction_bytes: Bytes = Field(
-        default=16 << 20, ge=1, le=GIB, description="Maximum bytes of these, unless it is only one; above it 413."
+        default=16 << 20, ge=1, le=GIB, description="Bytes of these, unless it is only one (413)."
     )
     prepared_bytes: Bytes = Field(
         default=256 << 20,
         ge=1,
         le=64 * GIB,
-        description="Maximum bytes of the messages of all open transactions at this bridge; above it 503.",
+        description="Bytes of the messages of all open transactions (503).",
     )
     client_share: int = Field(
         default=50,
         ge=1,
         le=100,
-        description="How much of `connections`, `memory`, `waiting_pulls`, `destinations`, `groups`, `delayed`,"
-        " `delayed_bytes`, `transactions`, `prepared_bytes` and of the 1,000 callbacks one client address may use, in"
-        " percent; above it 429. Localhost has a share of the first two only.",
+        description="Percent of `connections`, `memory`, `waiting_pulls`, `destinations`, `groups`, `delayed`,"
+        " `delayed_bytes`, `transactions`, `prepared_bytes` and the 1,000 callbacks that one client"
+        " address may use (429). Localhost has a share of the first two only.",
     )
     metric_labels: int = Field(
         default=100,
         ge=0,
         le=10_000,
-        description="Destinations, and groups, that have metrics of their own; all others are summed as `other`.",
+        description="Destinations, and groups, with metrics of their own; others are summed as `other`.",
     )
     auto_create: bool = Field(
-        default=True, description="Create a destination when a client first uses it; false: an unknown one is a 404."
+        default=True, description="Create destinations on first use; false: an unknown one is a 404."
     )
 
     @model_validator(mode="after")
@@ -136,11 +126,9 @@ class LimitsSettings(Section):
 class TimeoutsSettings(Section):
     """How long the bridge waits for clients and for the backend, in milliseconds."""
 
-    body: int = Field(
-        default=30_000, ge=1, le=HOUR, description="How long a client may take to send a body, ms; then 408."
-    )
+    body: int = Field(default=30_000, ge=1, le=HOUR, description="Time for a client to send a body, ms (408).")
     produce: int = Field(
-        default=30_000, ge=1, le=HOUR, description="How long the backend may take to confirm a message, ms; then 504."
+        default=30_000, ge=1, le=HOUR, description="Time for the backend to confirm a message, ms (504)."
     )
     stall: int = Field(
         default=300_000,

@@ -36,10 +36,10 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(values.split_commas)]
 class TlsSettings(Section):
     """TLS on the data port; without it the data port speaks cleartext."""
 
-    certificate: Readable = Field(description="PEM file with the server's certificate and its chain.")
-    key: Readable = Field(description="PEM file with the certificate's private key.")
+    certificate: Readable = Field(description="PEM file of the certificate and its chain.")
+    key: Readable = Field(description="PEM file of its private key.")
     client_ca: Readable | None = Field(
-        default=None, description="PEM file with the authorities of client certificates. Set: every client needs one."
+        default=None, description="PEM file of authorities: each client then needs a certificate of theirs."
     )
 
 
@@ -56,10 +56,10 @@ class DedupSettings(Section):
         default=120_000,
         ge=0,
         le=86_400_000,
-        description="How long a message with a messageId or an idempotency key is remembered, ms. 0: not at all.",
+        description="How long messageIds and idempotency keys are remembered, ms. 0: not at all.",
     )
     bytes: Bytes = Field(
-        default=64 << 20, ge=1 << 20, le=64 * GIB, description="Memory for that; over it the oldest are forgotten."
+        default=64 << 20, ge=1 << 20, le=64 * GIB, description="Memory for that; above it the oldest are forgotten."
     )
 
 
@@ -70,7 +70,7 @@ class DeliverySettings(Section):
         default=16,
         ge=1,
         le=1_000_000,
-        description="Deliveries of one message to a group before it becomes a dead letter.",
+        description="Deliveries of a message to a group before it becomes a dead letter.",
     )
     lease: int = Field(default=30_000, ge=1, le=DAY, description="Lease of a pull that requests none, ms.")
     max_lease: int = Field(default=900_000, ge=1, le=DAY, description="Longest lease that a client may request, ms.")
@@ -81,7 +81,7 @@ class DeliverySettings(Section):
         default=300_000,
         ge=1,
         le=DAY,
-        description="How long the bridge keeps an unused group open, ms; its state stays.",
+        description="How long an unused group stays open, ms; its state is kept.",
     )
 
     @model_validator(mode="after")
@@ -95,7 +95,7 @@ class HttpSettings(Section):
     """Hosts and origins that may use the data port: protects against web pages that rebind DNS to loopback."""
 
     hosts: Hosts = Field(
-        default=(), description="Host names accepted besides loopback and the listen address; `*` accepts any."
+        default=(), description="Host names accepted besides loopback and the listen address; `*`: any."
     )
     origins: Origins = Field(default=(), description="Origins of web pages that may send cross-origin requests.")
 
@@ -105,27 +105,27 @@ class CallbacksSettings(Section):
 
     targets: Annotated[Texts, AfterValidator(values.check_targets)] = Field(
         default=(),
-        description="Endpoints that callbacks may be sent to, `scheme://host[:port]`; `*.` before a name allows all"
-        " names below it. Unset: callbacks are off.",
+        description="Endpoints that are allowed, `scheme://host[:port]`; `*.` before a name: all names below it."
+        " Unset: callbacks are off.",
     )
     networks: Annotated[Texts, AfterValidator(values.check_networks)] = Field(
         default=(),
-        description="Private networks (CIDR) in which endpoints may be; all others are refused.",
+        description="Private networks (CIDR) in which endpoints may be.",
     )
     secrets: Annotated[Texts, AfterValidator(values.check_secrets)] = Field(
         default=(),
         repr=False,
-        description="Secrets to sign callbacks with, `whsec_` and base64 of 24 to 64 bytes, the newest first.",
+        description="Signing secrets, `whsec_` and base64 of 24 to 64 bytes, the newest first.",
     )
     secrets_file: Readable | None = Field(
         default=None,
-        description="File with the secrets in one line, such as a mounted secret; instead of `callbacks.secrets`.",
+        description="File with the secrets in one line, instead of `callbacks.secrets`.",
     )
     ca: Readable | None = Field(
-        default=None, description="PEM file with the authorities to trust for endpoints, instead of the public ones."
+        default=None, description="PEM file of the authorities for endpoints, instead of the public ones."
     )
-    in_flight: int = Field(default=64, ge=1, le=64, description="Maximum POSTs in flight for one registration.")
-    timeout: int = Field(default=15_000, ge=1, le=HOUR, description="How long a POST and its response may take, ms.")
+    in_flight: int = Field(default=64, ge=1, le=64, description="POSTs in flight for one registration.")
+    timeout: int = Field(default=15_000, ge=1, le=HOUR, description="Time for a POST and its response, ms.")
 
     @model_validator(mode="before")
     @classmethod
@@ -153,18 +153,14 @@ class VerifySettings(Section):
     scheme: Literal["standard-webhooks", "github", "stripe", "slack", "hmac"] = Field(
         description="How the sender signs; see docs/webhooks.md."
     )
-    secret_file: Readable = Field(
-        description="File with the sender's secret; several lines: each is accepted, so that it can be changed."
-    )
+    secret_file: Readable = Field(description="File with the sender's secret; of several lines, each is accepted.")
     tolerance: int = Field(
         default=300_000,
         ge=1000,
         le=DAY,
-        description="Largest age of a signature that has a time, ms; also how far it may be ahead.",
+        description="How old a signature with a time may be, or how far ahead, ms.",
     )
-    header: HeaderName | None = Field(
-        default=None, description="Header with the signature; for `hmac`, and only there."
-    )
+    header: HeaderName | None = Field(default=None, description="Header with the signature, only for `hmac`.")
 
     @model_validator(mode="after")
     def _header_is_for_hmac(self) -> Self:
@@ -177,7 +173,7 @@ class DestinationSettings(Section):
     """What holds for one destination, for requests that name it in their URL."""
 
     properties_from_headers: HeaderNames = Field(
-        default=(), description="HTTP headers of a produce by URL that become properties of the message."
+        default=(), description="HTTP headers that become properties of the message."
     )
     verify: VerifySettings | None = Field(
         default=None, description="Set: the destination only takes requests with a valid signature."
@@ -189,7 +185,7 @@ class TracingSettings(Section):
 
     endpoint: Annotated[str, AfterValidator(values.check_endpoint)] | None = Field(
         default=None,
-        description="URL of the OTLP receiver of spans, such as `http://collector:4318`; needs the extra"
+        description="URL of the OTLP receiver, such as `http://collector:4318`; needs the extra"
         " `openmessaging-bridge[otel]`. Unset: no tracing.",
     )
     protocol: Literal["http", "grpc"] = Field(
@@ -199,14 +195,13 @@ class TracingSettings(Section):
         default=1.0,
         ge=0,
         le=1,
-        description="Share of the messages without trace context that are traced; for the others, their producer"
-        " decides.",
+        description="Share of the messages without trace context that are traced; for others, the producer decides.",
     )
     metrics: int | None = Field(
         default=None,
         ge=1000,
         le=HOUR,
-        description="Time between two exports of all metrics to the receiver, ms. Unset: `/metrics` only.",
+        description="Time between exports of the metrics, ms. Unset: `/metrics` only.",
     )
 
     @model_validator(mode="after")
@@ -223,7 +218,7 @@ class LogSettings(Section):
         default="info", description="Lowest severity that is logged."
     )
     format: Literal["text", "json"] | None = Field(
-        default=None, description="Form of the log. Unset: text if standard error is a terminal, else JSON."
+        default=None, description="Unset: text if standard error is a terminal, else JSON."
     )
 
 
@@ -240,17 +235,11 @@ class Settings(BaseSettings):
     )
 
     backend: Annotated[str, AfterValidator(values.check_backend)] = Field(
-        default="memory://", description="URL of the backend; may hold a password, which is never shown."
+        default="memory://", description="URL of the backend; its password is never shown."
     )
-    backend_file: Path | None = Field(
-        default=None, description="File with the backend's URL, such as a mounted secret; instead of `backend`."
-    )
-    listen: Listen = Field(
-        default=Address("127.0.0.1", 8080), description="Data port, `host:port`; port 0 takes a free one."
-    )
-    management: Listen = Field(
-        default=Address("127.0.0.1", 9090), description="Management port (probes, metrics), `host:port`."
-    )
+    backend_file: Path | None = Field(default=None, description="File with that URL, instead of `backend`.")
+    listen: Listen = Field(default=Address("127.0.0.1", 8080), description="Data port.")
+    management: Listen = Field(default=Address("127.0.0.1", 9090), description="Management port: probes, metrics.")
     server: Literal["hypercorn", "granian"] = Field(
         default="hypercorn", description="HTTP server; granian needs the extra `openmessaging-bridge[fast]`."
     )

@@ -41,7 +41,7 @@ def test_the_example_of_the_settings_can_be_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", [b'{"total": 12}', b"\xff\x00"])
 def test_a_signature_can_be_checked_by_hand(body: bytes) -> None:
-    _, by_hand, _ = blocks("python")
+    by_hand, _ = blocks("python")
     scope: dict[str, object] = {}
     exec(by_hand, scope)  # noqa: S102 - our own page
     is_genuine = scope["is_genuine"]
@@ -87,10 +87,14 @@ def test_the_endpoint_for_batches_returns_results_that_the_bridge_reads() -> Non
 
 
 def test_the_pauses_are_those_of_the_schedule() -> None:
-    (row,) = re.findall(r"^\| seconds \| (.*) \|$", PAGE, re.MULTILINE)
-    *first, rest = row.split(" | ")
-    assert [int(cell) * 1000 for cell in first] == [backoff(step, MAX_BACKOFF, 1) for step in range(1, 11)]
-    assert rest == "600 each"
+    ((first, rest),) = re.findall(r"are up to ([\d, ]+) s, then (\d+) s each, and at least half of that", PAGE)
+    assert [int(pause) * 1000 for pause in first.split(", ")] == [
+        backoff(step, MAX_BACKOFF, 1) for step in range(1, 11)
+    ]
+    assert rest == "600"
+    assert [backoff(step, MAX_BACKOFF, 0) * 2 for step in range(1, 16)] == [
+        backoff(step, MAX_BACKOFF, 1) for step in range(1, 16)
+    ]
     assert {backoff(step, MAX_BACKOFF, 1) for step in range(11, 16)} == {600_000}
     longest = sum(backoff(step, MAX_BACKOFF, 1) for step in range(1, 16))
     (low, high) = re.findall(r"that is (\d+) to (\d+) minutes", PAGE)[0]
