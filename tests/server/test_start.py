@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from bridge.server import Listener, granian, serve
+from bridge.server.hypercorn import accept
 from tests.server.frames import connected
 from tests.server.serving import BOTH, App, Kind, running
 
