@@ -11,9 +11,9 @@ from typing import Final
 
 from adapters.base import Measured
 from bridge import __version__
+from bridge.engine.client_limits import MemoryBudget
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.limits import MemoryBudget
 
 # prometheus_client imports python-snappy, if it is installed, for pushes that the bridge does not make: 1.7 MiB
 sys.modules.setdefault("snappy", None)  # type: ignore[arg-type] # None makes an import of it fail

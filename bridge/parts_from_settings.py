@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.base import Adapter
 from bridge.callbacks.registry import DeliveryOptions
+from bridge.engine.client_limits import MemoryBudget, client_of
 from bridge.engine.clock import Clock, SystemClock
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions, MemoryBudget, client_of
-from bridge.http.destination_rules import DestinationRules, Rules, Signing
+from bridge.engine.options import EngineOptions
 from bridge.http.request_and_reply import Limits
+from bridge.http.webhook_rules import DestinationRules, Rules, Signing
+from bridge.long_work import Slicer
 from bridge.server import Tls, tls_context
 from bridge.server.connection_limits import Admission
 from bridge.settings import Settings, SettingsError, read_secrets
-from bridge.steps import Slicer
 from bridge.tracing import create_tracing
 
 if TYPE_CHECKING:

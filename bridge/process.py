@@ -15,6 +15,7 @@ from bridge.engine.engine import Engine
 from bridge.http.data_port import DataApp, routes
 from bridge.http.management_port import management_app
 from bridge.http.origin_policy import OriginPolicy
+from bridge.long_work import Slicer
 from bridge.metrics import BridgeMetrics
 from bridge.parts_from_settings import (
     admission_of,
@@ -27,7 +28,6 @@ from bridge.parts_from_settings import (
 )
 from bridge.server import Listener, Tls, serve
 from bridge.settings import Address, Settings, SettingsError, redact
-from bridge.steps import Slicer
 from bridge.tracing import create_tracing
 
 

@@ -4,8 +4,8 @@ from collections.abc import Coroutine
 from inspect import iscoroutine
 from typing import Any, TypeVar
 
+from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.group import Group
-from bridge.engine.leases import Entry
 from bridge.engine.pull_and_prefetch import PullRequest
 
 T = TypeVar("T")

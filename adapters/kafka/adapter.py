@@ -11,13 +11,11 @@ from adapters.kafka.admin import Admin
 from adapters.kafka.consume.subscription import KafkaSubscription
 from adapters.kafka.delay.delays import Delays
 from adapters.kafka.deletion import Deletion, Purges
-from adapters.kafka.mapping import EVENT_PREFIX, PLAIN_NAMES, to_record
-from adapters.kafka.metadata_topic import MetadataTopic
+from adapters.kafka.mapping import EVENT_PREFIX, PLAIN_NAMES, Outgoing, to_record
 from adapters.kafka.names import LANES, lane_of
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Outgoing
-from adapters.kafka.topics import Topics
+from adapters.kafka.topics import MetadataTopic, Topics
 from adapters.kafka.transaction.transactions import Transactions
 from adapters.property_names import prefixed_header
 from adapters.wall_clock import wall

@@ -13,8 +13,8 @@ from kafka.admin import OffsetSpec
 from kafka.consumer.fetcher import IsolationLevel
 
 from adapters.kafka import connections, errors
+from adapters.kafka.mapping import Commit, Commits, Part
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
-from adapters.kafka.record import Commit, Commits, Part
 from bridge.errors import BackendUnavailable, OutcomeUnknown
 
 T = TypeVar("T")

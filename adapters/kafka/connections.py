@@ -22,8 +22,8 @@ from kafka.protocol.consumer import JoinGroupRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from adapters.kafka import errors
+from adapters.kafka.mapping import Part, Record, fetched
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
-from adapters.kafka.record import Part, Record, fetched
 from adapters.kafka.security import connection_settings
 from bridge.errors import BackendUnavailable
 

@@ -1,4 +1,4 @@
-"""Message to record and back, by one table of headers; pure, and the same for every client library.
+"""Records, and message to record and back, by one table of headers; pure, and the same for every client library.
 
 | in Kafka | in the message |
 |---|---|
@@ -19,9 +19,9 @@ of the record. Records of native producers are read as well.
 For 3 fields, a key and 2 properties 2.1 us either way, a native record with 7 headers 6.5 us (CPython 3.11).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from adapters.cloud_events import EventHeaders, PropertyHeaders, property_headers, read_event
 from adapters.field_headers import (
@@ -36,11 +36,68 @@ from adapters.field_headers import (
     without_surrogates,
 )
 from adapters.gzip_stored_plain import GZIP, deflate, inflate, is_gzip
-from adapters.kafka.record import Headers, Outgoing, Record
 from adapters.native_headers import NAME_BYTES_MAX, Unmapped, add_properties, as_text, key_text
 from adapters.property_names import PlainNames, prefixed_header
 from bridge.inflate import NotGzip
 from bridge.message import Message
+
+Headers = Sequence[tuple[str, bytes]]
+"""In order, names may repeat. A header whose value is null in Kafka is kept as empty."""
+
+
+class Part(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class Record(NamedTuple):
+    """A record as it was fetched."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970, by the producer's clock or the broker's as the topic is configured."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def fetched(found: Any) -> Record:  # noqa: ANN401 - kafka-python's, which has no type
+    """Return a record of kafka-python's consumer."""
+    headers = found.headers
+    for _, value in headers:  # without a generator: this is done for each record
+        if value is None:
+            headers = [(name, value or b"") for name, value in headers]
+            break
+    return Record(found.topic, found.partition, found.offset, found.timestamp, found.key, found.value, headers)
+
+
+class Outgoing(NamedTuple):
+    """A record to be written."""
+
+    topic: str
+    partition: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    """None: the end of a key in a compacted topic. A message always has a body."""
+    headers: Headers
+
+
+class Commit(NamedTuple):
+    """The commit of a group for one partition."""
+
+    offset: int
+    """Of the first record that is not settled."""
+    metadata: str
+    """The settled offsets beyond it, by `commit_metadata`; the text of another tool is ignored."""
+
+
+Commits = Mapping[Part, Commit]
+
 
 COMPRESSION: Final = "oms_h_compression"
 """The value is compressed so, as its producer says."""

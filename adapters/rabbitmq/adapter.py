@@ -16,8 +16,8 @@ from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
 from adapters.rabbitmq.delay.delays import Delays
 from adapters.rabbitmq.group.groups import Groups
 from adapters.rabbitmq.group.membership import Bridges, Membership
-from adapters.rabbitmq.message.headers import EVENT_PREFIX, PLAIN_NAMES
-from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.headers import EVENT_PREFIX, PLAIN_NAMES
+from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import UNSENT_TIMEOUT, Options
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import names

@@ -27,8 +27,8 @@ from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestB
 from bridge.engine.clock import Clock
 from bridge.engine.open_transactions import Decision
 from bridge.errors import CallbackRefused, Rejected
+from bridge.long_work import Slicer
 from bridge.message import Message
-from bridge.steps import Slicer
 from bridge.wire import cloudevents
 from bridge.wire.callback_batch import encode_batch
 from bridge.wire.gzip_body import inflate_message

@@ -8,7 +8,7 @@ that nothing was stored, `OutcomeUnknown` that the message may or may not have b
 
 from bridge.client.batches_and_transactions import ClientTransaction
 from bridge.client.client import Client
-from bridge.client.push_iterator import Receiver
+from bridge.client.push_and_ack import Receiver
 from bridge.client.request_sender import RESPONSE_SECONDS
 from bridge.client.transport import CONNECT_SECONDS, ProduceResult, ReceivedMessage
 

@@ -14,7 +14,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from bridge.client.batches_and_transactions import TIMEOUT_MS, ClientTransaction, ProduceBatcher, store_all
-from bridge.client.push_iterator import AckMode, ReceiveOptions, Receiver, open_receiver
+from bridge.client.push_and_ack import AckMode, ReceiveOptions, Receiver, open_receiver
 from bridge.client.request_sender import RequestSender, is_transient, parameter_header, parameter_headers, retry
 from bridge.client.transport import (
     BridgeResponse,

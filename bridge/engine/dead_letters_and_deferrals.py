@@ -10,7 +10,7 @@ from bridge.engine.clock import Clock, confirmed, stored_result, wait_until_stor
 from bridge.engine.counters import Counters
 from bridge.engine.destination_names import SubscriptionKey, dead_letter_of
 from bridge.engine.destination_registry import DestinationRegistry
-from bridge.engine.leases import Entry
+from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.partitioner import Partitioner
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import BodyTooLarge, BridgeError, HeadersTooLarge

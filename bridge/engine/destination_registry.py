@@ -6,9 +6,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from adapters.base import Adapter, Deletable, Partitioned
+from bridge.engine.client_limits import DelayedShare, OwnedShare, Share
 from bridge.engine.clock import Clock
 from bridge.engine.destination_names import SubscriptionKey
-from bridge.engine.limits import DelayedShare, EngineOptions, OwnedShare, Share
+from bridge.engine.options import EngineOptions
 from bridge.errors import BackendFull, BridgeError, DestinationUnknown, LimitReached, NotFound, PartitionUnknown
 
 NO_PARTITIONS: Final = 0

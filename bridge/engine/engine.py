@@ -8,17 +8,19 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from adapters.base import Adapter, Replayable
+from bridge.engine.client_limits import INTERNAL, Share
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.counters import Counters
 from bridge.engine.dead_letters_and_deferrals import DeadLetterWriter
 from bridge.engine.dedup import Deduplicator
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.destination_registry import Administration, DestinationRegistry
+from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.group import Group
-from bridge.engine.leases import Entry
-from bridge.engine.limits import INTERNAL, EngineOptions, Share
-from bridge.engine.open_groups import DRAINING, LeaseSettler, OpenGroups
-from bridge.engine.produce_request import Produced
+from bridge.engine.lease_settler import LeaseSettler
+from bridge.engine.open_groups import DRAINING, OpenGroups
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_results import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer

@@ -13,8 +13,8 @@ from adapters.base import Delivery, Lagging, Outcome, Rejoining, Subscription
 from bridge.engine.clock import Clock, confirmed, ignore_result, on_failure
 from bridge.engine.counters import Counters, Counts
 from bridge.engine.dead_letters_and_deferrals import BufferRemovals, WriteDeadLetter
-from bridge.engine.leases import Entry
-from bridge.engine.limits import EngineOptions
+from bridge.engine.entries_and_receipts import Entry
+from bridge.engine.options import EngineOptions
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.engine.pull_and_prefetch import IdempotentPulls, Prefetcher, PullRequest, WaitingPulls
 from bridge.errors import BridgeError, LeaseEnded

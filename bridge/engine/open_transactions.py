@@ -9,10 +9,12 @@ from typing import Final, NamedTuple, Self
 from uuid_utils import uuid7
 
 from adapters.base import Stored, Transaction
+from bridge.engine.client_limits import INTERNAL, DelayedShare, Share
 from bridge.engine.clock import Clock
 from bridge.engine.dedup import Name, name_of
-from bridge.engine.limits import INTERNAL, DelayedShare, EngineOptions, Share
-from bridge.engine.produce_request import Applied, Produced
+from bridge.engine.field_support import Applied
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_results import Produced
 from bridge.engine.producer import Producer
 from bridge.errors import BodyTooLarge, BridgeError, HeaderInvalid, IdempotencyMismatch
 from bridge.message import Message

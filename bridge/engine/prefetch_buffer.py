@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from adapters.base import Delivery
-from bridge.engine.leases import Entry, LeaseHistory, LeaseOwner, QueueKey
+from bridge.engine.entries_and_receipts import Entry, LeaseHistory, LeaseOwner, QueueKey
 from bridge.errors import LeaseEnded
 
 _STALE_TIMERS: Final = 1024

@@ -5,22 +5,21 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from adapters.base import Adapter, Buffering, Published, PublishesMany, Stored
+from bridge.engine.client_limits import INTERNAL, DelayedShare, Quota, Share, client_of
 from bridge.engine.clock import Clock, ignore_result, stored_result, wait_until_stored
 from bridge.engine.counters import OTHER, Counters, Counts, LabelCounts
 from bridge.engine.dedup import RecentMessages
 from bridge.engine.destination_names import check_destination
 from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
-from bridge.engine.limits import INTERNAL, DelayedShare, EngineOptions, Quota, Share, client_of
+from bridge.engine.field_support import Applied, FieldSupport, check_properties
+from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import Partitioner
-from bridge.engine.produce_request import (
-    Applied,
+from bridge.engine.produce_results import (
     Batch,
-    FieldSupport,
     Outcome,
     Produced,
     ProduceRequest,
     WaitingMessage,
-    check_properties,
     is_delayed,
     is_expired,
 )

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from adapters.base import Delivery, Subscription
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
-from bridge.engine.leases import Entry, LeaseOwner
-from bridge.engine.limits import EngineOptions
+from bridge.engine.entries_and_receipts import Entry, LeaseOwner
+from bridge.engine.options import EngineOptions
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import BridgeError
 

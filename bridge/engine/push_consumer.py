@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from bridge.engine.clock import Clock
+from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.group import Group
-from bridge.engine.leases import Entry
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import LeaseEnded
 from bridge.message import Message

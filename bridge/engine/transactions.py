@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any
 
 from adapters.base import Adapter, Stored, Support, Transaction, Transactional, TransactionState
+from bridge.engine.client_limits import client_of
 from bridge.engine.clock import Clock, ignore_result, shielded
 from bridge.engine.counters import Counters
 from bridge.engine.dedup import name_of, named
-from bridge.engine.limits import EngineOptions, client_of
+from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
 from bridge.engine.open_transactions import (
     Commit,
     CommitCompletion,
@@ -20,7 +21,8 @@ from bridge.engine.open_transactions import (
     TransactionLimits,
     TransactionRequest,
 )
-from bridge.engine.produce_request import COMBINATIONS_KEPT, Applied, Produced
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_results import Produced
 from bridge.engine.producer import Producer
 from bridge.errors import (
     BridgeError,

@@ -4,9 +4,9 @@ import json
 
 from bridge.callbacks.registration import BatchOptions
 from bridge.callbacks.registry import REGISTRATIONS_MAX, CallbackRegistry, describe
+from bridge.engine.client_limits import OwnedShare, Share, client_of
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.limits import OwnedShare, Share, client_of
 from bridge.engine.push_consumer import CREDIT
 from bridge.errors import BodyInvalid, HeaderInvalid
 from bridge.http.params import (

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Final, Protocol
 
 from bridge.engine.engine import Engine
-from bridge.engine.produce_request import Produced
+from bridge.engine.produce_results import Produced
 from bridge.errors import (
     BodyInvalid,
     BodyTooLarge,
@@ -16,12 +16,12 @@ from bridge.errors import (
     HeaderInvalid,
     problem_members,
 )
-from bridge.http.destination_rules import Rules, check_unsigned
 from bridge.http.params import parse_require, path_values, url_headers
 from bridge.http.request_and_reply import OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
+from bridge.http.webhook_rules import Rules, check_unsigned
+from bridge.long_work import Slicer, Steps, run_at_once
 from bridge.message import Field, Message
-from bridge.steps import Slicer, Steps, run_at_once
 from bridge.wire import cloudevents, gzip_body, jsonform, multipart
 from bridge.wire.header_text import encode_value, printable
 from bridge.wire.headers import CLIENT_HEADERS_MAX, Headers, check_size, largest_safe_size

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from bridge.engine.client_limits import client_of
 from bridge.engine.dedup import named
 from bridge.engine.engine import Engine
-from bridge.engine.limits import client_of
-from bridge.engine.produce_request import Produced
+from bridge.engine.produce_results import Produced
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid, problem_members
-from bridge.http.destination_rules import Rules
 from bridge.http.params import parse_require
 from bridge.http.produce import ProduceEndpoint, idempotency_key, size_of_properties, write_result
 from bridge.http.push import CHUNK
 from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Reply, Request, Write
+from bridge.http.webhook_rules import Rules
+from bridge.long_work import Slicer, Steps
 from bridge.message import Field, Message
-from bridge.steps import Slicer, Steps
 from bridge.wire import gzip_body, jsonform
 from bridge.wire.json_array import decode_lines
 from bridge.wire.stream_framings import Line, LineSplitter, Run, StreamEnd, encode_line

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Self
 
+from bridge.engine.client_limits import client_of
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
-from bridge.engine.limits import client_of
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import HeaderInvalid, HeaderMissing
 from bridge.http.params import (
@@ -31,8 +31,8 @@ from bridge.http.request_and_reply import (
     Reply,
     Request,
 )
+from bridge.long_work import Slicer
 from bridge.message import Message
-from bridge.steps import Slicer
 from bridge.wire import cloudevents, gzip_body
 from bridge.wire.headers import Headers, encode
 

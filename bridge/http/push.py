@@ -14,9 +14,9 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Final, NamedTuple
 
+from bridge.engine.client_limits import client_of
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.limits import client_of
 from bridge.engine.push_consumer import CREDIT, ConsumerOptions, Leased, PushConsumer
 from bridge.errors import BridgeError, HeaderInvalid
 from bridge.http.params import (
@@ -37,7 +37,7 @@ from bridge.http.request_and_reply import (
     Request,
     Write,
 )
-from bridge.steps import Slicer
+from bridge.long_work import Slicer
 from bridge.wire import gzip_body
 from bridge.wire.stream_framings import (
     Events,

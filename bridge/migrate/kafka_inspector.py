@@ -12,8 +12,8 @@ from kafka.consumer.fetcher import IsolationLevel
 from adapters.kafka import errors
 from adapters.kafka.admin import Admin
 from adapters.kafka.connections import reading
+from adapters.kafka.mapping import Record
 from adapters.kafka.options import REQUEST_TIMEOUT, Options, parse
-from adapters.kafka.record import Record
 from bridge.errors import DestinationUnknown, Refused
 from bridge.migrate.kafka_record_checks import check_records
 from bridge.migrate.kafka_topic_checks import GroupFacts, TopicFacts, check_groups, check_topic

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 from adapters.field_headers import BROKER_FIELD_PREFIX, INTERNAL_PREFIX, PROPERTY_PREFIX
 from adapters.gzip_stored_plain import is_gzip
-from adapters.kafka.mapping import from_record
-from adapters.kafka.record import Record
+from adapters.kafka.mapping import Record, from_record
 from adapters.native_headers import HEADERS_DROPPED, KEY_MAX
 from adapters.property_names import PropertyNames
 from bridge.engine.partitioner import murmur2

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from adapters.kafka.mapping import Record
 from adapters.kafka.names import HIGH, LOW
 from adapters.kafka.options import Options
-from adapters.kafka.record import Record
 from bridge.engine.destination_names import check_name, is_dead_letter
 from bridge.errors import DestinationInvalid
 from bridge.migrate.report import Finding, Verdict

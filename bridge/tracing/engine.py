@@ -9,13 +9,14 @@ from adapters.base import Adapter
 from bridge.callbacks.delivery_worker import Post
 from bridge.callbacks.registration import Registration
 from bridge.callbacks.retry_policy import EndpointResponse
+from bridge.engine.client_limits import INTERNAL
 from bridge.engine.clock import Clock
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
+from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.group import Group
-from bridge.engine.leases import Entry
-from bridge.engine.limits import INTERNAL, EngineOptions
-from bridge.engine.produce_request import Produced
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_results import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions, Leased, PushConsumer
 from bridge.engine.transactions import Transactions

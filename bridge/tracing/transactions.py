@@ -10,9 +10,9 @@ from opentelemetry.trace import Span
 from adapters.base import Adapter
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
-from bridge.engine.limits import EngineOptions
 from bridge.engine.open_transactions import Commit, Judged, TransactionRequest
-from bridge.engine.produce_request import Produced
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_results import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.transactions import Transactions
 from bridge.tracing.spans import (

@@ -24,8 +24,8 @@ from bridge.errors import (
     HeaderRepeated,
     HeadersTooLarge,
 )
+from bridge.long_work import Steps
 from bridge.message import Message
-from bridge.steps import Steps
 from bridge.wire.header_text import decode_value, printable, unquote_strictly, weights
 from bridge.wire.headers import CLIENT_HEADERS_MAX, Headers, append_http_headers, size_of
 from bridge.wire.json_array import MEMBERS_MAX

@@ -5,8 +5,8 @@ from typing import Final
 
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, ContentTypeUnsupported
 from bridge.inflate import NotGzip, inflate_in_pieces
+from bridge.long_work import Steps
 from bridge.message import Message
-from bridge.steps import Steps
 from bridge.wire.header_text import printable
 
 GZIP: Final = "gzip"

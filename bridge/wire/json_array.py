@@ -16,8 +16,8 @@ from msgspec.json import Decoder
 from msgspec.structs import astuple
 
 from bridge.errors import BodyInvalid, BodyTooLarge, HeadersTooLarge
+from bridge.long_work import Steps
 from bridge.message import FIELDS, Field, Message, Section
-from bridge.steps import Steps
 from bridge.wire.header_text import NAME_BYTES_MAX, is_traceparent
 
 PIECE: Final = 32 << 10

@@ -11,8 +11,8 @@ from msgspec import defstruct, field, to_builtins
 from msgspec.json import Encoder
 
 from bridge.errors import BodyInvalid, BridgeError, HeaderInvalid, HeaderMissing, HeaderRepeated
+from bridge.long_work import Steps
 from bridge.message import FIELDS, Field, Message
-from bridge.steps import Steps
 from bridge.wire.header_text import NAME_BYTES_MAX, did_you_mean, is_traceparent, printable
 from bridge.wire.headers import check_version
 from bridge.wire.json_array import CARRIED, PIECE, ArrayReader, decode_messages, section_type

@@ -5,8 +5,8 @@ from email.message import Message as EmailMessage
 from typing import Any, Final
 
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid, HeadersTooLarge
+from bridge.long_work import Steps
 from bridge.message import Message
-from bridge.steps import Steps
 from bridge.wire.gzip_body import GZIP, is_gzip
 from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers, decode_header, encode, parse

@@ -16,7 +16,7 @@ from adapters.rabbitmq.consume.assigned import REFRESH
 from adapters.rabbitmq.consume.prefetch_window import GROUP_BYTES, PARTITION_BYTES
 from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.levels import APART
-from adapters.rabbitmq.message.headers import (
+from adapters.rabbitmq.headers import (
     BROKERS,
     COMPRESSION,
     CONTENT_TYPE,

@@ -17,7 +17,7 @@ from adapters.memory import connect
 from bridge.engine.clock import SystemClock
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.engine.push_consumer import ConsumerOptions
 from bridge.metrics import BridgeMetrics
 from bridge.mirror.monitoring.server import registry

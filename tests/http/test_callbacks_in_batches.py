@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from standardwebhooks import Webhook
 
+from bridge.long_work import run_at_once
 from bridge.message import Message
-from bridge.steps import run_at_once
 from bridge.wire import jsonform, multipart
 from bridge.wire.stream_framings import StreamMessage, decode_line
 from tests.http.callback_endpoint import (

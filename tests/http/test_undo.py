@@ -12,8 +12,8 @@ from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
-from bridge.engine.produce_request import Produced
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_results import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.http.data_port import DataApp, routes
 from bridge.http.origin_policy import OriginPolicy

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from adapters.kafka.record import Record
+from adapters.kafka.mapping import Record
 from tests.brokers.cache import Missing
 from tests.brokers.provide import advice, kafka_runtime
 from tests.brokers.runtime import Run, Runtime

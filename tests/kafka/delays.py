@@ -9,7 +9,7 @@ from time import monotonic, sleep, time_ns
 
 from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 
-from adapters.kafka.record import Record
+from adapters.kafka.mapping import Record
 from tests.kafka.natives import everything
 from tests.launch import Bridge
 from tests.trouble import probe

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.consumer import Consumer
+from adapters.kafka.mapping import Commit, Commits, Headers, Outgoing, Part, Record
 from adapters.kafka.options import Client, Options
 from adapters.kafka.produce.publisher import Producer, producer_of
-from adapters.kafka.record import Commit, Commits, Headers, Outgoing, Part, Record
 from bridge.errors import BridgeError
 
 STILL = 9.0

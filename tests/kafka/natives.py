@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
-from adapters.kafka.record import Headers, Record
+from adapters.kafka.mapping import Headers, Record
 
 SECONDS = 60
 COMPRESSIONS = ["zstd", *(pytest.param(each, marks=pytest.mark.extended) for each in ("gzip", "snappy", "lz4"))]

@@ -12,9 +12,9 @@ from kafka import KafkaAdminClient
 from adapters.base import Stored
 from adapters.kafka.admin import Admin
 from adapters.kafka.deletion import Deletion, Purges
+from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Outgoing
 from adapters.kafka.topics import Topics
 from tests.breaking import Steps, check_each_step
 from tests.kafka.bridged import backend, bridged

@@ -10,7 +10,7 @@ from kafka import KafkaProducer, TopicPartition
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.commit_metadata import CHARACTERS_MAX
 from adapters.kafka.consume.consumer import Consumer
-from adapters.kafka.record import Commit, Part, Record
+from adapters.kafka.mapping import Commit, Part, Record
 from bridge.errors import BackendUnavailable, NotStored, OutcomeUnknown
 from tests.brokers.kafka import Kafka
 from tests.kafka.driven import SECONDS, Listener, consuming, leaving_nothing, lively, new_group, options_of

@@ -11,10 +11,9 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from adapters.kafka.admin import Admin
-from adapters.kafka.metadata_topic import MetadataTopic
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.topics import Topics
+from adapters.kafka.topics import MetadataTopic, Topics
 from bridge.errors import BackendUnavailable
 from tests.http.callback_endpoint import Endpoint, listed, produce, register, wait_until
 from tests.kafka.bridged import backend

@@ -16,7 +16,7 @@ import pytest_asyncio
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
-from adapters.kafka.record import Headers
+from adapters.kafka.mapping import Headers
 from tests.conformance.conversation import Conversation, Taken, connection
 from tests.kafka import natives
 from tests.kafka.bridged import backend, bridged

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from adapters.kafka.record import Record
+from adapters.kafka.mapping import Record
 from tests.conformance.conversation import Conversation, connection, now
 from tests.kafka import natives
 from tests.kafka.bridged import backend, bridged

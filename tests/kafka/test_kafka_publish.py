@@ -14,11 +14,11 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.producer.record_accumulator import RecordAccumulator
 
 from adapters.base import Stored
+from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import Options
 from adapters.kafka.produce import batch_sender
 from adapters.kafka.produce.kafka_python_producer import KafkaPythonProducer
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Outgoing
 from bridge.errors import (
     BackendUnavailable,
     BodyTooLarge,

@@ -14,11 +14,11 @@ from kafka import KafkaAdminClient
 from adapters.base import Stored
 from adapters.kafka import topics
 from adapters.kafka.admin import Admin
+from adapters.kafka.mapping import Commit, Outgoing, Part
 from adapters.kafka.options import Options
 from adapters.kafka.produce import batch_sender, kafka_python_producer
 from adapters.kafka.produce import publisher as publishing
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Commit, Outgoing, Part
 from adapters.kafka.topics import Topics
 from bridge.errors import BackendUnavailable, NotStored, OutcomeUnknown
 from tests.brokers.kafka import Kafka

@@ -16,9 +16,9 @@ import trustme
 
 from adapters.base import Stored
 from adapters.kafka.admin import Admin
+from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import parse
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Outgoing
 from adapters.kafka.topics import Topics
 from bridge.errors import BackendUnavailable, CannotStart, Refused
 from tests.brokers.kafka import Kafka

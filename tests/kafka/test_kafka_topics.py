@@ -14,10 +14,10 @@ from adapters.base import Stored
 from adapters.kafka import deletion, topics
 from adapters.kafka.admin import Admin
 from adapters.kafka.delay.schedule import LEVELS
+from adapters.kafka.mapping import Commit, Outgoing, Part, Record
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Commit, Outgoing, Part, Record
 from adapters.kafka.topics import Topics
 from bridge.errors import BackendUnavailable, DestinationInvalid, DestinationUnknown
 from tests.kafka.clients import consume, new_topic

@@ -8,7 +8,7 @@ from typing import Self
 
 from kafka import KafkaConsumer, TopicPartition
 
-from adapters.kafka.record import Record, fetched
+from adapters.kafka.mapping import Record, fetched
 
 
 class Watcher:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from adapters.rabbitmq.message.mapping import from_arrival
+from adapters.rabbitmq.mapping import from_arrival
 from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology import names
 from bridge.errors import BackendUnavailable, CannotStart

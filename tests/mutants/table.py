@@ -39,7 +39,7 @@ TABLE: Final = (
         tuple(
             f"adapters/kafka/{name}.py"
             for name in (
-                *("mapping", "names", "options", "record"),
+                *("mapping", "names", "options"),
                 *("consume/commit_metadata", "consume/settled_ranges"),
                 *("delay/dispatch", "delay/schedule"),
             )
@@ -78,7 +78,7 @@ TABLE: Final = (
             "adapters/rabbitmq/consume/partition_state.py",
             "adapters/rabbitmq/delay/levels.py",
             "adapters/rabbitmq/group/assignment.py",
-            *(f"adapters/rabbitmq/message/{name}.py" for name in ("headers", "mapping")),
+            *(f"adapters/rabbitmq/{name}.py" for name in ("headers", "mapping")),
             *(f"adapters/rabbitmq/topology/{name}.py" for name in ("names", "records")),
             "adapters/rabbitmq/options.py",
         ),

@@ -15,7 +15,7 @@ from adapters.base import Delivery, Outcome
 from adapters.rabbitmq.consume.assigned import GroupDependencies
 from adapters.rabbitmq.consume.attempts import read_attempts
 from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
-from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import declarations, names

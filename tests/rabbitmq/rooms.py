@@ -11,7 +11,7 @@ from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.rabbitmq.group.groups import END, Groups
-from adapters.rabbitmq.message.mapping import is_marker, to_properties
+from adapters.rabbitmq.mapping import is_marker, to_properties
 from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.catalogue import Catalogue

@@ -6,7 +6,7 @@ import pytest_asyncio
 
 from adapters.amqp.messages import Outgoing
 from adapters.base import Delivery
-from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.mapping import to_properties
 from bridge.message import Message
 from tests.rabbitmq.consuming import Pool, pool
 

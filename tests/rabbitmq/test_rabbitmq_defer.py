@@ -15,9 +15,9 @@ from adapters.rabbitmq.topology.names import queue
 from bridge.engine import dead_letters_and_deferrals
 from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters, Counts
+from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.group import Group
-from bridge.engine.leases import Entry
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import BackendUnavailable
 from tests.calls import lease

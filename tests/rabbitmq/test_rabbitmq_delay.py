@@ -11,7 +11,7 @@ import pytest_asyncio
 from adapters.base import Delivery
 from adapters.rabbitmq.delay import delays
 from adapters.rabbitmq.delay.levels import APART, UNIT
-from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import Existing
 from adapters.rabbitmq.topology.names import Source
 from adapters.wall_clock import wall

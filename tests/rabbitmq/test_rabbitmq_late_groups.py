@@ -11,7 +11,7 @@ from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
 from adapters.amqp.stream_consumer import Reader
 from adapters.rabbitmq.group.groups import END, marker
-from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import Existing, Options, parse
 from adapters.rabbitmq.topology import names
 from adapters.rabbitmq.topology.names import Source

@@ -13,7 +13,7 @@ from adapters.rabbitmq.topology.names import queue
 from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters, Counts
 from bridge.engine.group import Group
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.engine.pull_and_prefetch import PullRequest
 from tests.calls import lease
 from tests.rabbitmq import natives

@@ -19,7 +19,7 @@ import pytest
 from adapters.amqp.messages import Outgoing
 from adapters.base import Stored
 from adapters.rabbitmq.group.groups import Backfill
-from adapters.rabbitmq.message.headers import MARKER
+from adapters.rabbitmq.headers import MARKER
 from adapters.rabbitmq.options import parse
 from tests.bridged import bridged
 from tests.brokers import packages

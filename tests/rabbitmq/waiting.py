@@ -13,7 +13,7 @@ from adapters.amqp.messages import Outgoing
 from adapters.amqp.properties import Properties
 from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.delays import Delays
-from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import Existing, parse
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.catalogue import Catalogue

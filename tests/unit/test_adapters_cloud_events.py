@@ -12,10 +12,9 @@ from pika import BasicProperties
 from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.cloud_events import EventHeaders
-from adapters.kafka.mapping import from_record, to_record
-from adapters.kafka.record import Record
+from adapters.kafka.mapping import Record, from_record, to_record
 from adapters.property_names import prefixed_header
-from adapters.rabbitmq.message.mapping import from_arrival, message_id, to_properties
+from adapters.rabbitmq.mapping import from_arrival, message_id, to_properties
 from bridge.message import Message
 from tests.unit.strategies import messages
 

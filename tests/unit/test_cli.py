@@ -20,9 +20,9 @@ from bridge.cli.command import Output
 from bridge.cli.program import main
 from bridge.client.transport import ConnectionBroken, HttpTransport, NotConnected
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, encode_problem, problem_members
+from bridge.long_work import run_at_once
 from bridge.message import Message
 from bridge.settings import Settings, SettingsError
-from bridge.steps import run_at_once
 from bridge.wire import jsonform, multipart
 from bridge.wire.headers import encode, parse
 from tests.mock_transport import MockTransport

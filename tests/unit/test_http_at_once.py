@@ -10,7 +10,7 @@ from adapters.memory import connect
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.http.data_port import DataApp, routes
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_and_reply import Limits

@@ -9,8 +9,8 @@ from bridge.errors import BodyInvalid, BridgeError
 from bridge.http.produce import ProduceEndpoint
 from bridge.http.produce_stream import Numbered, _LineReader
 from bridge.http.request_and_reply import Limits
+from bridge.long_work import Slicer, Steps
 from bridge.message import Message
-from bridge.steps import Slicer, Steps
 from bridge.wire.stream_framings import Run, StreamEnd
 
 SIZE = 1 << 20

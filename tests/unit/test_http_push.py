@@ -13,14 +13,14 @@ from adapters.memory import connect
 from bridge.engine.clock import SystemClock
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import BackendUnavailable, LeaseEnded, LimitReached
 from bridge.http import push
 from bridge.http.push import PushEndpoint
 from bridge.http.request_and_reply import BodyStream, Limits, Reply, Request
+from bridge.long_work import Slicer, Steps
 from bridge.message import Message
-from bridge.steps import Slicer, Steps
 from bridge.wire import gzip_body
 from bridge.wire.headers import parse
 from tests.calls import result

@@ -14,7 +14,7 @@ from adapters.memory.transactions import Transactions
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.http.data_port import DataApp, routes
 from bridge.http.management_port import management_app
 from bridge.http.openapi.document import build

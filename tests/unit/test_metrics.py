@@ -15,7 +15,7 @@ from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.http.data_port import DataApp, routes
 from bridge.http.management_port import management_app
 from bridge.http.origin_policy import OriginPolicy

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
+from adapters.kafka.mapping import Record
 from adapters.kafka.options import Options
-from adapters.kafka.record import Record
 from adapters.rabbitmq.options import Existing
 from bridge.migrate.kafka_record_checks import check_records
 from bridge.migrate.kafka_topic_checks import GroupFacts, TopicFacts, check_groups, check_topic

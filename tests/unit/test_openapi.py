@@ -20,7 +20,7 @@ from adapters.memory import connect
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.errors import encode_problem, error_classes
 from bridge.http.data_port import DataApp, routes
 from bridge.http.openapi.descriptions import (
@@ -34,9 +34,9 @@ from bridge.http.openapi.html_page import render
 from bridge.http.openapi.operations import OPERATIONS
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_and_reply import Limits
+from bridge.long_work import run_at_once
 from bridge.message import FIELDS, Message
 from bridge.metrics import BridgeMetrics
-from bridge.steps import run_at_once
 from bridge.wire import jsonform
 from bridge.wire.headers import PARAMETERS
 

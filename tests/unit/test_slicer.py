@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bridge.steps import PAUSE, SLICE, Slicer, Steps, run_at_once
+from bridge.long_work import PAUSE, SLICE, Slicer, Steps, run_at_once
 
 
 class Clock:

@@ -7,9 +7,8 @@ from typing import Final, NamedTuple
 
 from adapters.base import Delivery
 from adapters.kafka.consume.settled_ranges import SPAN_MAX, SettledRanges
-from adapters.kafka.mapping import from_record
+from adapters.kafka.mapping import Commit, Part, Record, from_record
 from adapters.kafka.names import handle
-from adapters.kafka.record import Commit, Part, Record
 
 RECORDS_MAX: Final = 500
 """Records of one partition that wait to be fetched; above it the partition is paused, below half of it resumed."""

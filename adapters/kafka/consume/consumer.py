@@ -16,8 +16,8 @@ from adapters.kafka.admin import Admin
 from adapters.kafka.consume.membership import Member
 from adapters.kafka.consume.poller import Poller
 from adapters.kafka.errors import InstanceTaken
+from adapters.kafka.mapping import Commits, Part
 from adapters.kafka.options import Options
-from adapters.kafka.record import Commits, Part
 from bridge.errors import BackendUnavailable, BridgeError, CannotStart
 
 _CLOSING: Final = 6.0

@@ -14,8 +14,8 @@ from adapters.kafka.admin import Admin
 from adapters.kafka.consume.consumer import Consumer
 from adapters.kafka.consume.membership import Member
 from adapters.kafka.consume.settled_ranges import SettledRanges
+from adapters.kafka.mapping import Commits, Part
 from adapters.kafka.options import Options
-from adapters.kafka.record import Commits, Part
 from adapters.kafka.thread_to_loop import complete
 from bridge.errors import BridgeError, OutcomeUnknown
 

@@ -20,7 +20,7 @@ from kafka.future import Future
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
 from adapters.kafka.errors import InstanceTaken, of_exception
-from adapters.kafka.record import Commit, Commits, Part, Record
+from adapters.kafka.mapping import Commit, Commits, Part, Record
 from adapters.kafka.thread_to_loop import ThreadToLoop
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 

@@ -15,8 +15,8 @@ from adapters.kafka.connections import Client
 from adapters.kafka.consume.membership import Member, Membership
 from adapters.kafka.consume.session import POLL, Session
 from adapters.kafka.errors import InstanceTaken, of_exception
+from adapters.kafka.mapping import Commits, Part, Record
 from adapters.kafka.options import Options
-from adapters.kafka.record import Commits, Part, Record
 from adapters.kafka.thread_to_loop import ThreadToLoop, complete
 from bridge.errors import BackendUnavailable, BridgeError, Refused
 

@@ -11,8 +11,8 @@ from kafka.structs import MemberState, TopicPartition
 
 from adapters.kafka.connections import BOOTSTRAP_TIMEOUT, Client
 from adapters.kafka.errors import no_connection
+from adapters.kafka.mapping import Part, Record, fetched
 from adapters.kafka.options import METADATA_AGE, REQUEST_TIMEOUT, Options
-from adapters.kafka.record import Part, Record, fetched
 from adapters.kafka.security import connection_settings
 
 POLL: Final = 500

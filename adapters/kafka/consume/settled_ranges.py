@@ -8,7 +8,7 @@ are fetched once more, and skipped, after a restart (half a minute).
 from typing import Final
 
 from adapters.kafka.consume.commit_metadata import decode, encode
-from adapters.kafka.record import Commit
+from adapters.kafka.mapping import Commit
 from adapters.range_set import RangeSet
 
 SPAN_MAX: Final = 20_000

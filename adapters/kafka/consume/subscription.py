@@ -9,8 +9,8 @@ from adapters.kafka.admin import Admin
 from adapters.kafka.consume.buffer import Buffer, PartitionBuffer
 from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.consume.settled_ranges import LogReplaced
+from adapters.kafka.mapping import Commit, Part, Record
 from adapters.kafka.options import Options
-from adapters.kafka.record import Commit, Part, Record
 from adapters.kafka.thread_to_loop import complete
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError

@@ -13,10 +13,10 @@ from adapters.kafka.delay.forwarder import Forwarder
 from adapters.kafka.delay.schedule import first_hop, to_delayed, topics_of
 from adapters.kafka.deletion import Purges
 from adapters.kafka.errors import is_topic_removed
+from adapters.kafka.mapping import Outgoing, Part
 from adapters.kafka.names import destination_of
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Outgoing, Part
 from adapters.kafka.topics import Topics
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError

@@ -16,9 +16,8 @@ from adapters.kafka.delay.schedule import (
     topics_of,
 )
 from adapters.kafka.errors import RecordRefused
-from adapters.kafka.mapping import from_record
+from adapters.kafka.mapping import Outgoing, Part, Record, from_record
 from adapters.kafka.options import Options
-from adapters.kafka.record import Outgoing, Part, Record
 from bridge.errors import BodyTooLarge, BridgeError, Rejected
 
 _log = logging.getLogger("bridge.kafka")

@@ -18,10 +18,10 @@ from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.delay.dispatch import Dispatch, Move
 from adapters.kafka.delay.schedule import DelayPartition, PendingDelays, topics_of, waiting_of
 from adapters.kafka.deletion import Purges
+from adapters.kafka.mapping import Commit, Part, Record
 from adapters.kafka.names import Own
 from adapters.kafka.options import METADATA_AGE, Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Commit, Part, Record
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError
 

@@ -16,9 +16,8 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from adapters.kafka.consume.settled_ranges import SPAN_MAX, LogReplaced, SettledRanges
-from adapters.kafka.mapping import AGAIN, DUE_AT, FIRST, PARTITION, STORED, TOPIC
+from adapters.kafka.mapping import AGAIN, DUE_AT, FIRST, PARTITION, STORED, TOPIC, Commit, Outgoing, Part, Record
 from adapters.kafka.names import Own
-from adapters.kafka.record import Commit, Outgoing, Part, Record
 
 
 class Level(NamedTuple):

@@ -18,7 +18,7 @@ from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from adapters.base import Stored
-from adapters.kafka.record import Outgoing
+from adapters.kafka.mapping import Outgoing
 
 ErrorOf = Callable[[int], BaseException]
 """The error for the record with this number within its batch."""

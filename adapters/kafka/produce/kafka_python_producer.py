@@ -14,10 +14,10 @@ from kafka.protocol.metadata import MetadataRequest
 from adapters.base import Stored
 from adapters.kafka import errors
 from adapters.kafka.connections import Client
+from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import METADATA_AGE, REQUEST_TIMEOUT, Options
 from adapters.kafka.produce.accumulator import Accumulator
 from adapters.kafka.produce.batch_sender import BatchSender
-from adapters.kafka.record import Outgoing
 from adapters.kafka.security import connection_settings
 from adapters.kafka.thread_to_loop import ThreadToLoop, complete, until_ended
 from bridge.errors import BackendUnavailable, BodyTooLarge, CannotStart

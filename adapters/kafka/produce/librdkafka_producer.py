@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from adapters.base import Stored
 from adapters.kafka import errors
+from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import DELIVERY_TIMEOUT, METADATA_AGE, REQUEST_TIMEOUT, Options, Security
-from adapters.kafka.record import Outgoing
 from adapters.kafka.security import TokenProvider, tls_context
 from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, CannotStart, OutcomeUnknown, TooManyInFlight
 

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 from adapters.base import Stored
 from adapters.kafka.errors import is_topic_removed
+from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import Options
-from adapters.kafka.record import Outgoing
 from adapters.kafka.thread_to_loop import complete
 from bridge.errors import BackendUnavailable, BridgeError, CannotStart, OutcomeUnknown
 

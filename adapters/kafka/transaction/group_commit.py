@@ -15,9 +15,9 @@ from kafka import errors as kafka
 from adapters.base import Stored
 from adapters.kafka import errors
 from adapters.kafka.connections import transactional
+from adapters.kafka.mapping import Outgoing
 from adapters.kafka.names import Own
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
-from adapters.kafka.record import Outgoing
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 
 _PATIENCE: Final = 10.0

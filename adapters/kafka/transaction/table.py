@@ -16,8 +16,7 @@ from enum import Enum, StrEnum, auto
 from typing import Any, Final, NamedTuple
 
 from adapters.base import ENDED_MAX, Transaction, TransactionState
-from adapters.kafka.mapping import TRANSACTION, from_record, to_record
-from adapters.kafka.record import Outgoing, Record
+from adapters.kafka.mapping import TRANSACTION, Outgoing, Record, from_record, to_record
 from bridge.message import Message
 
 _REMEMBERED: Final = 3_600_000

@@ -15,10 +15,10 @@ from adapters.kafka import errors
 from adapters.kafka.admin import Admin
 from adapters.kafka.connections import read_on
 from adapters.kafka.errors import is_topic_removed
+from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Outgoing, Part, Record
 from adapters.kafka.thread_to_loop import ThreadToLoop, until_ended
 from adapters.kafka.topics import Topics
 from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of

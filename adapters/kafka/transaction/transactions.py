@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 
 from adapters.base import Complete, Stored, Transaction, TransactionState
 from adapters.kafka.admin import Admin
+from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Outgoing
 from adapters.kafka.topics import Topics
 from adapters.kafka.transaction.group_commit import CommitFailed, GroupCommit
 from adapters.kafka.transaction.table import Entry, Kind, Verdict, control, prepared

@@ -15,7 +15,7 @@ from adapters.rabbitmq.consume.partition import Partition, RecordDrained
 from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
 from adapters.rabbitmq.group.membership import Changed
-from adapters.rabbitmq.message.headers import ACQUIRED_COUNT, DELIVERY_COUNT
+from adapters.rabbitmq.headers import ACQUIRED_COUNT, DELIVERY_COUNT
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import names
 from adapters.rabbitmq.topology.names import Source

@@ -11,7 +11,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from adapters.amqp.messages import Arrival
 from adapters.base import Delivery
-from adapters.rabbitmq.message.mapping import broker_attempts, from_arrival, message_id
+from adapters.rabbitmq.mapping import broker_attempts, from_arrival, message_id
 from bridge.message import Message
 
 W = TypeVar("W")

@@ -20,8 +20,8 @@ from adapters.field_headers import INTERNAL_PREFIX
 from adapters.property_names import prefixed_header
 from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.levels import KeyOrder, KeyQueue, not_before
-from adapters.rabbitmq.message.headers import ATTEMPTS
-from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.headers import ATTEMPTS
+from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.publish.confirm_channel import is_missing, is_unroutable, not_taken
 from adapters.rabbitmq.publish.publisher import Publisher

@@ -42,8 +42,8 @@ from adapters.amqp.properties import Properties
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.amqp.stream_consumer import Reader
 from adapters.base import Stored
-from adapters.rabbitmq.message.headers import MARKER
-from adapters.rabbitmq.message.mapping import copied, is_marker, message_id
+from adapters.rabbitmq.headers import MARKER
+from adapters.rabbitmq.mapping import copied, is_marker, message_id
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.catalogue import Catalogue

@@ -27,8 +27,8 @@ from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.base import ENDED_MAX, Stored, Transaction, TransactionState
 from adapters.field_headers import INTERNAL_PREFIX
-from adapters.rabbitmq.message.headers import BROKERS, MESSAGE_ID
-from adapters.rabbitmq.message.mapping import from_arrival, to_properties
+from adapters.rabbitmq.headers import BROKERS, MESSAGE_ID
+from adapters.rabbitmq.mapping import from_arrival, to_properties
 from adapters.rabbitmq.topology.shared_log import Record
 from bridge.errors import BackendUnavailable
 from bridge.message import Message

@@ -15,8 +15,7 @@ from bridge.mirror.commands.options import MirrorCommand, out_option
 
 if TYPE_CHECKING:
     from bridge.client import Client
-    from bridge.mirror.restore import Outcome, State
-    from bridge.mirror.restore_rows import DestinationTotal, Row
+    from bridge.mirror.restore import DestinationTotal, Outcome, Row, State
 
 _SHOWN: Final = 5
 """Messages that a dry run shows."""
@@ -62,8 +61,7 @@ def restore(out: str, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - cl
     oms-bridge mirror restore --out /srv/mirror --area dead-letters --destination orders.dlq --to-destination orders
     """
     from bridge.mirror.query import connect
-    from bridge.mirror.restore import State
-    from bridge.mirror.restore_rows import Selection, amounts, in_order, select
+    from bridge.mirror.restore import Selection, State, amounts, in_order, select
     from bridge.mirror.table import shown
 
     selection = Selection(

@@ -8,7 +8,7 @@ from kafka import errors
 from kafka.future import Future
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
-from adapters.kafka.record import Commit, Commits, Part, Record
+from adapters.kafka.mapping import Commit, Commits, Part, Record
 from bridge.errors import BridgeError
 
 T = TypeVar("T")

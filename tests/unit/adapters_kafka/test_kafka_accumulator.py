@@ -12,9 +12,9 @@ from kafka.producer.sender import Sender
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from adapters.base import Stored
+from adapters.kafka.mapping import Outgoing
 from adapters.kafka.produce.accumulator import Accumulator, Batch
 from adapters.kafka.produce.batch_sender import BatchSender
-from adapters.kafka.record import Outgoing
 from bridge.errors import BackendUnavailable
 
 PART: Final = TopicPartition("orders", 3)

@@ -9,8 +9,8 @@ from adapters.kafka.delay import dispatch, schedule
 from adapters.kafka.delay.dispatch import FIRST_PAUSE, SHORT_PAUSE, TOPIC_IN_FLIGHT_MAX, Dispatch, Move
 from adapters.kafka.delay.schedule import LEVELS, PendingDelays, first_place, to_delayed, waiting_of
 from adapters.kafka.errors import RecordRefused
+from adapters.kafka.mapping import Commit, Outgoing, Part, Record
 from adapters.kafka.options import Options
-from adapters.kafka.record import Commit, Outgoing, Part, Record
 from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, DestinationUnknown, Refused
 
 NOW = 1_700_000_000_000

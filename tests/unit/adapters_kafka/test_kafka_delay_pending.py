@@ -16,7 +16,7 @@ from adapters.kafka.delay.schedule import (
     Waiting,
     size,
 )
-from adapters.kafka.record import Commit, Part, Record
+from adapters.kafka.mapping import Commit, Part, Record
 
 NOW = 1_700_000_000_000
 EIGHT = next(level for level in LEVELS if level.name == "8s")

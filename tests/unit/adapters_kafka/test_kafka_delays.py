@@ -7,9 +7,9 @@ from adapters.kafka.admin import Admin
 from adapters.kafka.delay.delays import Delays
 from adapters.kafka.delay.forwarder import Forwarder
 from adapters.kafka.deletion import Purges
+from adapters.kafka.mapping import Part
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Part
 from adapters.kafka.topics import Topics
 
 

@@ -12,8 +12,8 @@ from adapters.kafka.consume import consumer
 from adapters.kafka.consume.consumer import Consumer
 from adapters.kafka.consume.membership import Member
 from adapters.kafka.errors import InstanceTaken
+from adapters.kafka.mapping import Commit, Commits, Part
 from adapters.kafka.options import Options
-from adapters.kafka.record import Commit, Commits, Part
 from bridge.errors import BackendUnavailable, BridgeError
 from tests.kafka.members import until
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from adapters.field_headers import RECORD_DELAY_MAX
 from adapters.gzip_stored_plain import INFLATED_MAX
-from adapters.kafka.mapping import PLAIN_NAMES, from_record, to_record
-from adapters.kafka.record import Headers, Outgoing, Record, fetched
+from adapters.kafka.mapping import PLAIN_NAMES, Headers, Outgoing, Record, fetched, from_record, to_record
 from adapters.native_headers import HEADERS_MAX, KEY_MAX
 from bridge.message import FIELDS, LONG_MAX, Message
 from bridge.wire import headers as wire

@@ -7,7 +7,7 @@ import pytest
 from kafka import TopicPartition, errors
 
 from adapters.kafka.consume.membership import Membership
-from adapters.kafka.record import Commit, Part
+from adapters.kafka.mapping import Commit, Part
 from adapters.kafka.thread_to_loop import ThreadToLoop
 from bridge.errors import OutcomeUnknown
 from tests.unit.adapters_kafka.fake_library import FakeLibrary, Owner, run

@@ -10,8 +10,8 @@ from kafka import TopicPartition, errors
 from adapters.kafka.consume import poller
 from adapters.kafka.consume.membership import Membership
 from adapters.kafka.consume.poller import Poller
+from adapters.kafka.mapping import Commit, Part, Record
 from adapters.kafka.options import Options
-from adapters.kafka.record import Commit, Part, Record
 from bridge.errors import BackendUnavailable, Refused
 from tests.kafka.members import until
 from tests.unit.adapters_kafka.fake_library import FakeLibrary, Owner, run

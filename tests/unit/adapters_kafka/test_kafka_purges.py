@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from adapters.kafka.deletion import _marks
-from adapters.kafka.record import Part, Record
+from adapters.kafka.mapping import Part, Record
 
 
 def lying(offset: int, key: bytes | None, value: bytes | None) -> Record:

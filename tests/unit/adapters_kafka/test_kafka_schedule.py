@@ -20,9 +20,8 @@ from adapters.kafka.delay.schedule import (
     waiting_of,
     wake,
 )
-from adapters.kafka.mapping import from_record, to_record
+from adapters.kafka.mapping import Outgoing, Part, Record, from_record, to_record
 from adapters.kafka.names import Own
-from adapters.kafka.record import Outgoing, Part, Record
 from bridge.message import Message
 
 NOW = 1_700_000_000_000

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adapters.kafka.consume.settled_ranges import SPAN_MAX, LogReplaced, SettledRanges
-from adapters.kafka.record import Commit
+from adapters.kafka.mapping import Commit
 
 START = 2**62
 

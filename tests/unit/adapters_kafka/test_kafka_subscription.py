@@ -11,9 +11,8 @@ from adapters.kafka.admin import Admin
 from adapters.kafka.consume import group_member, subscription
 from adapters.kafka.consume.buffer import RECORDS_MAX
 from adapters.kafka.consume.subscription import KafkaSubscription
-from adapters.kafka.mapping import to_record
+from adapters.kafka.mapping import Commit, Commits, Part, Record, to_record
 from adapters.kafka.options import Options
-from adapters.kafka.record import Commit, Commits, Part, Record
 from bridge.errors import BackendUnavailable
 from bridge.message import Message
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from adapters.base import Transaction, TransactionState
-from adapters.kafka.record import Outgoing, Record
+from adapters.kafka.mapping import Outgoing, Record
 from adapters.kafka.transaction import table
 from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of, prepared
 from bridge.message import Message

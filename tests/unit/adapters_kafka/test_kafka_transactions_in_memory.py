@@ -7,9 +7,9 @@ import pytest
 
 from adapters.base import Stored, Transaction, TransactionState
 from adapters.kafka.admin import Admin
+from adapters.kafka.mapping import Outgoing, Record
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.record import Outgoing, Record
 from adapters.kafka.topics import Topics
 from adapters.kafka.transaction import group_commit, topic, transactions
 from adapters.kafka.transaction.group_commit import CommitFailed, GroupCommit

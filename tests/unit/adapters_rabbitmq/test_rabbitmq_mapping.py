@@ -12,8 +12,8 @@ from adapters.amqp.properties import Properties
 from adapters.field_headers import RECORD_DELAY_MAX
 from adapters.gzip_stored_plain import INFLATED_MAX
 from adapters.native_headers import HEADERS_MAX
-from adapters.rabbitmq.message.headers import PLAIN_NAMES
-from adapters.rabbitmq.message.mapping import EXPIRATION_MAX, from_arrival, is_marker, message_id, to_properties
+from adapters.rabbitmq.headers import PLAIN_NAMES
+from adapters.rabbitmq.mapping import EXPIRATION_MAX, from_arrival, is_marker, message_id, to_properties
 from bridge.message import FIELDS, LONG_MAX, Message
 from bridge.wire.header_text import NAME_BYTES_MAX, is_traceparent
 from tests.unit.strategies import broker_messages, messages

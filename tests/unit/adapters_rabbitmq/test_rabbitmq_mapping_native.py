@@ -13,8 +13,8 @@ from pika import BasicProperties
 from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.field_headers import RECORD_DELAY_MAX
-from adapters.rabbitmq.message.headers import ACQUIRED_COUNT, BROKERS, DELIVERY_COUNT
-from adapters.rabbitmq.message.mapping import (
+from adapters.rabbitmq.headers import ACQUIRED_COUNT, BROKERS, DELIVERY_COUNT
+from adapters.rabbitmq.mapping import (
     ATTEMPTS_MAX,
     broker_attempts,
     copied,

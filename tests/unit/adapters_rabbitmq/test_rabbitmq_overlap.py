@@ -7,7 +7,7 @@ import pytest
 from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.rabbitmq.group.groups import Backfill, Overlap, marker
-from adapters.rabbitmq.message.mapping import is_marker
+from adapters.rabbitmq.mapping import is_marker
 from bridge.errors import BackendUnavailable
 
 

@@ -10,9 +10,9 @@ from bridge.callbacks.registration import BatchOptions, DeliveryHistory, Registr
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
+from bridge.long_work import run_at_once
 from bridge.message import Message
-from bridge.steps import run_at_once
 from bridge.wire.gzip_body import inflate_message
 from tests.unit.engine.fakes import FakePartitionedAdapter, FakeSubscription
 from tests.unit.engine.virtual import LoopClock

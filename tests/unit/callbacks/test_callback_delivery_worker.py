@@ -9,8 +9,8 @@ import pytest
 
 from adapters.base import Outcome
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked
+from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.group import Group
-from bridge.engine.leases import Entry
 from bridge.errors import BackendUnavailable, OutcomeUnknown
 from tests.unit.callbacks.delivery_worker_bench import LEASE, OK, Bench, Script, dead
 from tests.unit.engine.fakes import delivery

@@ -13,7 +13,7 @@ from bridge.callbacks.registry import STATES, CallbackRegistry, DeliveryOptions,
 from bridge.callbacks.retry_policy import EndpointResponse
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.errors import BackendUnavailable, CallbackRefused, Draining, HeaderInvalid
 from bridge.message import Message
 from tests.unit.callbacks.delivery_worker_bench import inflate_at_once

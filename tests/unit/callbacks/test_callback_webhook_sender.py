@@ -17,8 +17,8 @@ from bridge.callbacks.webhook_sender import SenderOptions, build_delivery_option
 from bridge.engine.clock import SystemClock
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.errors import CallbackRefused
+from bridge.long_work import Slicer
 from bridge.message import Message
-from bridge.steps import Slicer
 from tests.unit.callbacks.delivery_worker_bench import Bench
 from tests.unit.engine.fakes import delivery
 from tests.unit.engine.virtual import LoopClock

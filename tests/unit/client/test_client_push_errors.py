@@ -6,7 +6,7 @@ import logging
 import httpx
 import pytest
 
-from bridge.client import Client, push_iterator
+from bridge.client import Client, push_and_ack
 from bridge.client.request_sender import FIRST_DELAY, MAX_DELAY, retry_delay
 from bridge.errors import (
     BackendUnavailable,
@@ -196,7 +196,7 @@ async def test_an_acknowledgement_that_does_not_reach_the_bridge_is_repeated() -
 async def test_a_refused_acknowledgement_is_raised_even_while_no_message_comes(
     error: BridgeError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push_iterator, "STREAM_END_SECONDS", 0.01)
+    monkeypatch.setattr(push_and_ack, "STREAM_END_SECONDS", 0.01)
 
     async def settle(_how: str, _receipts: list[str]) -> BridgeError:
         return error
@@ -209,7 +209,7 @@ async def test_a_refused_acknowledgement_is_raised_even_while_no_message_comes(
 
 
 async def test_a_refused_acknowledgement_is_raised_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push_iterator, "STREAM_END_SECONDS", 0.01)
+    monkeypatch.setattr(push_and_ack, "STREAM_END_SECONDS", 0.01)
 
     async def settle(_how: str, _receipts: list[str]) -> BridgeError:
         return LeaseEnded("over")
@@ -241,7 +241,7 @@ async def test_an_acknowledgement_whose_stream_has_broken_off_is_logged(caplog: 
 async def test_leaving_raises_when_the_last_acknowledgements_do_not_reach_the_bridge(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(push_iterator, "FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr(push_and_ack, "FLUSH_SECONDS", 0.05)
 
     async def settle(_how: str, _receipts: list[str]) -> None:
         raise httpx.ReadError("reset")
@@ -256,7 +256,7 @@ async def test_leaving_raises_when_the_last_acknowledgements_do_not_reach_the_br
 async def test_leaving_raises_when_the_bridge_is_silent_and_does_not_hide_another_exception(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(push_iterator, "FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr(push_and_ack, "FLUSH_SECONDS", 0.05)
 
     async def settle(_how: str, _receipts: list[str]) -> None:
         await forever()

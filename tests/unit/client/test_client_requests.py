@@ -24,8 +24,8 @@ from bridge.errors import (
     encode_problem,
     problem_members,
 )
+from bridge.long_work import run_at_once
 from bridge.message import Message
-from bridge.steps import run_at_once
 from bridge.wire import jsonform, multipart
 from bridge.wire.headers import Headers, encode, parse
 from tests.mock_transport import MockTransport

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from bridge.engine.client_limits import INTERNAL, client_of
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.destination_registry import GROUP_COUNTED
 from bridge.engine.engine import Engine
-from bridge.engine.limits import INTERNAL, EngineOptions, client_of
-from bridge.engine.produce_request import Produced
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_results import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import (
     BackendFull,

@@ -6,8 +6,8 @@ import pytest
 from adapters.base import Delivery, Outcome
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
-from bridge.engine.limits import EngineOptions
-from bridge.engine.produce_request import Produced
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_results import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import (
     BackendFull,

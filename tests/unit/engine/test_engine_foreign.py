@@ -10,7 +10,7 @@ from adapters.base import Delivery, Outcome
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
 from bridge.engine.group import Group
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import BackendUnavailable
 from tests.calls import result

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.engine.leases import Receipt, ReceiptSigner
+from bridge.engine.entries_and_receipts import Receipt, ReceiptSigner
 from bridge.errors import LeaseEnded, ReceiptInvalid
 
 BOOK = ReceiptSigner()

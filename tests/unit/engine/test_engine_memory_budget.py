@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.engine.limits import MemoryBudget
+from bridge.engine.client_limits import MemoryBudget
 from bridge.errors import BridgeError, LimitReached, TooManyInFlight
 
 A, A2, B, C = "10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1", "10.0.0.3:1"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adapters.base import Delivery
-from bridge.engine.leases import Entry, LeaseOwner
+from bridge.engine.entries_and_receipts import Entry, LeaseOwner
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import LeaseEnded
 from bridge.message import Message

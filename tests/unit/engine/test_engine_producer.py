@@ -8,15 +8,17 @@ from uuid import UUID
 import pytest
 
 from adapters.base import Delivery, Published, Stored, Support
+from bridge.engine.client_limits import Quota
 from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters
 from bridge.engine.dead_letters_and_deferrals import DeadLetterWriter
 from bridge.engine.destination_names import NAME_MAX, SubscriptionKey, dead_letter_of
 from bridge.engine.destination_registry import DestinationRegistry
-from bridge.engine.leases import Entry
-from bridge.engine.limits import EngineOptions, Quota
+from bridge.engine.entries_and_receipts import Entry
+from bridge.engine.field_support import Applied
+from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import partition_of
-from bridge.engine.produce_request import Applied, Produced
+from bridge.engine.produce_results import Produced
 from bridge.engine.producer import DELAY_MAX, Producer
 from bridge.errors import (
     BackendFull,

@@ -6,7 +6,7 @@ import pytest
 from adapters.base import Delivery, Outcome
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
+from bridge.engine.options import EngineOptions
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.engine.push_consumer import BATCH, BATCH_BYTES, ConsumerOptions, Leased, PushConsumer
 from bridge.errors import BackendUnavailable, Draining, LeaseEnded, OutcomeUnknown, TooManyInFlight

@@ -10,7 +10,6 @@ from adapters.base import Complete, Stored, Transaction, TransactionState
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
 from bridge.engine.open_transactions import (
     CHECKS_MAX,
     Decision,
@@ -18,7 +17,8 @@ from bridge.engine.open_transactions import (
     TransactionDeadlines,
     TransactionRequest,
 )
-from bridge.engine.produce_request import Produced
+from bridge.engine.options import EngineOptions
+from bridge.engine.produce_results import Produced
 from bridge.errors import (
     BackendFull,
     BackendUnavailable,

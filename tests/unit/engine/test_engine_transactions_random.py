@@ -14,8 +14,8 @@ from adapters.base import Transaction, TransactionState
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
 from bridge.engine.engine import Engine
-from bridge.engine.limits import EngineOptions
 from bridge.engine.open_transactions import Decision, TransactionChecks, TransactionRequest
+from bridge.engine.options import EngineOptions
 from bridge.errors import BridgeError, TransactionEnded, TransactionUnknown
 from bridge.message import Message
 from tests.unit.engine.virtual import LoopClock, VirtualLoop

@@ -9,9 +9,9 @@ from kafka import errors as kafka
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from adapters.kafka.errors import no_connection
+from adapters.kafka.mapping import Part
 from adapters.kafka.names import Own
 from adapters.kafka.options import parse
-from adapters.kafka.record import Part
 from bridge.errors import BackendUnavailable, CannotStart, Refused
 from bridge.mirror.offsets import Gap
 from bridge.mirror.sources import OnDataLoss, Options, ranges

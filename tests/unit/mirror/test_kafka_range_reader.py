@@ -9,8 +9,8 @@ import pytest
 from kafka import TopicPartition
 from kafka import errors as kafka
 
+from adapters.kafka.mapping import Part
 from adapters.kafka.options import parse
-from adapters.kafka.record import Part
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.sources.kafka import range_reader
 from bridge.mirror.sources.kafka.client import Bounds

@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from adapters.kafka.mapping import from_record, to_record
-from adapters.kafka.record import Part, Record
+from adapters.kafka.mapping import Part, Record, from_record, to_record
 from bridge.message import Message
 from bridge.mirror.rows import Rows
-from bridge.mirror.sources.kafka import records as kafka_rows
-from bridge.mirror.sources.kafka.records import add, destination_of, log_of, part_of
+from bridge.mirror.sources.kafka import range_reader
+from bridge.mirror.sources.kafka.range_reader import add, destination_of, log_of, part_of
 
 _TIME = 1_700_000_000_123
 
@@ -66,7 +65,7 @@ def test_whatever_goes_wrong_with_a_record_is_a_row(monkeypatch: pytest.MonkeyPa
             raise RuntimeError("a defect")
         return from_record(record, destination)
 
-    monkeypatch.setattr(kafka_rows, "from_record", refuse)
+    monkeypatch.setattr(range_reader, "from_record", refuse)
     found = rows(*_RECORDS)
     assert [row["area"] for row in found] == ["data", "quarantine", "data", "data"]
     assert (found[1]["error"], found[1]["body"], found[1]["offset"]) == ("RuntimeError: a defect", b"native", 8)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from adapters.amqp.messages import Arrival
-from adapters.rabbitmq.message.mapping import to_properties
+from adapters.rabbitmq.mapping import to_properties
 from bridge.message import Message
 from bridge.mirror.sources.rabbitmq.catalogue import Stream
 from bridge.mirror.sources.rabbitmq.range_reader import StreamRangeReader

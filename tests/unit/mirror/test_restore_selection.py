@@ -9,8 +9,7 @@ import pytest
 from bridge.client import Client, ProduceResult
 from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, CannotStart, OutcomeUnknown, QuotaExceeded
 from bridge.message import Message
-from bridge.mirror.restore import Outcome, Sender, State, to_resend
-from bridge.mirror.restore_rows import Row, to_message
+from bridge.mirror.restore import Outcome, Row, Sender, State, to_message, to_resend
 
 NOW = 1_000_000
 STORED = ProduceResult("id", 1, "host", None, None, {})

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from bridge.errors import NotAcceptable
+from bridge.long_work import run_at_once
 from bridge.message import Message
-from bridge.steps import run_at_once
 from bridge.wire import jsonform, multipart
 from bridge.wire.callback_batch import FORMS, Result, choose_form, decode_results, encode_batch
 from bridge.wire.stream_framings import StreamMessage, decode_line

@@ -22,8 +22,8 @@ from bridge.errors import (
     HeaderRepeated,
     HeadersTooLarge,
 )
+from bridge.long_work import run_at_once
 from bridge.message import FIELDS, Message
-from bridge.steps import run_at_once
 from bridge.wire import cloudevents
 from bridge.wire.cloudevents import Mode
 from bridge.wire.headers import Headers, parse

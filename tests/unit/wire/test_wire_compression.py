@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.errors import BodyInvalid, BodyTooLarge, ContentTypeUnsupported
+from bridge.long_work import run_at_once
 from bridge.message import Message
-from bridge.steps import run_at_once
 from bridge.wire import gzip_body
 from bridge.wire.gzip_body import accepts_gzip, is_gzip
 from tests.unit.strategies import refusal

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, HeadersTooLarge
-from bridge.steps import run_at_once
+from bridge.long_work import run_at_once
 from bridge.wire import json_array
 from bridge.wire.json_array import MEMBERS_MAX, ArrayReader
 

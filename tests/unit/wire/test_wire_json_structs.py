@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from bridge.errors import BridgeError
+from bridge.long_work import run_at_once
 from bridge.message import FIELDS, Message
-from bridge.steps import run_at_once
 from bridge.wire import json_array, jsonform
 
 

@@ -13,8 +13,8 @@ from bridge.errors import (
     Rejected,
     VersionUnsupported,
 )
+from bridge.long_work import run_at_once
 from bridge.message import Message
-from bridge.steps import run_at_once
 from bridge.wire.headers import encode
 from bridge.wire.multipart import CLOSING, boundary_of, decode, encode_part, encode_parts, opening
 from tests.unit.strategies import messages

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.errors import BodyInvalid, HeaderRepeated, NotAcceptable, Rejected
+from bridge.long_work import run_at_once
 from bridge.message import LONG_MAX, Message
-from bridge.steps import run_at_once
 from bridge.wire import headers, jsonform, multipart
 from bridge.wire.stream_framings import (
     EventStreamFraming,

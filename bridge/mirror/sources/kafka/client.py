@@ -11,9 +11,9 @@ from kafka.admin import OffsetSpec
 from kafka.consumer.fetcher import IsolationLevel
 
 from adapters.kafka import connections, errors
+from adapters.kafka.mapping import Part
 from adapters.kafka.names import Own
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
-from adapters.kafka.record import Part
 from bridge.errors import BackendUnavailable, BridgeError, CannotStart, Refused
 
 Offsets = Mapping[Part, int]

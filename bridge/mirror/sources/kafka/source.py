@@ -13,8 +13,7 @@ from bridge.errors import CannotStart
 from bridge.mirror.offsets import Ranges
 from bridge.mirror.sources import Options, ranges
 from bridge.mirror.sources.kafka.client import Bounds, read_bounds
-from bridge.mirror.sources.kafka.range_reader import Lost, SplitReader
-from bridge.mirror.sources.kafka.records import BACKEND, destination_of, log_of, part_of
+from bridge.mirror.sources.kafka.range_reader import BACKEND, Lost, SplitReader, destination_of, log_of, part_of
 from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, RangeSource, ReaderOptions
 from bridge.mirror.sources.ranges import Offset, Split
 

@@ -16,7 +16,7 @@ from pika import BasicProperties
 from adapters.amqp.channel import Channel
 from adapters.amqp.errors import of_channel
 from adapters.amqp.messages import Arrival
-from adapters.rabbitmq.message.mapping import from_arrival, is_marker
+from adapters.rabbitmq.mapping import from_arrival, is_marker
 from adapters.rabbitmq.topology import names
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from bridge.mirror.rows import Rows

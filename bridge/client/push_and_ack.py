@@ -11,7 +11,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
 
-from bridge.client.push_stream import PushStream
+from bridge.client.reopening_stream import PushStream
 from bridge.client.request_sender import RequestSender, is_transient, retry_delay
 from bridge.client.transport import ReceivedMessage
 from bridge.errors import BridgeError, LeaseEnded, OutcomeUnknown, ReceiptInvalid

@@ -1,4 +1,4 @@
-"""Which HTTP headers become properties of a message, and which requests to a destination must be signed."""
+"""Rules for webhooks to a destination: which HTTP headers become properties, and which requests must be signed."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self

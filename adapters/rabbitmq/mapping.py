@@ -31,8 +31,8 @@ from adapters.field_headers import (
 from adapters.gzip_stored_plain import GZIP, is_gzip
 from adapters.native_headers import NAME_BYTES_MAX, Unmapped, add_properties, as_text
 from adapters.property_names import prefixed_header
-from adapters.rabbitmq.message import headers as named
-from adapters.rabbitmq.message.headers import (
+from adapters.rabbitmq import headers as named
+from adapters.rabbitmq.headers import (
     BROKERS,
     EVENT_PREFIX,
     NATIVE,

@@ -1,1 +1,0 @@
-"""From a message to AMQP properties and headers, and back."""

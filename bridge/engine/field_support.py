@@ -1,0 +1,75 @@
+"""How a backend honours the fields of a message; the refusal of what a message requires and of its properties. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from types import NoneType
+from typing import Final
+
+from adapters.base import Support
+from bridge.errors import FieldUnsupported, HeaderInvalid
+from bridge.message import FIELDS, PRIORITIES, Field, Message
+
+_IGNORED: Final = "ignored"
+
+
+_EXACTLY_ONCE: Final = 2
+
+
+_FEATURE_FIELDS: Final = tuple(f for f in FIELDS if f.is_feature)
+
+
+_feature_values: Final = itemgetter(*(Message._fields.index(f.attribute) for f in _FEATURE_FIELDS))
+
+
+COMBINATIONS_KEPT: Final = 1024
+"""Combinations of fields whose `Applied` is remembered: all that occur, unless a client tries every one."""
+
+
+class Applied(dict[str, str]):
+    """How each field that a message carried is honoured: field name -> `native`, `emulated` or `ignored`."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, fields: Iterable[tuple[str, str]]) -> None:
+        super().__init__(fields)
+        self.text = ",".join(f"{name}={support}" for name, support in self.items())
+        """The value of `x-oms-applied`."""
+
+
+class FieldSupport:
+    """What one backend does with each field."""
+
+    def __init__(self, fields: Mapping[str, Support]) -> None:
+        self._support = {
+            f.name: _IGNORED if fields[f.name] is Support.UNSUPPORTED else fields[f.name].value for f in _FEATURE_FIELDS
+        }
+        self._applied: dict[tuple[type, ...], Applied] = {}
+        """By the types of the feature fields: `NoneType` if a field is not set."""
+
+    def applied(self, message: Message) -> Applied:
+        """Return how each field that the client set is honoured; without a meaning or support it is ignored."""
+        types = tuple(map(type, _feature_values(message)))
+        applied = self._applied.get(types)
+        if applied is None:
+            fields = [field.name for field, kind in zip(_FEATURE_FIELDS, types, strict=True) if kind is not NoneType]
+            applied = Applied((name, self._support[name]) for name in fields)
+            if len(self._applied) < COMBINATIONS_KEPT:
+                self._applied[types] = applied
+        if message.qos == _EXACTLY_ONCE:
+            applied = Applied({**applied, "qos": _IGNORED}.items())
+        if message.priority is not None and message.priority not in PRIORITIES:
+            applied = Applied({**applied, "priority": _IGNORED}.items())
+        return applied
+
+    def check_required(self, require: Sequence[Field], applied: Applied) -> None:
+        """Raise `FieldUnsupported` if a field that must be honoured is ignored."""
+        for field in require:
+            if applied.get(field.name, self._support[field.name]) == _IGNORED:
+                raise FieldUnsupported(f"x-oms-require: {field.name} cannot be honoured here; nothing was stored.")
+
+
+def check_properties(message: Message, refusal_of: Callable[[str], str | None]) -> None:
+    """Raise `HeaderInvalid` for a property whose name the backend refuses; `refusal_of`: see `adapters.base`."""
+    for name in message.properties:
+        if (refusal := refusal_of(name)) is not None:
+            raise HeaderInvalid(f"{message.destination}: {refusal}")
