@@ -13,8 +13,8 @@ from bridge.engine.client_limits import MemoryBudget, client_of
 from bridge.engine.clock import Clock, SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
+from bridge.http.incoming_webhook_rules import DestinationRules, Rules, Signing
 from bridge.http.request_and_reply import Limits
-from bridge.http.webhook_rules import DestinationRules, Rules, Signing
 from bridge.long_work import Slicer
 from bridge.server import Tls, tls_context
 from bridge.server.connection_limits import Admission
@@ -54,7 +54,7 @@ def create_delivery_options(
     callbacks = settings.callbacks
     if not callbacks.targets:
         return None
-    from bridge.callbacks.webhook_sender import SenderOptions, build_delivery_options  # noqa: PLC0415 - not needed without callbacks
+    from bridge.callbacks.callback_sender import SenderOptions, build_delivery_options  # noqa: PLC0415 - not needed without callbacks
 
     options = SenderOptions(
         targets=callbacks.targets,

@@ -14,7 +14,7 @@ from uuid import UUID, uuid5
 from adapters.base import Replayable, Stored
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
-from bridge.engine.produce_results import Produced, WaitingMessage
+from bridge.engine.produce_batch_and_results import Produced, WaitingMessage
 from bridge.errors import BridgeError, IdempotencyMismatch, OutcomeUnknown
 from bridge.message import Field, Message
 

@@ -20,7 +20,7 @@ from bridge.engine.group import Group
 from bridge.engine.lease_settler import LeaseSettler
 from bridge.engine.open_groups import DRAINING, OpenGroups
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_results import Produced
+from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer

@@ -14,7 +14,7 @@ from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistr
 from bridge.engine.field_support import Applied, FieldSupport, check_properties
 from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import Partitioner
-from bridge.engine.produce_results import (
+from bridge.engine.produce_batch_and_results import (
     Batch,
     Outcome,
     Produced,

@@ -19,8 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.engine import Engine
 from bridge.errors import BridgeError, MethodNotAllowed, NotFound
+from bridge.http.asgi_endpoint import RequestHandler
 from bridge.http.callbacks import CallbackEndpoints
-from bridge.http.handler import RequestHandler
+from bridge.http.incoming_webhook_rules import Rules
 from bridge.http.log_reader import LogReader
 from bridge.http.openapi import DescriptionEndpoints
 from bridge.http.origin_policy import OriginPolicy
@@ -38,7 +39,6 @@ from bridge.http.pull import PullEndpoint, SettleEndpoints
 from bridge.http.push import PushEndpoint
 from bridge.http.request_and_reply import Deadline, Limits, Pair, Reply, Respond, problem_reply
 from bridge.http.transactions import TransactionEndpoints
-from bridge.http.webhook_rules import Rules
 from bridge.long_work import Slicer
 from bridge.metrics import BridgeMetrics
 from bridge.wire.header_text import did_you_mean, printable

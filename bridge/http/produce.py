@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Final, Protocol
 
 from bridge.engine.engine import Engine
-from bridge.engine.produce_results import Produced
+from bridge.engine.produce_batch_and_results import Produced
 from bridge.errors import (
     BodyInvalid,
     BodyTooLarge,
@@ -16,10 +16,10 @@ from bridge.errors import (
     HeaderInvalid,
     problem_members,
 )
+from bridge.http.incoming_webhook_rules import Rules, check_unsigned
 from bridge.http.params import parse_require, path_values, url_headers
 from bridge.http.request_and_reply import OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
-from bridge.http.webhook_rules import Rules, check_unsigned
 from bridge.long_work import Slicer, Steps, run_at_once
 from bridge.message import Field, Message
 from bridge.wire import cloudevents, gzip_body, jsonform, multipart

@@ -9,13 +9,13 @@ from typing import Final
 from bridge.engine.client_limits import client_of
 from bridge.engine.dedup import named
 from bridge.engine.engine import Engine
-from bridge.engine.produce_results import Produced
+from bridge.engine.produce_batch_and_results import Produced
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid, problem_members
+from bridge.http.incoming_webhook_rules import Rules
 from bridge.http.params import parse_require
 from bridge.http.produce import ProduceEndpoint, idempotency_key, size_of_properties, write_result
 from bridge.http.push import CHUNK
 from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Reply, Request, Write
-from bridge.http.webhook_rules import Rules
 from bridge.long_work import Slicer, Steps
 from bridge.message import Field, Message
 from bridge.wire import gzip_body, jsonform

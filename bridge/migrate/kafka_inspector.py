@@ -16,7 +16,7 @@ from adapters.kafka.mapping import Record
 from adapters.kafka.options import REQUEST_TIMEOUT, Options, parse
 from bridge.errors import DestinationUnknown, Refused
 from bridge.migrate.kafka_record_checks import check_records
-from bridge.migrate.kafka_topic_checks import GroupFacts, TopicFacts, check_groups, check_topic
+from bridge.migrate.kafka_topic_and_group_checks import GroupFacts, TopicFacts, check_groups, check_topic
 from bridge.migrate.report import Report
 from bridge.settings import Settings
 

@@ -12,7 +12,7 @@ from adapters.kafka.mapping import Record, from_record
 from adapters.native_headers import HEADERS_DROPPED, KEY_MAX
 from adapters.property_names import PropertyNames
 from bridge.engine.partitioner import murmur2
-from bridge.migrate.kafka_topic_checks import TopicFacts
+from bridge.migrate.kafka_topic_and_group_checks import TopicFacts
 from bridge.migrate.report import Finding, Verdict
 
 _MESSAGE_ID: Final = f"{BROKER_FIELD_PREFIX}messageId"

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets
-from bridge.wire.webhook_signatures import Signer
+from bridge.wire.webhook_and_callback_signatures import Signer
 
 PORT_MAX: Final = 65535
 

@@ -16,7 +16,7 @@ from bridge.engine.engine import Engine, Pulled
 from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.group import Group
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_results import Produced
+from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions, Leased, PushConsumer
 from bridge.engine.transactions import Transactions

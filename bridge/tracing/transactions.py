@@ -12,7 +12,7 @@ from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
 from bridge.engine.open_transactions import Commit, Judged, TransactionRequest
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_results import Produced
+from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.producer import Producer
 from bridge.engine.transactions import Transactions
 from bridge.tracing.spans import (

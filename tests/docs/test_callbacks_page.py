@@ -16,7 +16,7 @@ from bridge.callbacks.retry_policy import MAX_BACKOFF, backoff
 from bridge.message import Message
 from bridge.settings import load
 from bridge.wire.callback_batch import decode_results, encode_batch
-from bridge.wire.webhook_signatures import Signer
+from bridge.wire.webhook_and_callback_signatures import Signer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "callbacks.md").read_text("utf-8")
 

@@ -13,7 +13,7 @@ from bridge.engine.clock import SystemClock
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_results import Produced
+from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.http.data_port import DataApp, routes
 from bridge.http.origin_policy import OriginPolicy

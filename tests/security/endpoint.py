@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import pytest
 
 from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets
+from bridge.callbacks.callback_sender import Egress
 from bridge.callbacks.connection import Dialer
-from bridge.callbacks.webhook_sender import Egress
 
 OK: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 LONG: Final = 10_000

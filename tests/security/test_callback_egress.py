@@ -8,9 +8,9 @@ import pytest
 
 from bridge import __version__
 from bridge.callbacks import connection
+from bridge.callbacks.callback_sender import CONCURRENCY_PER_ORIGIN
 from bridge.callbacks.connection import EndpointConnection
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked, RequestFailed
-from bridge.callbacks.webhook_sender import CONCURRENCY_PER_ORIGIN
 from tests.security.endpoint import LONG, OK, Connected, Received, Script, Trap, listening, obliging, outlet, several
 
 SOON = 300
@@ -21,7 +21,7 @@ PLANTED = b"HTTP/1.1 299 Planted\r\ncontent-length: 0\r\n\r\n"
 @pytest.fixture(autouse=True)
 def _no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ends a connection here is what the test is about, not its age."""
-    monkeypatch.setattr("bridge.callbacks.webhook_sender.IDLE_SECONDS", 3600)
+    monkeypatch.setattr("bridge.callbacks.callback_sender.IDLE_SECONDS", 3600)
 
 
 def saying(*parts: bytes) -> Script:
@@ -452,14 +452,14 @@ async def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> N
         await connected.send(OK)
         return await connected.is_left()
 
-    monkeypatch.setattr("bridge.callbacks.webhook_sender.IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("bridge.callbacks.callback_sender.IDLE_SECONDS", 0.05)
     async with listening(patient) as endpoint, outlet(endpoint.url) as egress:
         await egress.post(endpoint.url, [], b"x")
         assert await asyncio.wait_for(endpoint.ended.get(), 10) is True
 
 
 async def test_no_more_are_kept_idle_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.callbacks.webhook_sender.REUSABLE_MAX", 2)
+    monkeypatch.setattr("bridge.callbacks.callback_sender.REUSABLE_MAX", 2)
 
     async def patient(connected: Connected) -> bool:
         await connected.receive()
@@ -478,7 +478,7 @@ async def test_no_more_are_kept_idle_than_allowed(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_those_that_died_idle_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.callbacks.webhook_sender.REUSABLE_MAX", 1)
+    monkeypatch.setattr("bridge.callbacks.callback_sender.REUSABLE_MAX", 1)
 
     async def settling_down(connected: Connected) -> None:
         while True:

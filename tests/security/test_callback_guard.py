@@ -8,9 +8,9 @@ import pytest
 import uvloop
 
 from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets, Target
+from bridge.callbacks.callback_sender import Egress
 from bridge.callbacks.connection import Dialer
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked
-from bridge.callbacks.webhook_sender import Egress
 from tests.security.endpoint import Connected, Names, Received, Trap, listening, obliging, outlet
 
 FORBIDDEN = [

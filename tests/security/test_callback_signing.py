@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from bridge.callbacks.callback_sender import CallbackSender
 from bridge.callbacks.registration import BatchOptions, Registration
-from bridge.callbacks.webhook_sender import WebhookSender
 from bridge.engine.clock import SystemClock
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.message import Message
 from bridge.wire.callback_batch import FORMS
-from bridge.wire.webhook_signatures import Signer, webhook_id
+from bridge.wire.webhook_and_callback_signatures import Signer, webhook_id
 from tests.security.endpoint import OK, Connected, Received, listening, outlet
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - of the specification's own example
@@ -188,7 +188,7 @@ async def test_messages_without_an_id_are_not_taken_for_one(missing: str | None)
             await connected.send(OK)
 
     async with listening(looking) as endpoint, outlet(endpoint.url) as egress:
-        send = WebhookSender(egress, Signer.parse([SECRET]), SystemClock())
+        send = CallbackSender(egress, Signer.parse([SECRET]), SystemClock())
         registration = Registration(SubscriptionKey("orders", "app"), endpoint.url, 1)
         for message_id in (missing, missing, "m-1"):
             assert (await send(registration, [Message("orders", b"{}", message_id=message_id)])).status == 200
@@ -208,7 +208,7 @@ async def test_a_batch_is_signed_as_a_whole_under_an_id_of_its_own(form: str) ->
 
     messages = [Message("orders", b"{}", message_id=f"m-{number}") for number in range(3)]
     async with listening(looking) as endpoint, outlet(endpoint.url) as egress:
-        send = WebhookSender(egress, Signer.parse([SECRET]), SystemClock())
+        send = CallbackSender(egress, Signer.parse([SECRET]), SystemClock())
         registration = Registration(SubscriptionKey("orders", "app"), endpoint.url, 1, batch=BatchOptions(3, form))
         for _ in range(2):
             assert (await send(registration, messages)).status == 200

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bridge.errors import HeaderInvalid
-from bridge.http.webhook_rules import DestinationRules
+from bridge.http.incoming_webhook_rules import DestinationRules
 from bridge.parts_from_settings import destination_rules
 from bridge.settings import SettingsError, load
 from bridge.wire.headers import parse

@@ -123,7 +123,11 @@ def test_every_rule_notices_an_import_that_breaks_it(subtests: pytest.Subtests) 
         ("bridge.wire.headers", "import bridge", "bridge"),
         ("bridge.wire.headers", "from bridge import *", "bridge.*"),
         ("bridge.wire.headers", "from adapters.base import Delivery", "adapters.base.Delivery"),
-        ("bridge.wire.headers", "def f():\n    if x:\n        import bridge.http.handler", "bridge.http.handler"),
+        (
+            "bridge.wire.headers",
+            "def f():\n    if x:\n        import bridge.http.asgi_endpoint",
+            "bridge.http.asgi_endpoint",
+        ),
         ("bridge.wire.headers", "import_module('bridge.engine')", "bridge.engine"),
         ("bridge.wire.headers", "importlib.import_module('bridge.engine')", "bridge.engine"),
         ("bridge.engine.prefetch_buffer", "from bridge.wire.headers import encode", "bridge.wire.headers.encode"),
@@ -180,7 +184,10 @@ def test_an_import_that_the_rules_allow_is_no_offence(subtests: pytest.Subtests)
         ("bridge.mirror.job", "import pyspark.sql"),
         ("bridge", "import json"),
         ("bridge.process", "from bridge.http.data_port import data_app\nfrom bridge.engine.engine import Engine"),
-        ("bridge.http.handler", "from bridge.http.origin_policy import OriginPolicy\nfrom bridge.wire import headers"),
+        (
+            "bridge.http.asgi_endpoint",
+            "from bridge.http.origin_policy import OriginPolicy\nfrom bridge.wire import headers",
+        ),
         ("bridge.callbacks.sending", "import aiohappyeyeballs\nfrom bridge import __version__"),
         ("bridge.mirror.sources", "from adapters.kafka.options import Options\nfrom adapters.runs import Runs"),
     ):

@@ -9,7 +9,7 @@ from adapters.kafka.mapping import Record
 from adapters.kafka.options import Options
 from adapters.rabbitmq.options import Existing
 from bridge.migrate.kafka_record_checks import check_records
-from bridge.migrate.kafka_topic_checks import GroupFacts, TopicFacts, check_groups, check_topic
+from bridge.migrate.kafka_topic_and_group_checks import GroupFacts, TopicFacts, check_groups, check_topic
 from bridge.migrate.rabbitmq_queue_checks import (
     ArgumentValue,
     Declaration,

@@ -23,13 +23,13 @@ from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
 from bridge.errors import encode_problem, error_classes
 from bridge.http.data_port import DataApp, routes
-from bridge.http.openapi.descriptions import (
+from bridge.http.openapi.document import build
+from bridge.http.openapi.header_descriptions_and_examples import (
     EXAMPLES,
     FIELD_DESCRIPTIONS,
     HTTP_MEMBERS,
     PARAMETER_DESCRIPTIONS,
 )
-from bridge.http.openapi.document import build
 from bridge.http.openapi.html_page import render
 from bridge.http.openapi.operations import OPERATIONS
 from bridge.http.origin_policy import OriginPolicy

@@ -4,8 +4,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 from bridge import __version__
 from bridge.http.openapi import schemas
-from bridge.http.openapi.descriptions import FIELD_DESCRIPTIONS, HTTP_MEMBERS, PARAMETER_DESCRIPTIONS
 from bridge.http.openapi.document import MESSAGE
+from bridge.http.openapi.header_descriptions_and_examples import (
+    FIELD_DESCRIPTIONS,
+    HTTP_MEMBERS,
+    PARAMETER_DESCRIPTIONS,
+)
 from bridge.http.openapi.operations import OPERATIONS
 from bridge.http.params import DESTINATION_MESSAGES
 from bridge.http.request_and_reply import Limits

@@ -6,7 +6,7 @@ from typing import Any, Final
 from bridge import __version__
 from bridge.errors import BridgeError, LimitReached, NotStored, QuotaExceeded, error_classes, problem_members
 from bridge.http.openapi import schemas
-from bridge.http.openapi.descriptions import (
+from bridge.http.openapi.header_descriptions_and_examples import (
     EXAMPLES,
     FIELD_DESCRIPTIONS,
     PARAMETER_DESCRIPTIONS,

@@ -11,7 +11,11 @@ from bridge.cloudevents import REQUIRED, SPEC_VERSION
 from bridge.engine.destination_names import INTERNAL_PREFIXES, NAME_MAX
 from bridge.engine.push_consumer import CREDIT
 from bridge.errors import BridgeError, error_classes
-from bridge.http.openapi.descriptions import FIELD_DESCRIPTIONS, HTTP_MEMBERS, PARAMETER_DESCRIPTIONS
+from bridge.http.openapi.header_descriptions_and_examples import (
+    FIELD_DESCRIPTIONS,
+    HTTP_MEMBERS,
+    PARAMETER_DESCRIPTIONS,
+)
 from bridge.http.request_and_reply import (
     CREDIT_MAX,
     NACK_DELAY_MAX,

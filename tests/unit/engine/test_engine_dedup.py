@@ -8,7 +8,7 @@ from bridge.engine.dedup import Deduplicator, RecentMessages
 from bridge.engine.engine import Engine
 from bridge.engine.field_support import Applied
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_results import Produced, WaitingMessage
+from bridge.engine.produce_batch_and_results import Produced, WaitingMessage
 from bridge.errors import BackendFull, BackendUnavailable, BridgeError, IdempotencyMismatch, OutcomeUnknown
 from bridge.message import Message
 from tests.unit.engine.fakes import FakeAdapter

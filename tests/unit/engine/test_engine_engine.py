@@ -7,7 +7,7 @@ from adapters.base import Delivery, Outcome
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_results import Produced
+from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import (
     BackendFull,

@@ -18,7 +18,7 @@ from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.field_support import Applied
 from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import partition_of
-from bridge.engine.produce_results import Produced
+from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.producer import DELAY_MAX, Producer
 from bridge.errors import (
     BackendFull,

@@ -18,7 +18,7 @@ from bridge.engine.open_transactions import (
     TransactionRequest,
 )
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_results import Produced
+from bridge.engine.produce_batch_and_results import Produced
 from bridge.errors import (
     BackendFull,
     BackendUnavailable,

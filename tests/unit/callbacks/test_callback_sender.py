@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from bridge.callbacks.callback_sender import SenderOptions, build_delivery_options
 from bridge.callbacks.connection import describe_cause
 from bridge.callbacks.registration import BatchOptions, Registration
 from bridge.callbacks.retry_policy import NoResponse, RequestBlocked
-from bridge.callbacks.webhook_sender import SenderOptions, build_delivery_options
 from bridge.engine.clock import SystemClock
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.errors import CallbackRefused

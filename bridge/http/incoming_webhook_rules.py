@@ -7,7 +7,7 @@ from bridge.engine.destination_names import check_name
 from bridge.errors import DestinationInvalid, HeaderRepeated, SignatureInvalid
 from bridge.wire.header_text import decode_value
 from bridge.wire.headers import Headers
-from bridge.wire.webhook_signatures import WebhookVerifier
+from bridge.wire.webhook_and_callback_signatures import WebhookVerifier
 
 
 class Signing(NamedTuple):

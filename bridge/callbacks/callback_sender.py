@@ -33,7 +33,7 @@ from bridge.wire import cloudevents
 from bridge.wire.callback_batch import encode_batch
 from bridge.wire.gzip_body import inflate_message
 from bridge.wire.headers import VERSION, encode
-from bridge.wire.webhook_signatures import Signer
+from bridge.wire.webhook_and_callback_signatures import Signer
 
 IDLE_SECONDS: Final = 4.0
 """How long a connection waits for its next POST: less than the 5 s after which Node and uvicorn close theirs."""
@@ -238,7 +238,7 @@ def _join(head: list[bytes], body: bytes) -> list[bytes]:
     return [b"".join([*head, body])] if len(body) <= _JOIN_MAX else [b"".join(head), body]
 
 
-class WebhookSender:
+class CallbackSender:
     """Builds and sends the request of one delivery."""
 
     def __init__(self, egress: Egress, signer: Signer, clock: Clock) -> None:
@@ -282,7 +282,7 @@ def build_delivery_options(options: SenderOptions, clock: Clock, slicer: Slicer)
     dialer = Dialer(AddressPolicy.parse(options.networks), options.ca)
     egress = Egress(AllowedTargets.parse(options.targets), dialer, options.timeout)
     signer = Signer.parse(options.secrets)
-    sender, check = WebhookSender(egress, signer, clock), TransactionCheck(egress, signer, clock)
+    sender, check = CallbackSender(egress, signer, clock), TransactionCheck(egress, signer, clock)
 
     async def inflate(message: Message) -> Message:
         return await slicer.run_alone(inflate_message(message, options.body_max))
