@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from adapters.base import Delivery, Features, Outcome, Published, Replayed, Revoked, Stored, Support
+from adapters.memory.backend_state import BackendState, DelayedMessage
 from adapters.memory.capacity_and_retention import SLICE, Capacity
 from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
-from adapters.memory.message_store import DelayedMessage, MessageStore
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
 from adapters.memory.record import Record, pack
@@ -52,7 +52,7 @@ class MemoryAdapter(Transactions):
         self.features = features(durable=False)
         self.new_partitions = options.partitions
         self._options = options
-        self._store = MessageStore(options)
+        self._store = BackendState(options)
         self._capacity = Capacity(self._store, options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._subscriptions: set[MemorySubscription] = set()
@@ -240,7 +240,7 @@ class MemoryAdapter(Transactions):
 
     def _reset(self) -> None:
         self._store.forget_all()
-        self._store = MessageStore(self._options)
+        self._store = BackendState(self._options)
         self._capacity = Capacity(self._store, self._options)
 
     def _running(self) -> asyncio.AbstractEventLoop:

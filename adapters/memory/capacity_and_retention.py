@@ -5,8 +5,8 @@ from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from typing import Final, NamedTuple
 
+from adapters.memory.backend_state import BackendState
 from adapters.memory.destination import Destination
-from adapters.memory.message_store import MessageStore
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
 from adapters.memory.record import Record, footprint
@@ -32,7 +32,7 @@ class Dropped(NamedTuple):
 class Capacity:
     """Counts the messages of a log, and drops those that may be dropped."""
 
-    def __init__(self, store: MessageStore, options: Options, dropped: Callable[[Dropped], None] | None = None) -> None:
+    def __init__(self, store: BackendState, options: Options, dropped: Callable[[Dropped], None] | None = None) -> None:
         self.messages = 0
         """Stored, delayed, prepared, or waiting for the journal."""
         self.bytes = 0

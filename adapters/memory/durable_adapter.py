@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from adapters.base import Complete, Delivery, Outcome, Published, Revoked, Stored, TransactionState
 from adapters.memory.adapter import MemoryAdapter, failed, features
+from adapters.memory.backend_state import BackendState, DelayedMessage
 from adapters.memory.capacity_and_retention import Capacity, Dropped
 from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
@@ -24,7 +25,6 @@ from adapters.memory.journal_batch import (
 from adapters.memory.journal_directory import JournalDirectory
 from adapters.memory.journal_transactions import TransactionEnd
 from adapters.memory.journal_writer import CommitResult, JournalWriter
-from adapters.memory.message_store import DelayedMessage, MessageStore
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
 from adapters.memory.record import Record, pack
@@ -36,7 +36,7 @@ from bridge.errors import BackendUnavailable, BridgeError
 from bridge.message import Message
 
 _T = TypeVar("_T")
-_Recovered = tuple[MessageStore, Capacity, sqlite3.Connection, int]
+_Recovered = tuple[BackendState, Capacity, sqlite3.Connection, int]
 _RETRY: Final = 1000
 """Milliseconds before the journal is tried again for a due message that could not be written."""
 
@@ -205,7 +205,7 @@ class DurableAdapter(MemoryAdapter):
         return self._journal
 
     def _recover(self, directory: JournalDirectory) -> _Recovered:
-        store = MessageStore(self._options)
+        store = BackendState(self._options)
         capacity = Capacity(store, self._options, self._forget_dropped)
         return store, capacity, *recover(directory, store, capacity, wall())
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from adapters.base import TransactionState
+from adapters.memory.backend_state import BackendState, format_epoch
 from adapters.memory.capacity_and_retention import Capacity
 from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.journal_directory import JournalCorrupt, JournalDirectory
 from adapters.memory.journal_schema import VERSION, checksum, complete, connect, create, has_table
 from adapters.memory.journal_transactions import read_transaction
-from adapters.memory.message_store import MessageStore, format_epoch
 from adapters.memory.partition import Partition
 from adapters.memory.record import decode, unpack
 from adapters.memory.sqlite_wal import first_bad_frame
@@ -30,7 +30,7 @@ _PAGE_NUMBER: Final = re.compile(r"page (\d+)", re.IGNORECASE)
 
 
 def recover(
-    directory: JournalDirectory, store: MessageStore, capacity: Capacity, now: int
+    directory: JournalDirectory, store: BackendState, capacity: Capacity, now: int
 ) -> tuple[sqlite3.Connection, int]:
     """Fill an empty store and its capacity; return a connection for writing, and the number of commits so far.
 
@@ -111,7 +111,7 @@ class _JournalReader:
             raise JournalCorrupt(f"{self._directory.database} has version {version}; this program reads {VERSION}.")
         return commits
 
-    def load(self, store: MessageStore, capacity: Capacity, now: int) -> None:
+    def load(self, store: BackendState, capacity: Capacity, now: int) -> None:
         """Fill the store. Raises `JournalCorrupt`."""
         if not has_table(self._connection, "meta"):
             return
@@ -138,7 +138,7 @@ class _JournalReader:
         for destination in destinations.values():
             store.recount(destination)
 
-    def _load_messages(self, destinations: dict[int, Destination], store: MessageStore, capacity: Capacity) -> None:
+    def _load_messages(self, destinations: dict[int, Destination], store: BackendState, capacity: Capacity) -> None:
         for sequence, number, partition_number, offset, stored, header, body in self._rows("message"):
             destination = destinations[number]
             partition = destination.partitions[partition_number]
@@ -153,7 +153,7 @@ class _JournalReader:
                 partition.append(record, offset, sequence, stored)
                 partition.reserved = partition.end
 
-    def _load_transactions(self, store: MessageStore, capacity: Capacity) -> None:
+    def _load_transactions(self, store: BackendState, capacity: Capacity) -> None:
         transactions = {row[0]: (read_transaction(*row[:-1]), row[-1]) for row in self._rows("txn")}
         for details, ended in sorted(transactions.values(), key=itemgetter(1)):
             if details.state is not TransactionState.OPEN:
@@ -165,7 +165,7 @@ class _JournalReader:
             store.restore_sequence(sequence)
             store.transactions.add(opened[name], sequence, record, unpack(record).size)
 
-    def _load_groups(self, destinations: dict[int, Destination], store: MessageStore, now: int) -> None:
+    def _load_groups(self, destinations: dict[int, Destination], store: BackendState, now: int) -> None:
         groups: dict[int, StoredGroup] = {}
         for number, destination, name in self._rows("consumer"):
             # idle only from now on: how long it was idle before is not known

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from adapters.base import Complete, Stored, Support, Transaction, TransactionState
+from adapters.memory.backend_state import BackendState
 from adapters.memory.capacity_and_retention import Capacity
 from adapters.memory.destination import Destination
-from adapters.memory.message_store import MessageStore
 from adapters.memory.partition import Partition
 from adapters.memory.record import Record, pack, unpack
 from adapters.memory.transaction_table import OpenTransaction, PreparedWrite
@@ -43,7 +43,7 @@ class Transactions(ABC):
     """The part of the memory adapter that prepares, commits and rolls back."""
 
     transactions = Support.NATIVE
-    _store: MessageStore
+    _store: BackendState
     _capacity: Capacity
 
     def known_transactions(self) -> Mapping[str, Transaction]:

@@ -14,8 +14,8 @@ from adapters.property_names import prefixed_header
 from adapters.rabbitmq.consume.assigned import GroupDependencies
 from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
 from adapters.rabbitmq.delay.delays import Delays
-from adapters.rabbitmq.group.groups import Groups
 from adapters.rabbitmq.group.membership import Bridges, Membership
+from adapters.rabbitmq.group.queues_and_history import Groups
 from adapters.rabbitmq.headers import EVENT_PREFIX, PLAIN_NAMES
 from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import UNSENT_TIMEOUT, Options

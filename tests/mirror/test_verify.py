@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 
 from bridge.cli.program import main
 from bridge.errors import CannotStart
-from bridge.mirror.observations import gather
 from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.table import Table
 from bridge.mirror.verify import Finding, evaluate
+from bridge.mirror.verify_observations import gather
 from tests.mirror.made import Bad, Batch, make_mirror, message, some
 
 ODD = "a%b=c+d é/x [1]"

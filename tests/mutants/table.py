@@ -59,7 +59,7 @@ TABLE: Final = (
                 "record",
                 "record_list",
                 "journal_schema",
-                "message_store",
+                "backend_state",
                 "sqlite_wal",
             )
         ),

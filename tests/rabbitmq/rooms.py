@@ -10,7 +10,7 @@ from uuid import uuid4
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
-from adapters.rabbitmq.group.groups import END, Groups
+from adapters.rabbitmq.group.queues_and_history import END, Groups
 from adapters.rabbitmq.mapping import is_marker, to_properties
 from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.publish.publisher import Publisher

@@ -10,7 +10,7 @@ from adapters.amqp.messages import Outgoing
 from adapters.base import Outcome
 from adapters.rabbitmq.consume import prefetch_window, subscription
 from adapters.rabbitmq.consume.partition import Partition
-from adapters.rabbitmq.group.groups import END, marker
+from adapters.rabbitmq.group.queues_and_history import END, marker
 from bridge.errors import BackendUnavailable, DestinationUnknown, OutcomeUnknown
 from tests.rabbitmq.consuming import Pool, bodies, eventually, pool, until
 

@@ -10,7 +10,7 @@ import pytest
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
 from adapters.amqp.stream_consumer import Reader
-from adapters.rabbitmq.group.groups import END, marker
+from adapters.rabbitmq.group.queues_and_history import END, marker
 from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import Existing, Options, parse
 from adapters.rabbitmq.topology import names

@@ -18,7 +18,7 @@ import pytest
 
 from adapters.amqp.messages import Outgoing
 from adapters.base import Stored
-from adapters.rabbitmq.group.groups import Backfill
+from adapters.rabbitmq.group.queues_and_history import Backfill
 from adapters.rabbitmq.headers import MARKER
 from adapters.rabbitmq.options import parse
 from tests.bridged import bridged

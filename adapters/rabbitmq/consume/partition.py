@@ -15,7 +15,7 @@ from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
 from adapters.rabbitmq.consume.consumer import Acks, Consumer, Waiter
 from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
-from adapters.rabbitmq.group.groups import END
+from adapters.rabbitmq.group.queues_and_history import END
 from adapters.rabbitmq.mapping import is_marker
 from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BridgeError, DestinationUnknown, OutcomeUnknown

@@ -35,8 +35,8 @@ def verify(out: str, backend: str | None, bridge: str, ledger: str | None, as_js
     oms-bridge mirror verify --out /srv/mirror
     oms-bridge mirror verify --out /srv/mirror --backend kafka://localhost:9092 --ledger confirmed.ndjson --json
     """
-    from bridge.mirror.observations import gather
     from bridge.mirror.sources import Options, open_source
+    from bridge.mirror.verify_observations import gather
 
     bounds = None if backend is None else open_source(Options(backend, out, bridge)).bounds
     observations = gather(out, bounds, ledger, None if as_json else SHOWN)

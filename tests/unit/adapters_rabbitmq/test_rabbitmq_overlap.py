@@ -6,7 +6,7 @@ import pytest
 
 from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
-from adapters.rabbitmq.group.groups import Backfill, Overlap, marker
+from adapters.rabbitmq.group.queues_and_history import Backfill, Overlap, marker
 from adapters.rabbitmq.mapping import is_marker
 from bridge.errors import BackendUnavailable
 

@@ -39,7 +39,7 @@ class DelayedMessage(NamedTuple):
     """The sequence under which it waited."""
 
 
-class MessageStore:
+class BackendState:
     """Everything that the backend stores. `Capacity` limits how much that is."""
 
     def __init__(self, options: Options) -> None:

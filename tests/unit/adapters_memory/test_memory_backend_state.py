@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adapters.base import Delivery
+from adapters.memory.backend_state import BackendState
 from adapters.memory.capacity_and_retention import SLICE, Capacity
 from adapters.memory.group import StoredGroup
-from adapters.memory.message_store import MessageStore
 from adapters.memory.options import Options, parse
 from adapters.memory.record import footprint, pack
 from bridge.errors import BackendFull, BodyTooLarge, PartitionUnknown
@@ -26,7 +26,7 @@ Place = tuple[str, int, int]
 """Destination, partition, offset."""
 
 
-def append(log: MessageStore, capacity: Capacity, message: Message, now: int) -> int:
+def append(log: BackendState, capacity: Capacity, message: Message, now: int) -> int:
     """What the adapter does with a message that is not delayed."""
     _, partition = log.place(message)
     record = pack(message)
@@ -36,7 +36,7 @@ def append(log: MessageStore, capacity: Capacity, message: Message, now: int) ->
     return offset
 
 
-def settle(log: MessageStore, group: StoredGroup, partition: int, offset: int) -> None:
+def settle(log: BackendState, group: StoredGroup, partition: int, offset: int) -> None:
     """Settle one offset."""
     log.settle(group, [Delivery(Message("orders"), partition, offset, 0)])
 
@@ -56,7 +56,7 @@ class LogMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         options = Options(partitions=PARTITIONS, max_messages=CAPACITY, retention=RETENTION, max_groups=4)
-        self.log = MessageStore(options)
+        self.log = BackendState(options)
         self.dropped: list[Place] = []
         self.capacity = Capacity(
             self.log,
@@ -241,9 +241,9 @@ TestLog = LogMachine.TestCase
 TestLog.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
 
 
-def filled(count: int, **limits: int) -> tuple[MessageStore, Capacity]:
+def filled(count: int, **limits: int) -> tuple[BackendState, Capacity]:
     options = parse("memory://?partitions=2" + "".join(f"&{name}={value}" for name, value in limits.items()))
-    log = MessageStore(options)
+    log = BackendState(options)
     capacity = Capacity(log, options)
     for number in range(count):
         append(log, capacity, Message("orders", b"%d" % number, partition=number % 2), number)
