@@ -1,7 +1,7 @@
 """Calls of the engine that return a result, or a coroutine of it if something has to be waited for."""
 
 from collections.abc import Coroutine
-from inspect import iscoroutine
+from inspect import isawaitable
 from typing import Any, TypeVar
 
 from bridge.engine.entries_and_receipts import Entry
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 async def result(call: T | Coroutine[Any, Any, T]) -> T:
     """Return the result of a call, for which it waits if it must."""
-    return (await call) if iscoroutine(call) else call  # type: ignore[return-value]
+    return (await call) if isawaitable(call) else call
 
 
 async def lease(group: Group, pull_request: PullRequest) -> Entry | None:

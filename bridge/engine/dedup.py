@@ -6,12 +6,12 @@ destination goes to the producer; until the window ends, others of the name get 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, Protocol
 from uuid import UUID, uuid5
 
-from adapters.base import Replayable, Stored
+from adapters.base import Replayable, Replayed, Stored
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
 from bridge.engine.produce_batch_and_results import Produced, WaitingMessage
@@ -214,7 +214,7 @@ class Deduplicator:
                 claimed.append((place, None if message.message_id is None else name_of(message)))
                 fresh.append(message)
         published = self._producer.produce_all(fresh, require, peer)
-        del messages, fresh  # nothing here holds the bodies while they are stored: see `Producer.produce_all`
+        messages, fresh = (), []  # nothing here holds the bodies while they are stored: see `Producer.produce_all`
         try:
             for (place, _), result in zip(claimed, await published, strict=True):
                 results[place] = result
@@ -249,8 +249,10 @@ class Deduplicator:
         for message in adapter.delayed(since):  # before the logs, which they enter when they are due
             add(message, None)
         for log, bounds in adapter.logs().items():
-            async for message, offset in _read_back(adapter, log, bounds, since):
-                add(message, offset)
+            for part in _read_back(adapter, log, bounds, since):
+                for message, offset in zip(part.messages, part.offsets, strict=True):
+                    add(message, offset)
+                await asyncio.sleep(0)
         for stored in sorted(found, key=attrgetter("since")):
             self._recent.restore(stored)
 
@@ -281,21 +283,18 @@ class Deduplicator:
             self._recent.refused(name)  # no effect on what was passed to the backend
 
 
-async def _read_back(
-    adapter: Replayable, log: str, bounds: tuple[int, int], since: int
-) -> AsyncIterator[tuple[Message, int]]:
-    """Yield messages of a log in steps from its end on, until none of a step has entered it after `since`."""
+def _read_back(adapter: Replayable, log: str, bounds: tuple[int, int], since: int) -> Iterator[Replayed]:
+    """Yield parts of a log in steps from its end on, until no message of a step has entered it after `since`."""
     first, end = bounds
     while end > first:
         start = at = max(first, end - _READ_AT_ONCE)
         newest = 0
         while at < end:
             part = adapter.replay(log, at, end - at, _READ_BYTES)
-            for message, offset in zip(part.messages, part.offsets, strict=True):
+            for message in part.messages:
                 newest = max(newest, message.store_timestamp or 0, message.due if message.delay_time else 0)
-                yield message, offset
+            yield part
             at = part.next
-            await asyncio.sleep(0)
         if newest <= since:
             break
         end = start

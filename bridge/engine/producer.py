@@ -94,7 +94,7 @@ class Producer:
         once it is written: 64 batches of 100 KiB at once took 20 MiB more.
         """
         outcomes = await self._publish_all(messages, require, peer)
-        del messages
+        messages = ()
         await wait_until_stored(
             [outcome.future for outcome in outcomes if isinstance(outcome, WaitingMessage)],
             self._options.produce_timeout,

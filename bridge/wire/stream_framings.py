@@ -195,7 +195,7 @@ def decode_lines(raw: bytes) -> Iterable[StreamMessage | StreamEnd]:
     try:
         return [_to_message(line) for line in _decoder.decode_lines(raw)]
     except (ValueError, RecursionError):  # most often because of the end
-        return (decode_line(line) for line in raw.split(b"\n") if line)
+        return map(decode_line, filter(None, raw.split(b"\n")))
 
 
 def decode_line(raw: bytes) -> StreamMessage | StreamEnd:

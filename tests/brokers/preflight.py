@@ -181,6 +181,14 @@ PARTS: Final[Sequence[Part]] = (
         extended=True,
     ),
     Part(
+        "gcc",
+        "the compiled wheel",
+        "gcc and Python's headers",
+        "`apt-get install gcc python3-dev`",
+        lambda: shutil.which("gcc") is not None,
+        extended=True,
+    ),
+    Part(
         "PostgreSQL",
         "the page of transactions",
         "PostgreSQL's server",

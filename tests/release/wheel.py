@@ -1,5 +1,6 @@
 """The wheel, built of a copy of the tree, and an environment into which nothing else is installed."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -16,11 +17,11 @@ _LEFT_OUT: Final = shutil.ignore_patterns(".*", "build", "dist", "node_modules",
 """Not of the tree. An earlier `build` is what gives setuptools files that are there no more."""
 
 
-def built(directory: Path) -> Path:
-    """Build it as `pip wheel .` does; needs the package index for setuptools."""
+def built(directory: Path, **variables: str) -> Path:
+    """Build it as `pip wheel .` does, with these environment variables; needs the package index for setuptools."""
     tree = directory / "tree"
     shutil.copytree(ROOT, tree, ignore=_LEFT_OUT)
-    _pip("wheel", "--no-deps", "--quiet", "--wheel-dir", directory / "wheels", tree)
+    _pip("wheel", "--no-deps", "--quiet", "--wheel-dir", directory / "wheels", tree, **variables)
     (wheel,) = (directory / "wheels").iterdir()
     return wheel
 
@@ -48,7 +49,7 @@ def metadata(wheel: Path) -> Message:
         return HeaderParser().parsestr(archive.read(name).decode())
 
 
-def _pip(*arguments: str | Path) -> None:
+def _pip(*arguments: str | Path, **variables: str) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

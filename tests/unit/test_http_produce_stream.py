@@ -2,9 +2,11 @@
 
 import asyncio
 from itertools import count
-from typing import cast
 
+from adapters.memory import connect
+from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
+from bridge.engine.options import EngineOptions
 from bridge.errors import BodyInvalid, BridgeError
 from bridge.http.produce import ProduceEndpoint
 from bridge.http.produce_stream import Numbered, _LineReader
@@ -76,5 +78,6 @@ def test_refused_messages_do_not_lengthen_a_step() -> None:
         yield
         return [BodyInvalid("") if index % 8 == 0 else Message("orders", b"") for index in range(80)]
 
-    endpoint = ProduceEndpoint(cast("Engine", None), Limits(), Slicer(), {})
+    engine = Engine(connect("memory://"), SystemClock(), EngineOptions("host"))
+    endpoint = ProduceEndpoint(engine, Limits(), Slicer(), {})
     assert sum(1 for _ in endpoint.validate_all(decoding(), {})) > 80 // 8
