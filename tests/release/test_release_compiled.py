@@ -1,9 +1,7 @@
 """The wheel whose hot path is compiled: it behaves as the plain one, by the unit tests and by the conformance suite."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Final
 import pytest
 
 from tests.launch import Bridge
-from tests.release.wheel import ROOT
+from tests.release.wheel import ROOT, run
 
 pytestmark = pytest.mark.extended
 
@@ -20,13 +18,8 @@ MODULES: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["to
 PATCHED: Final = tomllib.loads(Path(__file__).with_name("compiled.toml").read_text("utf-8"))["patched"]
 """Unit tests that replace a part of a module; compiled code does not look such a part up again."""
 FOLDERS: Final = (
-    "engine",
-    "wire",
-    "callbacks",
-    "adapters_memory",
-    "adapters_amqp",
-    "adapters_rabbitmq",
-    "adapters_kafka",
+    *("engine", "wire", "callbacks"),
+    *(f"adapters_{name}" for name in ("memory", "amqp", "rabbitmq", "kafka")),
 )
 _FILES_OF: Final = """
 import json, sys
@@ -35,17 +28,8 @@ print(json.dumps([import_module(name).__file__ for name in sys.argv[1:]]))
 """
 
 
-def run(environment: Path, directory: Path, *arguments: str) -> str:
-    """Run the environment's Python in a directory, away from the tree."""
-    command = [str(environment / "bin" / "python"), *arguments]
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))}
-    done = subprocess.run(command, cwd=directory, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
-    return done.stdout
-
-
-def test_what_the_table_names_is_compiled(compiled: Path, tmp_path: Path) -> None:
-    files = json.loads(run(compiled, tmp_path, "-c", _FILES_OF, *MODULES))
+def test_what_the_table_names_is_compiled(compiled: Path) -> None:
+    files = json.loads(run(compiled, "python", "-c", _FILES_OF, *MODULES))
     assert [name for name, file in zip(MODULES, files, strict=True) if not file.endswith(".so")] == []
 
 
@@ -54,7 +38,8 @@ def test_the_unit_tests_pass(compiled: Path, tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     tests = [*(f"tests/unit/{folder}" for folder in FOLDERS), *_tests_of_http()]
     without = [argument for test in PATCHED for argument in ("--deselect", test)]
-    said = run(compiled, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, *without)
+    pytest_alone = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    said = run(compiled, "python", *pytest_alone, *tests, *without, directory=tmp_path)
     assert " passed" in said
 
 
@@ -62,7 +47,7 @@ def test_the_unit_tests_pass(compiled: Path, tmp_path: Path) -> None:
 def test_it_conforms(compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str) -> None:
     monkeypatch.setattr(sys, "executable", str(compiled / "bin" / "python"))
     with Bridge(tmp_path / "bridge", server=server) as bridge:
-        judged = run(compiled, tmp_path, str(compiled / "bin" / "oms-bridge"), "conformance", bridge.url, "-q")
+        judged = run(compiled, "oms-bridge", "conformance", bridge.url, "-q")
         assert " passed" in judged
         assert bridge.terminate() == 0
 

@@ -1,7 +1,6 @@
 """The wheel, installed: its program runs, serves and tests a bridge, and none of it is the tree beside it."""
 
 import json
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 import bridge
 from tests.launch import Bridge
-from tests.release.wheel import ROOT
+from tests.release.wheel import ROOT, run
 
 pytestmark = pytest.mark.extended
 
@@ -22,14 +21,6 @@ import sys
 found = {entry.name: entry.load().__module__ for entry in entry_points(group="openmessaging_bridge.adapters")}
 print(json.dumps({name: [module, sys.modules[module].__file__] for name, module in found.items()}))
 """
-
-
-def run(environment: Path, program: str, *arguments: str) -> str:
-    """Run a program of the environment, away from the tree."""
-    command = [str(environment / "bin" / program), *arguments]
-    done = subprocess.run(command, cwd=environment, env={"PATH": ""}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture

@@ -36,6 +36,15 @@ def installed(wheel: Path, directory: Path) -> Path:
     return directory
 
 
+def run(environment: Path, program: str, *arguments: str, directory: Path | None = None) -> str:
+    """Run a program of the environment, away from the tree: in `directory`, or in the environment itself."""
+    command = [str(environment / "bin" / program), *arguments]
+    where = directory or environment
+    done = subprocess.run(command, cwd=where, env={"PATH": ""}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def names(wheel: Path) -> list[str]:
     """Return the names of its files."""
     with ZipFile(wheel) as archive:
