@@ -11,6 +11,7 @@ import re
 import shutil
 import socket
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -102,6 +103,11 @@ def promtool() -> bool:
     return packages.codename() is not None and all(map(shutil.which, ("apt-get", "dpkg-deb")))
 
 
+def compiler() -> bool:
+    """Whether an extension of this Python can be compiled."""
+    return shutil.which("gcc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
 def images() -> bool:
     """Whether tests can build and run images."""
     return docker() or (os.geteuid() == 0 and packages.codename() == "bookworm")
@@ -185,7 +191,7 @@ PARTS: Final[Sequence[Part]] = (
         "the compiled wheel",
         "gcc and Python's headers",
         "`apt-get install gcc python3-dev`",
-        lambda: shutil.which("gcc") is not None,
+        compiler,
         extended=True,
     ),
     Part(
