@@ -150,5 +150,6 @@ def bridge(
 ) -> Process:
     """Start a bridge as its users do. `settings` are OMS_* variables."""
     ports = {"OMS_LISTEN": "127.0.0.1:0", "OMS_MANAGEMENT": "127.0.0.1:0"}
-    variables = {"OMS_SERVER": server, "OMS_BACKEND": backend, **ports, **(settings or {}), **revision.variables}
+    own = revision.named(settings or {}) | revision.variables
+    variables = {"OMS_SERVER": server, "OMS_BACKEND": backend, **ports, **own}
     return Process(f"bridge on {server}, {revision.name}", [revision.program, "serve"], variables)

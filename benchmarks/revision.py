@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,6 +15,11 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 EXTRAS: Final = ("kafka", "rabbitmq", "fast")
 """What a bridge under measurement may need."""
 _PIN: Final = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
+
+
+_PREFETCH: Final = "OMS_LIMITS__PREFETCH"
+_PREFETCH_BEFORE: Final = "OMS_LIMITS__WINDOW"
+"""The name of this setting in revisions up to 2026-11-22, which refuse one that they do not know."""
 
 
 class Revision(NamedTuple):
@@ -28,6 +33,11 @@ class Revision(NamedTuple):
     def variables(self) -> dict[str, str]:
         """Environment variables with which that Python imports this checkout, wherever its environment is from."""
         return {"PYTHONPATH": str(self.root)}
+
+    def named(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return settings as that revision names them."""
+        old = "window_bytes" in (self.root / "bridge" / "settings" / "model.py").read_text("utf-8")
+        return {_PREFETCH_BEFORE if old and name == _PREFETCH else name: value for name, value in settings.items()}
 
     @property
     def program(self) -> str:

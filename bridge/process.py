@@ -171,7 +171,7 @@ async def _serve(  # noqa: PLR0913, PLR0917 - what `run` has built
     async def serve_management() -> None:
         with _errors_of("management"):
             await serve(
-                "hypercorn",
+                settings.server,
                 apps["management"],
                 management,
                 stop=closed,

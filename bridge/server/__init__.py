@@ -1,13 +1,19 @@
 """The HTTP servers, Hypercorn and Granian, behind one function."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Final
 
 from starlette.types import ASGIApp
 
-from bridge.server import granian
-from bridge.server.hypercorn import accept
 from bridge.server.listener import Listener, ServerKind, Tls, tls_context
+
+_MODULES: Final[Mapping[ServerKind, str]] = {
+    "hypercorn": "bridge.server.hypercorn.accept",
+    "granian": "bridge.server.granian",
+}
+"""Only one of them is imported: Hypercorn and what it needs take 5 MiB."""
 
 __all__ = ["Listener", "ServerKind", "Tls", "serve", "tls_context"]
 
@@ -30,5 +36,5 @@ async def serve(  # noqa: PLR0913 - most are passed by name
     Raises OSError if the address or a TLS file cannot be used, and RuntimeError if the server of that kind is not
     installed or has another version than the one that this package was written for.
     """
-    run = accept.serve if kind == "hypercorn" else granian.serve
-    await run(app, listener, stop=stop, grace=grace, ready=ready)
+    module = import_module(_MODULES[kind])
+    await module.serve(app, listener, stop=stop, grace=grace, ready=ready)

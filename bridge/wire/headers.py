@@ -77,6 +77,9 @@ _free_texts: Final = itemgetter(
     )
 )
 """The values of a message that may be of any length, besides its properties; None: not set."""
+_INDEX: Final = {attribute: index for index, attribute in enumerate(Message._fields)}
+_BODY, _PROPERTIES_OF_MESSAGE = _INDEX["body"], _INDEX["properties"]
+_NOTHING_SET: Final[list[Any]] = [None] * len(_INDEX)
 CLIENT_HEADERS_MAX: Final = 60 << 10
 """Bytes of headers that every HTTP/2 client accepts: h2, and with it httpx, ends the connection at 64 KiB."""
 _DIGITS_MAX: Final = 19
@@ -120,7 +123,11 @@ class Headers(NamedTuple):
             fields["traceparent"] = parent.decode("ascii")
             if (state := plain.get(b"tracestate")) is not None and state.isascii():
                 fields["tracestate"] = state.decode("ascii")
-        return Message(body=body, properties=self.properties, **fields)
+        values = _NOTHING_SET.copy()
+        values[_BODY], values[_PROPERTIES_OF_MESSAGE] = body, self.properties
+        for attribute, value in fields.items():
+            values[_INDEX[attribute]] = value
+        return tuple.__new__(Message, values)  # `Message(**fields)` takes twice as long
 
 
 _FIELDS, _PROPERTIES, _PARAMETERS, _PLAIN = range(len(Headers._fields))

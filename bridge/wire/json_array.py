@@ -9,16 +9,16 @@ from collections.abc import Callable
 from json import decoder
 from json.decoder import JSONDecodeError, JSONDecoder
 from operator import itemgetter
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
-from msgspec import Meta, Struct, defstruct, field
 from msgspec.json import Decoder
 from msgspec.structs import astuple
 
 from bridge.errors import BodyInvalid, BodyTooLarge, HeadersTooLarge
 from bridge.long_work import Steps
-from bridge.message import FIELDS, Field, Message, Section
-from bridge.wire.header_text import NAME_BYTES_MAX, is_traceparent
+from bridge.message import FIELDS, Message
+from bridge.wire.header_text import is_traceparent
+from bridge.wire.json_types import CARRIED, Extension, Item
 
 PIECE: Final = 32 << 10
 """Characters that the parser reads at once, besides one string of any length. The slowest take 4 ms."""
@@ -172,61 +172,11 @@ class ArrayReader:
         return found.end() if found is not None else at
 
 
-CARRIED: Final = (("contentType", "content_type"), ("traceparent", "traceparent"), ("tracestate", "tracestate"))
-"""Ordinary HTTP headers: in the JSON form, they are members of `extensionHeader`."""
-_PROPERTIES_MAX: Final = 4096
-"""More than a consumer can receive as headers."""
-_BYTES_OF_CHARACTER: Final = 4
-"""In UTF-8, at most."""
 _numbers_of: Final = itemgetter(*(Message._fields.index(f.attribute) for f in FIELDS if f.maximum is not None))
 """The values of the fields of a message that are numbers; None: not set."""
-
-
-def section_type(section: Section, *, strict: bool) -> type[Struct]:
-    """Return the type of a section; its members are in the order of `Message`. Only the destination is required.
-
-    `strict`: only what a client may send, so no null, no other member and no number out of range.
-    """
-    members = [(f.name, f.attribute, _kind(f, strict=strict)) for f in FIELDS if f.section == section]
-    if section == "extensionHeader":
-        members += [(name, attribute, str) for name, attribute in CARRIED]
-    return defstruct(
-        section,
-        [
-            (attribute, kind, field(name=name))
-            if attribute == "destination"
-            else (attribute, kind if strict else kind | None, field(name=name, default=None))
-            for name, attribute, kind in members
-        ],
-        forbid_unknown_fields=strict,
-        omit_defaults=True,
-        gc=False,
-    )
-
-
-def _kind(f: Field, *, strict: bool) -> Any:  # noqa: ANN401 - msgspec takes any annotation
-    if f.maximum is None:
-        return Annotated[str, Meta(min_length=1)] if strict and f.required else str
-    return Annotated[int, Meta(ge=0, le=f.maximum)] if strict else int
-
-
-_Extension: Final = section_type("extensionHeader", strict=True)
-_PropertyName = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX // _BYTES_OF_CHARACTER)]
-_Item: Final = defstruct(
-    "_Item",
-    [
-        ("header", section_type("header", strict=True)),
-        ("extension", _Extension, field(name="extensionHeader", default=None)),
-        ("properties", Annotated[dict[_PropertyName, str], Meta(max_length=_PROPERTIES_MAX)], None),
-        ("data", bytes, None),
-        ("version", Literal["1.0.0"], None),
-    ],
-    forbid_unknown_fields=True,
-    gc=False,
-)
-_decode: Final[Callable[[str], list[Any]]] = Decoder(list[_Item]).decode  # type: ignore[valid-type]
-_decode_lines: Final[Callable[[bytes], list[Any]]] = Decoder(_Item).decode_lines
-_NO_EXTENSION: Final = astuple(_Extension())
+_decode: Final[Callable[[str], list[Any]]] = Decoder(list[Item]).decode  # type: ignore[valid-type]
+_decode_lines: Final[Callable[[bytes], list[Any]]] = Decoder(Item).decode_lines
+_NO_EXTENSION: Final = astuple(Extension())
 
 
 def decode_messages(array: str) -> list[Message] | None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from msgspec import defstruct, field, to_builtins
+from msgspec import to_builtins
 from msgspec.json import Encoder
 
 from bridge.errors import BodyInvalid, BridgeError, HeaderInvalid, HeaderMissing, HeaderRepeated
@@ -15,7 +15,8 @@ from bridge.long_work import Steps
 from bridge.message import FIELDS, Field, Message
 from bridge.wire.header_text import NAME_BYTES_MAX, did_you_mean, is_traceparent, printable
 from bridge.wire.headers import check_version
-from bridge.wire.json_array import CARRIED, PIECE, ArrayReader, decode_messages, section_type
+from bridge.wire.json_array import PIECE, ArrayReader, decode_messages
+from bridge.wire.json_types import CARRIED, NumberText, WrittenExtension, WrittenHeader, WrittenLine
 
 _FIELDS: Final[Mapping[str, Mapping[str, Field]]] = {
     section: {f.name: f for f in FIELDS if f.section == section} for section in ("header", "extensionHeader")
@@ -26,22 +27,8 @@ _KNOWN: Final = {
     for name in names
 }
 """The full names of members by their last part, to find the one that a mistyped member means."""
-_Header: Final = section_type("header", strict=False)
-_Extension: Final = section_type("extensionHeader", strict=False)
-_EXTENSION_AT: Final = 2 + len(_Header.__struct_fields__)
+_EXTENSION_AT: Final = 2 + len(WrittenHeader.__struct_fields__)
 """Index in a `Message` of the first member of `extensionHeader`. Destination, body and properties come first."""
-_MEMBERS_OF_LINE: Final[list[tuple[str, Any] | tuple[str, Any, Any]]] = [
-    ("header", _Header),
-    ("extension", _Extension, field(name="extensionHeader")),
-    ("properties", dict[str, str]),
-    ("data", bytes),
-    ("receipt", str | None, None),
-    ("lease_until", int, field(name="leaseUntil", default=0)),
-]
-Line: Final = defstruct("Line", _MEMBERS_OF_LINE, gc=False)
-"""A message as a bridge writes it, in a push stream with its receipt; to read it, of any version."""
-_Line: Final = defstruct("Line", _MEMBERS_OF_LINE, omit_defaults=True, gc=False, tag_field="version", tag="1.0.0")
-"""The same, to write it."""
 _encoder: Final = Encoder()
 _encode_ascii: Final = json.JSONEncoder(separators=(",", ":")).encode
 _DIGITS_MAX: Final = 20
@@ -49,12 +36,6 @@ _DIGITS_MAX: Final = 20
 _NUMBER_MAX: Final = 4300
 """Characters of the longest whole number."""
 _MEMBERS: Final = frozenset(("version", "header", "extensionHeader", "properties", "data"))
-
-
-class _Number(str):
-    """The text of a number with a fraction, an exponent or many digits: 1.10 must not become 1.1."""
-
-    __slots__ = ()
 
 
 def decode_array(raw: bytes, limit: int) -> Steps[list[Message | BridgeError]]:
@@ -152,10 +133,10 @@ def encode_lines(messages: Iterable[tuple[Message, str | None, int]]) -> bytes:
     return _in_ascii(_encoder.encode_lines, lines) or b"".join([_encode(line) + b"\n" for line in lines])
 
 
-def _to_line(message: Message, receipt: str | None, lease_until: int) -> Any:  # noqa: ANN401 - a `_Line`
-    return _Line(
-        _Header(message[0], *message[3:_EXTENSION_AT]),
-        _Extension(*message[_EXTENSION_AT:]),
+def _to_line(message: Message, receipt: str | None, lease_until: int) -> Any:  # noqa: ANN401 - a `WrittenLine`
+    return WrittenLine(
+        WrittenHeader(message[0], *message[3:_EXTENSION_AT]),
+        WrittenExtension(*message[_EXTENSION_AT:]),
         dict(message.properties),
         message.body,
         receipt,
@@ -163,11 +144,11 @@ def _to_line(message: Message, receipt: str | None, lease_until: int) -> Any:  #
     )
 
 
-def _encode(line: Any) -> bytes:  # noqa: ANN401 - a `_Line`
+def _encode(line: Any) -> bytes:  # noqa: ANN401 - a `WrittenLine`
     return _in_ascii(_encoder.encode, line) or _encode_ascii(to_builtins(line)).encode("ascii")
 
 
-def _in_ascii(write: Callable[[Any], bytes], value: Any) -> bytes | None:  # noqa: ANN401 - a `_Line`, or several
+def _in_ascii(write: Callable[[Any], bytes], value: Any) -> bytes | None:  # noqa: ANN401 - a `WrittenLine`, or several
     """Return what msgspec writes, which does not escape; None: it is not in ASCII, or msgspec cannot write it."""
     try:
         text = write(value)
@@ -203,7 +184,7 @@ def _decode_field(where: str, field: Field, value: object) -> str | int:
 
 
 def _text(where: str, value: object) -> str:
-    if not isinstance(value, str) or isinstance(value, _Number):
+    if not isinstance(value, str) or isinstance(value, NumberText):
         raise HeaderInvalid(f"{_shown(where)} must be a string.")
     try:
         value.encode()
@@ -229,7 +210,7 @@ def _property_name(key: str) -> str:
 
 def _property_value(key: str, value: object) -> str:
     """Return the text; a number (`Numeric` in the specification) becomes its JSON text, as header values are text."""
-    if isinstance(value, _Number) or (isinstance(value, int) and not isinstance(value, bool)):
+    if isinstance(value, NumberText) or (isinstance(value, int) and not isinstance(value, bool)):
         return str(value)
     return _text(f"properties.{key}", value)
 
@@ -264,13 +245,13 @@ def _members(pairs: list[tuple[str, object]]) -> dict[str, object] | _Repeated:
     return _Repeated(counts.most_common(1)[0][0])
 
 
-def _whole(text: str) -> int | _Number:
+def _whole(text: str) -> int | NumberText:
     """Return a whole number: as text if no field can have it, as Python converts many digits slowly."""
     if len(text) <= _DIGITS_MAX:
         return int(text)
     if len(text) > _NUMBER_MAX:
         raise ValueError(f"a number has more than {_NUMBER_MAX} digits")
-    return _Number(text)
+    return NumberText(text)
 
 
 def _no_constant(name: str) -> float:
@@ -282,5 +263,5 @@ def _shown(text: str) -> str:
 
 
 _DECODER: Final = json.JSONDecoder(
-    parse_float=_Number, parse_int=_whole, parse_constant=_no_constant, object_pairs_hook=_members
+    parse_float=NumberText, parse_int=_whole, parse_constant=_no_constant, object_pairs_hook=_members
 )

@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 from bridge.cloudevents import LEASE_UNTIL, RECEIPT
 from bridge.errors import BodyInvalid
 from bridge.message import Message
-from bridge.wire import cloudevents, jsonform, multipart
+from bridge.wire import cloudevents, json_types, jsonform, multipart
 from bridge.wire.cloudevents import Mode
 from bridge.wire.header_text import EVENTS, choose, printable
 from bridge.wire.headers import encode
@@ -184,7 +184,7 @@ def _encode_message(line: Sent) -> bytes:
     return jsonform.encode(line.message, line.receipt, line.lease_until)
 
 
-_decoder: Final = Decoder(jsonform.Line)
+_decoder: Final = Decoder(json_types.Line)
 
 
 def decode_lines(raw: bytes) -> Iterable[StreamMessage | StreamEnd]:
@@ -206,7 +206,7 @@ def decode_line(raw: bytes) -> StreamMessage | StreamEnd:
         return _decode_end(raw, str(error))
 
 
-def _to_message(line: Any) -> StreamMessage:  # noqa: ANN401 - a `jsonform.Line`
+def _to_message(line: Any) -> StreamMessage:  # noqa: ANN401 - a `json_types.Line`
     destination, *header = astuple(line.header)
     fields = (destination, line.data, line.properties, *header, *astuple(line.extension))
     return StreamMessage(tuple.__new__(Message, fields), line.receipt, line.lease_until)
