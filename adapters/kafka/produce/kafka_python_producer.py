@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kafka import errors as kafka
 from kafka.producer.kafka import KafkaProducer
@@ -33,6 +32,7 @@ _LINGER: Final = 0.002
 _NEVER: Final = 10**12
 _ALL_IN_SYNC: Final = -1
 """`acks`."""
+_CLOSED: Final = "The connection to Kafka is closed."
 
 
 class KafkaPythonProducer:
@@ -52,7 +52,9 @@ class KafkaPythonProducer:
         sender.start()
         try:
             await started
-            self._check_version()
+            if (version := self._client.connections.broker_version) < _VERSION:
+                needed = f"Kafka {_VERSION[0]}.{_VERSION[1]} or newer is needed"
+                raise CannotStart(f"{needed}; these brokers are {version}.")  # noqa: TRY301 - closed as for any other
         except BaseException:
             sender.force_close()
             with contextlib.suppress(RuntimeError):  # it has ended
@@ -93,7 +95,7 @@ class KafkaPythonProducer:
             future.set_exception(BodyTooLarge(f"{record.topic}: a message for Kafka has at most {_RECORD_MAX} bytes."))
             return future
         if sender is None or sender.ended:
-            future.set_exception(BackendUnavailable("The connection to Kafka is closed."))
+            future.set_exception(BackendUnavailable(_CLOSED))
             return future
         sender.add_topic(record.topic)
         try:
@@ -101,15 +103,27 @@ class KafkaPythonProducer:
                 self._waking = True
                 self._loop.call_later(_LINGER, self._wake)
         except kafka.IllegalStateError:  # closed since
-            future.set_exception(BackendUnavailable("The connection to Kafka is closed."))
+            future.set_exception(BackendUnavailable(_CLOSED))
         return future
 
     async def partitions(self, topic: str) -> int | None:
         """Ask the cluster, on the connections of the sender thread; nothing is created by asking."""
         if self._sender is None or self._sender.ended:
-            raise BackendUnavailable("The connection to Kafka is closed.")
-        found: int | None = await self._run(lambda: self._describe(topic), topic)
-        return found
+            raise BackendUnavailable(_CLOSED)
+        future: asyncio.Future[int | None] = self._loop.create_future()
+        try:
+            question = self._client.connections.call_soon(lambda: self._describe(topic))
+        except RuntimeError:  # closed since
+            raise BackendUnavailable(_CLOSED) from None
+        question.add_callback(lambda value: self._to_loop.put(partial(complete, future, value)))
+        question.add_errback(
+            lambda error: self._to_loop.put(partial(complete, future, None, errors.of_exception(error, topic)))
+        )
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT / 1000):  # `wait_for` of 3.11 may lose a cancellation
+                return await future
+        except TimeoutError:
+            raise BackendUnavailable(f"{topic}: Kafka has not answered for {REQUEST_TIMEOUT} ms.") from None
 
     @property
     def broken(self) -> bool:
@@ -140,27 +154,6 @@ class KafkaPythonProducer:
         sender = self._sender
         if sender is not None and not sender.unanswered:
             sender.wakeup()
-
-    async def _run(self, ask: Callable[[], Awaitable[Any]], what: str) -> Any:  # noqa: ANN401 - what `ask` returns
-        """Await a coroutine on the sender thread. Raises errors of the bridge."""
-        future = self._loop.create_future()
-        try:
-            question = self._client.connections.call_soon(ask)
-        except RuntimeError:  # closed since
-            raise BackendUnavailable("The connection to Kafka is closed.") from None
-        question.add_callback(lambda value: self._to_loop.put(partial(complete, future, value)))
-        question.add_errback(
-            lambda error: self._to_loop.put(partial(complete, future, None, errors.of_exception(error, what)))
-        )
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT / 1000):  # `wait_for` of 3.11 may lose a cancellation
-                return await future
-        except TimeoutError:
-            raise BackendUnavailable(f"{what}: Kafka has not answered for {REQUEST_TIMEOUT} ms.") from None
-
-    def _check_version(self) -> None:
-        if (version := self._client.connections.broker_version) < _VERSION:
-            raise CannotStart(f"Kafka {_VERSION[0]}.{_VERSION[1]} or newer is needed; these brokers are {version}.")
 
     # On the sender thread
 
