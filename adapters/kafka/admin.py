@@ -182,7 +182,7 @@ class Admin:
 
     def _try(self, ask: Callable[[KafkaAdminClient], T]) -> T:
         if self._client is None:
-            self._client = connections.admin(self._options)
+            self._client = connections.connect(KafkaAdminClient, self._options)
         try:
             return ask(self._client)
         except Exception as error:

@@ -3,16 +3,13 @@
 import asyncio
 import json
 import logging
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from time import monotonic
 from typing import Final, NamedTuple
 
 from adapters.base import Stored
-from adapters.kafka import errors
 from adapters.kafka.admin import Admin
-from adapters.kafka.connections import read_on
+from adapters.kafka.log_reader import read_through
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import LANES, Own
 from adapters.kafka.options import METADATA_AGE, Options
@@ -227,24 +224,3 @@ def _put(notes: dict[str, str], key: str, value: str | None) -> None:
         notes.pop(key, None)
     else:
         notes[key] = value
-
-
-async def read_through(options: Options, part: Part) -> list[Record]:
-    """Return every record up to the end as it is now. Raises `BackendUnavailable` or `Refused`."""
-    abandoned = threading.Event()
-    try:
-        return await asyncio.to_thread(_read_through, options, part, abandoned)
-    except Exception as error:
-        raise errors.of_exception(error, part.topic) from error
-    finally:
-        abandoned.set()
-
-
-def _read_through(options: Options, part: Part, abandoned: threading.Event) -> list[Record]:
-    records: list[Record] = []
-    with closing(read_on(options, part, None, abandoned)) as batches:
-        for batch, caught_up in batches:
-            records += batch
-            if caught_up:
-                break
-    return records

@@ -59,9 +59,7 @@ class Consumer:
         nothing. An assignment may be empty. Without a committed offset a partition starts at its oldest record.
         Raises `BackendUnavailable` or `Refused`; nothing is left to close then.
         """
-        poller = Poller(self._loop, self._options, self._group, self._topics, self._member)
-        poller.start()
-        self._poller = poller
+        self._poller = poller = Poller(self._loop, self._options, self._group, self._topics, self._member)
         try:
             await asyncio.shield(poller.joined)
         except BaseException:

@@ -8,7 +8,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.consumer import Consumer
@@ -90,13 +90,6 @@ class GroupMember(Member, Generic[P]):
         self._commits.finish(error)
 
 
-class _Waiter(NamedTuple):
-    """One acknowledgement that waits for its commit."""
-
-    future: asyncio.Future[None]
-    parts: AbstractSet[Part]
-
-
 class Committer:
     """Gathers the partitions that have changed, and writes their positions."""
 
@@ -105,9 +98,10 @@ class Committer:
         self._write = write
         self._loop = asyncio.get_running_loop()
         self._dirty: set[Part] = set()
-        self._waiters: list[_Waiter] = []
+        self._waiters: dict[asyncio.Future[None], AbstractSet[Part]] = {}
+        """Acknowledgements that wait for their commit, and the partitions that it has to write."""
         self._under_way: asyncio.Future[None] | None = None
-        self._answering: list[_Waiter] = []
+        self._answering: dict[asyncio.Future[None], AbstractSet[Part]] = {}
         """Those whose commit is under way."""
         self._writing: set[Part] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -124,19 +118,18 @@ class Committer:
     def settled(self, parts: AbstractSet[Part]) -> asyncio.Future[None]:
         """Write these at once, or with the next commit; the future is done when they are written."""
         self._dirty.update(parts)
-        waiter = _Waiter(self._loop.create_future(), parts)
-        self._waiters.append(waiter)
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiters[future] = parts
         self._arm(0)
-        return waiter.future
+        return future
 
     def forget(self, parts: Collection[Part], error: BridgeError) -> None:
         """Forget these partitions; futures that wait for one of them get the error."""
         self._dirty.difference_update(parts)
         for waiters in (self._waiters, self._answering):
-            lost = [waiter for waiter in waiters if not waiter.parts.isdisjoint(parts)]
-            for waiter in lost:
-                waiters.remove(waiter)
-                complete(waiter.future, None, error)
+            for future in [future for future, of_future in waiters.items() if not of_future.isdisjoint(parts)]:
+                del waiters[future]
+                complete(future, None, error)
 
     def stop(self) -> Commits:
         """Begin no commit any more; returns the positions for the last one."""
@@ -147,9 +140,9 @@ class Committer:
 
     def finish(self, error: BridgeError | None) -> None:
         """Answer all acknowledgements that still wait: the last commit is over."""
-        for waiter in (*self._waiters, *self._answering):
-            complete(waiter.future, None, error)
-        self._waiters, self._answering = [], []
+        for future in (*self._waiters, *self._answering):
+            complete(future, None, error)
+        self._waiters, self._answering = {}, {}
 
     def _arm(self, seconds: float) -> None:
         if self._closed or self._under_way is not None:
@@ -165,13 +158,13 @@ class Committer:
         self._timer = None
         self._not_before = self._loop.time() + GAP
         self._writing, self._dirty = self._dirty, set()
-        self._answering, self._waiters = self._waiters, []
+        self._answering, self._waiters = self._waiters, {}
         commits = self._gather(self._writing)
-        if not commits:
+        if commits:
+            self._under_way = self._write(commits)
+            self._under_way.add_done_callback(self._written)
+        else:
             self._end(None)
-            return
-        self._under_way = self._write(commits)
-        self._under_way.add_done_callback(self._written)
 
     def _gather(self, parts: Collection[Part]) -> Commits:
         found = ((part, self._held[part].progress.commit()) for part in parts if part in self._held)
@@ -182,13 +175,13 @@ class Committer:
         self._end(future.exception())
 
     def _end(self, error: BaseException | None) -> None:
-        answering, self._answering = self._answering, []
+        answering, self._answering = self._answering, {}
         writing, self._writing = self._writing, set()
         if error is not None:
             self._dirty.update(part for part in writing if part in self._held)
             self._not_before = self._loop.time() + RETRY
-        for waiter in answering:
-            complete(waiter.future, None, error)
+        for future in answering:
+            complete(future, None, error)
         if self._waiters:
             self._arm(0)
         elif self._dirty:

@@ -69,12 +69,9 @@ class Poller:
         self._has_joined = False
         self._notified = False
         """Whether an error was reported to the member that may still last."""
+        self._thread.start()
 
     # On the event loop:
-
-    def start(self) -> None:
-        """Begin to join."""
-        self._thread.start()
 
     def stop(self, final: Commits) -> None:
         """Begin to leave, with a last commit; see `ended`."""
@@ -201,7 +198,7 @@ class Poller:
         now = time.monotonic()
         self._first_by = self._first_by or now + _FIRST
         self._begun.update(Part(each.topic, each.partition) for each in records)
-        missing = membership.parts - self._begun
+        missing = membership.parts.keys() - self._begun
         if missing and now < self._first_by:
             self._begun |= session.empty(missing)
             missing -= self._begun

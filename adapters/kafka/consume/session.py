@@ -3,17 +3,15 @@
 import contextlib
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, errors
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.structs import MemberState, TopicPartition
 
-from adapters.kafka.connections import BOOTSTRAP_TIMEOUT, Client
-from adapters.kafka.errors import no_connection
+from adapters.kafka.connections import Client, connect
 from adapters.kafka.mapping import Part, Record, fetched
 from adapters.kafka.options import METADATA_AGE, REQUEST_TIMEOUT, Options
-from adapters.kafka.security import connection_settings
 
 POLL: Final = 500
 """Milliseconds of a poll that finds nothing: so long may leaving take, or joining again."""
@@ -34,38 +32,25 @@ class Session:
     """A connected consumer. The constructor blocks, and raises `BackendUnavailable` or `CannotStart`."""
 
     def __init__(self, options: Options, group: str, clients: list[Client]) -> None:
-        """Put the library's client into `clients` as soon as it is there, so that it can be stopped."""
-
-        def client(**configs: Any) -> Client:  # noqa: ANN401 - the library's settings
-            clients.append(Client(**configs))
-            return clients[-1]
-
-        settings = connection_settings(options)
-        try:
-            self.consumer = KafkaConsumer(
-                **settings,
-                kafka_client=client,
-                group_id=group,
-                group_instance_id=options.instance,
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                isolation_level="read_committed",
-                partition_assignment_strategy=[CooperativeStickyAssignor],
-                session_timeout_ms=options.session,
-                heartbeat_interval_ms=min(options.session // 3, _HEARTBEAT_MAX),
-                max_poll_interval_ms=max(_STUCK, options.session),
-                metadata_max_age_ms=METADATA_AGE,
-                bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT,
-                request_timeout_ms=REQUEST_TIMEOUT,
-                fetch_max_wait_ms=_WAIT,
-                fetch_max_bytes=_FETCH_MAX,
-                metrics_enabled=False,
-            )
-        except Exception as error:  # on any error its threads and sockets exist already
-            failure = clients[-1].connections.failure if clients else None
-            for each in clients:
-                each.close()
-            raise no_connection(options, failure or error) from error
+        """`clients`: see `connect`."""
+        self.consumer = connect(
+            KafkaConsumer,
+            options,
+            clients,
+            group_id=group,
+            group_instance_id=options.instance,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            partition_assignment_strategy=[CooperativeStickyAssignor],
+            session_timeout_ms=options.session,
+            heartbeat_interval_ms=min(options.session // 3, _HEARTBEAT_MAX),
+            max_poll_interval_ms=max(_STUCK, options.session),
+            metadata_max_age_ms=METADATA_AGE,
+            fetch_max_wait_ms=_WAIT,
+            fetch_max_bytes=_FETCH_MAX,
+            metrics_enabled=False,
+        )
         self._coordinator = self.consumer._coordinator  # noqa: SLF001 - the only place with the state of the membership
         self._fetcher = self.consumer._fetcher  # noqa: SLF001 - its setting can be changed under way
         self._positions = self.consumer._subscription  # noqa: SLF001 - `position` would block

@@ -14,7 +14,7 @@ from kafka import errors as kafka
 
 from adapters.base import Stored
 from adapters.kafka import errors
-from adapters.kafka.connections import transactional
+from adapters.kafka.connections import connect
 from adapters.kafka.mapping import Outgoing
 from adapters.kafka.names import Own
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
@@ -175,9 +175,11 @@ class _Writer:
         """Connect; a transaction that was open under the name has ended when this returns."""
         compression = None if self._options.compression == "none" else self._options.compression
         try:
-            self._producer = producer = transactional(
+            self._producer = producer = connect(
+                KafkaProducer,
                 self._options,
-                self.name,
+                transactional_id=self.name,
+                metrics_enabled=False,
                 transaction_timeout_ms=_TIMEOUT,
                 retry_backoff_ms=5,  # with the default of 100 a transaction takes 59 ms, with 5 it takes 12
                 delivery_timeout_ms=6 * REQUEST_TIMEOUT,
@@ -186,6 +188,8 @@ class _Writer:
                 batch_size=128 << 10,
                 compression_type=compression,
             )
+            # After some errors 3.0.12 gets itself a new epoch, on old brokers also if another has fenced this producer.
+            producer._transaction_manager._supports_epoch_bump = lambda: False  # noqa: SLF001
             self._wait(producer, producer._transaction_manager.initialize_transactions())  # noqa: SLF001
         except Exception as error:
             self.close()

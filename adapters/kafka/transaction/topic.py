@@ -5,21 +5,17 @@ import contextlib
 import itertools
 import logging
 import random
-import threading
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from adapters.kafka import errors
 from adapters.kafka.admin import Admin
-from adapters.kafka.connections import read_on
 from adapters.kafka.errors import is_topic_removed
+from adapters.kafka.log_reader import LogReader
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.thread_to_loop import ThreadToLoop, until_ended
 from adapters.kafka.topics import Topics
 from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of
 from adapters.wall_clock import wall
@@ -41,9 +37,6 @@ _PATIENCE: Final = 5.0
 """Seconds until an entry that was written and not read is taken for held up by a bridge that was killed."""
 _ROUNDS: Final = 4
 """Number of waits of `_PATIENCE` before the outcome of an entry is reported as unknown."""
-_PAUSE: Final = 1.0
-"""Seconds between two attempts to read."""
-_FETCH_MAX: Final = 8 << 20
 
 _log = logging.getLogger("bridge.kafka")
 
@@ -69,7 +62,7 @@ class TransactionTopic:
         self._topics = topics
         self._publisher = publisher
         self._on_held_up = on_held_up
-        self._reader: _LogReader | None = None
+        self._reader: LogReader | None = None
         self._reading = asyncio.Lock()
         self._upkeep: list[asyncio.Task[None]] = []
         self._tokens = (f"{uuid4().hex}/{number}" for number in itertools.count())
@@ -140,7 +133,7 @@ class TransactionTopic:
             elif await self._publisher.partitions(self.name) is None:
                 return False
             self.table = TransactionTable()
-            self._reader = _LogReader(self._options, self.name, self._take)
+            self._reader = LogReader(self._options, Part(self.name, 0), self._take, _not_readable)
             try:
                 await asyncio.shield(self._reader.caught_up)
             except BaseException:
@@ -205,48 +198,5 @@ class TransactionTopic:
                     _log.warning("Records of ended transactions cannot be deleted: %s", error)
 
 
-class _LogReader:
-    """Passes on each committed record once, in order, on the event loop. Connects again until it is closed."""
-
-    def __init__(self, options: Options, topic: str, take: Callable[[list[Record]], None]) -> None:
-        self._options = options
-        self._part = Part(topic, 0)
-        self._take = take
-        self._next: int | None = None
-        self._failing = False
-        loop = asyncio.get_running_loop()
-        self._to_loop = ThreadToLoop(loop)
-        self.caught_up: asyncio.Future[None] = loop.create_future()
-        """Done when all records are passed on that there were at the start; raises `BackendUnavailable`, `Refused`."""
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kafka-transactions", daemon=True)
-        self._thread.start()
-
-    async def close(self) -> None:
-        """End the thread. Idempotent."""
-        self._closing.set()
-        await until_ended(self._thread)
-
-    # On the thread
-
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            try:
-                self._read()
-            except Exception as error:  # noqa: BLE001 - another connection may do better
-                problem = errors.of_exception(error, self._part.topic)
-                if not self._failing:
-                    self._failing = True
-                    _log.warning("Transactions cannot be read now; the bridge retries. %s", problem)
-                self._to_loop.answer(self.caught_up, problem)
-                self._closing.wait(_PAUSE)
-
-    def _read(self) -> None:
-        more = {"isolation_level": "read_committed", "max_partition_fetch_bytes": _FETCH_MAX}
-        for records, caught_up in read_on(self._options, self._part, self._next, self._closing, **more):
-            if records:
-                self._next = records[-1].offset + 1
-                self._failing = False
-                self._to_loop.put(partial(self._take, records))
-            if caught_up:
-                self._to_loop.answer(self.caught_up, None)
+def _not_readable(problem: BridgeError) -> None:
+    _log.warning("Transactions cannot be read now; the bridge retries. %s", problem)

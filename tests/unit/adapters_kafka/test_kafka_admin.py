@@ -31,7 +31,7 @@ class FakeClient:
 
 async def test_a_defect_is_one_failed_request_and_another_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeClient, "made", 0)
-    monkeypatch.setattr(connections, "admin", lambda _: FakeClient())
+    monkeypatch.setattr(connections, "connect", lambda *_: FakeClient())
     admin = Admin(Options(("nowhere",)))
     with pytest.raises(BackendUnavailable, match="NetworkSelector closed"):
         await admin.topics("")
