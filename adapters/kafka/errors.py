@@ -7,7 +7,7 @@ from typing import Final
 
 from kafka import errors as kafka
 
-from adapters.kafka.options import Options
+from adapters.kafka.options import Options, Security
 from bridge.errors import (
     BackendUnavailable,
     BodyTooLarge,
@@ -153,28 +153,24 @@ def of_code(code: int, what: str) -> BridgeError:
 
 _NETWORK: Final[int] = kafka.NetworkExceptionError.errno
 _CERTIFICATES: Final = ("certificate verify failed", "CERTIFICATE_REQUIRED")
-_SIGNS: Final = (
-    (
-        "certificate verify failed",
-        "the bridge does not trust its certificate (ca=), or the certificate has another name.",
+_SIGNS: Final = {
+    "certificate verify failed": (
+        "the bridge does not trust its certificate (ca=), or the certificate has another name."
     ),
-    ("CERTIFICATE_REQUIRED", "it requires a client certificate (certificate=, key=)."),
-    (
-        "Handshake failed",
-        "the TLS handshake failed: the listener may have no TLS, or refuses the bridge's certificate.",
-    ),
-    ("Invalid frame", "it does not speak Kafka's protocol: it may expect TLS (tls=true)."),
-    ("ECONNREFUSED", "the connection is refused: nothing listens there."),
-    ("DNS", "the host name cannot be resolved."),
-    ("timed out", "it does not answer."),
-)
+    "CERTIFICATE_REQUIRED": "it requires a client certificate (certificate=, key=).",
+    "Handshake failed": "the TLS handshake failed: the listener may have no TLS, or refuses the bridge's certificate.",
+    "Invalid frame": "it does not speak Kafka's protocol: it may expect TLS (tls=true).",
+    "ECONNREFUSED": "the connection is refused: nothing listens there.",
+    "DNS": "the host name cannot be resolved.",
+    "timed out": "it does not answer.",
+}
 """Parts of the texts of kafka-python's exceptions, and their meaning."""
-_REFUSALS: Final = (
-    (kafka.SaslAuthenticationFailedError, "authentication failed: a wrong user, password or token."),
-    (kafka.UnsupportedSaslMechanismError, "this listener does not offer the mechanism of the login."),
-    (kafka.IllegalSaslStateError, "this listener accepts no login (mechanism=)."),
-)
-REFUSALS: Final = (*(kind for kind, _ in _REFUSALS), BridgeError)
+_REFUSALS: Final = {
+    kafka.SaslAuthenticationFailedError: "authentication failed: a wrong user, password or token.",
+    kafka.UnsupportedSaslMechanismError: "this listener does not offer the mechanism of the login.",
+    kafka.IllegalSaslStateError: "this listener accepts no login (mechanism=).",
+}
+REFUSALS: Final = (*_REFUSALS, BridgeError)
 """Errors after which a retry at once fails too, and may lock the user out."""
 
 
@@ -202,30 +198,25 @@ def of_exception(error: BaseException, what: str) -> BridgeError:
 
 def no_connection(options: Options, reason: BaseException | None) -> BackendUnavailable:
     """Return the error if none of the servers could be used; `reason`: the exception of the last attempt."""
-    security = options.security
-    guess = _guess(reason, tls=security.tls, login=security.mechanism is not None)
     is_refused = isinstance(reason, REFUSALS[:-1]) or any(sign in str(reason) for sign in _CERTIFICATES)
     kind = LoginRefused if is_refused else BackendUnavailable
-    return kind(f"Kafka at {', '.join(options.servers)}: {guess}")
+    return kind(f"Kafka at {', '.join(options.servers)}: {_guess(reason, options.security)}")
 
 
-def _guess(reason: BaseException | None, *, tls: bool, login: bool) -> str:
+def _guess(reason: BaseException | None, security: Security) -> str:
     if reason is None:
         return "it does not answer."
     if isinstance(reason, BridgeError):
         return reason.detail
-    if said := next((said for kind, said in _REFUSALS if isinstance(reason, kind)), None):
+    if said := next((said for kind, said in _REFUSALS.items() if isinstance(reason, kind)), None):
         return said
     text = str(reason)
-    if "disconnected" in text:
-        return f"it closes the connection at once: {_why_ended(tls=tls, login=login)}"
-    return next((said for sign, said in _SIGNS if sign in text), f"the connection fails ({text}).")
-
-
-def _why_ended(*, tls: bool, login: bool) -> str:
-    """A broker closes silently if it expects a login or TLS, and often if a login is wrong."""
-    if login:
-        return "authentication failed (a wrong user or password), or its listener has another mechanism, or TLS."
-    if tls:
-        return "it may require a client certificate or a login."
-    return "it may expect TLS (tls=true) or a login (mechanism=)."
+    if "disconnected" not in text:
+        return next((said for sign, said in _SIGNS.items() if sign in text), f"the connection fails ({text}).")
+    # A broker closes silently if it expects a login or TLS, and often if a login is wrong.
+    cause = "it may expect TLS (tls=true) or a login (mechanism=)."
+    if security.mechanism is not None:
+        cause = "authentication failed (a wrong user or password), or its listener has another mechanism, or TLS."
+    elif security.tls:
+        cause = "it may require a client certificate or a login."
+    return f"it closes the connection at once: {cause}"
