@@ -79,7 +79,8 @@ class Purges:
         """Read new marks; calls share one reading. Raises `BackendUnavailable` or `Refused`."""
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._refresh())
-            self._refreshing.add_done_callback(_retrieved)
+            # A forwarder that is closed meanwhile does not retrieve the exception.
+            self._refreshing.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         await asyncio.shield(self._refreshing)
 
     async def begin(self, destination: str) -> bool:
@@ -136,24 +137,14 @@ class Purges:
 
     async def _refresh(self) -> None:
         try:
-            began = monotonic()
+            began, end = monotonic(), 0
             if await self._publisher.partitions(self._part.topic) is not None:
                 end = (await self._admin.end_offsets([self._part.topic], committed=False))[self._part]
-                if end != self._read_up_to:
-                    records = await read_through(self._options, self._part)
-                    self._marks = _marks(records)
-                    self._read_up_to = end
-            else:
-                self._marks, self._read_up_to = {}, 0
-            self._as_of = began
+            if end != self._read_up_to:
+                self._marks = _marks(await read_through(self._options, self._part) if end else ())
+            self._read_up_to, self._as_of = end, began
         finally:
             self._refreshing = None
-
-
-def _retrieved(refreshing: asyncio.Task[None]) -> None:
-    """Retrieve the exception: a forwarder that is closed meanwhile does not wait for it."""
-    if not refreshing.cancelled():
-        refreshing.exception()
 
 
 def _marks(records: Sequence[Record]) -> dict[str, Ends]:
@@ -166,8 +157,7 @@ def _marks(records: Sequence[Record]) -> dict[str, Ends]:
             ends = {Part(topic, partition): int(end) for topic, partition, end in json.loads(record.value)}
             marks[(record.key or b"").decode()] = ends
         except (TypeError, ValueError):
-            extra = {"topic": record.topic, "offset": record.offset}
-            _log.warning("a record is not a mark of a purge", extra=extra)
+            _log.warning("a record is not a mark of a purge", extra={"topic": record.topic, "offset": record.offset})
     return marks
 
 
@@ -207,7 +197,13 @@ class Deletion:
         await self._admin.delete_group_offsets(group, parts)
 
     async def _delete(self, destination: str) -> None:
-        broken_off = await self._broken_off(destination)
+        broken_off = False
+        try:
+            await self._topics.existing(destination)
+        except DestinationUnknown:
+            broken_off = await self._purges.begun(destination)
+            if not broken_off:
+                raise
         delayed = await self._purges.begin(destination)
         topics = self._topics.of(destination)  # all: a deletion that was broken off may have left some
         try:
@@ -220,16 +216,6 @@ class Deletion:
                     await self._purges.finish(destination)
         finally:
             self._topics.forget(destination)
-
-    async def _broken_off(self, destination: str) -> bool:
-        """Return whether only the rest is to be deleted. Raises `DestinationUnknown` if there is nothing to delete."""
-        try:
-            await self._topics.existing(destination)
-        except DestinationUnknown:
-            if await self._purges.begun(destination):
-                return True
-            raise
-        return False
 
     async def _remove(self, topics: Sequence[str]) -> None:
         try:

@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final
 
 from adapters.base import Stored
 from adapters.kafka.admin import Admin
@@ -22,12 +22,6 @@ _READY: Final = 10.0
 _LOOK: Final = 0.02
 
 
-class _Known(NamedTuple):
-    partitions: int
-    until: float
-    """When to ask again, in seconds of the monotonic clock."""
-
-
 class Topics:
     """The topics that are known. Concurrent calls for the same unknown topic share one request, and one creation."""
 
@@ -36,7 +30,8 @@ class Topics:
         self._admin = admin
         self._publisher = publisher
         self._lanes = LANES if options.lanes else LANES[:1]
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, tuple[int, float]] = {}
+        """The number of partitions, and when to ask again, in seconds of the monotonic clock."""
         self._asking: dict[tuple[str, bool], asyncio.Task[int]] = {}
         """By destination, and whether it is created."""
         publisher.on_removed = self.forget
@@ -46,20 +41,20 @@ class Topics:
 
         Raises `DestinationUnknown`, `DestinationInvalid`, `Refused` or `BackendUnavailable`.
         """
-        known = self._known.get(destination)
-        if known is not None and known.until > monotonic():
-            return known.partitions
+        if (current := self.known_partitions(destination)) is not None:
+            return current
         asking = self._asking.get((destination, create))
         if asking is None:
             asking = self._asking[destination, create] = asyncio.create_task(self._ask(destination, create=create))
             asking.add_done_callback(lambda task: self._answered(destination, create, task))
         # No caller waits for what is only looked at again: the number is as good as it was, and Kafka may be away.
-        return await asyncio.shield(asking) if known is None else known.partitions
+        known = self._known.get(destination)
+        return await asyncio.shield(asking) if known is None else known[0]
 
     def known_partitions(self, destination: str) -> int | None:
         """Number of partitions, if it is known and need not be looked at again."""
-        known = self._known.get(destination)
-        return known.partitions if known is not None and known.until > monotonic() else None
+        partitions, until = self._known.get(destination, (None, 0.0))
+        return partitions if until > monotonic() else None
 
     def forget(self, topic: str) -> None:
         """Ask again on the next use: the topic turned out not to exist."""
@@ -108,10 +103,9 @@ class Topics:
         for number, lane in enumerate(self._lanes):
             topic = destination + lane
             found = await self._publisher.partitions(topic)
-            if found is None and not create:
-                raise DestinationUnknown(f"{topic}: there is no such topic.")
-            if found is None and not self._options.create:
-                raise DestinationUnknown(f"{topic}: there is no such topic, and the bridge may not create it.")
+            if found is None and not (create and self._options.create):
+                reason = ", and the bridge may not create it" if create else ""
+                raise DestinationUnknown(f"{topic}: there is no such topic{reason}.")
             if found is None:
                 found = await self._make(topic, least, {})
             least = found if number == 0 else min(least, found)
@@ -139,9 +133,9 @@ class Topics:
         error = task.exception()
         until = monotonic() + METADATA_AGE / 1000
         if error is None:
-            self._known[destination] = _Known(task.result(), until)
+            self._known[destination] = task.result(), until
         elif isinstance(error, BackendUnavailable) and (known := self._known.get(destination)):
-            self._known[destination] = known._replace(until=until)
+            self._known[destination] = known[0], until
         else:
             self._known.pop(destination, None)
             if not isinstance(error, BridgeError):
@@ -186,7 +180,10 @@ class MetadataTopic:
             if value is None and await self._publisher.partitions(self._topic) is None:
                 return  # nothing was ever kept
             await self._topics.ensure(self._topic, 1, _CONFIGS)
-            written = self._publisher.send(self._record(key, value))
+            # JSON, for Kafka's own tools show it, and any text of Python's can be written with it.
+            whole = json.dumps([self._options.instance, key]).encode()
+            body = None if value is None else json.dumps(value).encode()
+            written = self._publisher.send(Outgoing(self._topic, 0, wall(), whole, body, ()))
 
             def note(done: asyncio.Future[Stored]) -> None:
                 if not done.cancelled() and done.exception() is None:
@@ -200,12 +197,6 @@ class MetadataTopic:
         if self._notes is None:
             raise BackendUnavailable(_NOT_READ)
         return self._notes
-
-    def _record(self, key: str, value: str | None) -> Outgoing:
-        """JSON, for Kafka's own tools show it, and any text of Python's can be written with it."""
-        whole = json.dumps([self._options.instance, key]).encode()
-        body = None if value is None else json.dumps(value).encode()
-        return Outgoing(self._topic, 0, wall(), whole, body, ())
 
     def _read(self, record: Record, notes: dict[str, str]) -> None:
         try:
