@@ -61,10 +61,6 @@ class Admin:
         [described] = await self._do(lambda client: client.describe_topics([topic]), topic)
         return sum(part["leader_id"] >= 0 for part in described["partitions"])
 
-    async def topics(self, prefix: str) -> list[str]:
-        """Return every topic whose name has this prefix."""
-        return await self._do(lambda client: [t for t in client.list_topics() if t.startswith(prefix)], "topics")
-
     async def delete_records(self, before: Mapping[Part, int]) -> None:
         """Delete every record below these offsets. Raises `Refused` without the permission to delete."""
         wanted = {TopicPartition(*part): offset for part, offset in before.items()}

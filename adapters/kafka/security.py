@@ -13,17 +13,13 @@ from bridge.errors import BackendUnavailable, CannotStart
 
 def connection_settings(options: Options) -> dict[str, Any]:
     """Return the settings of the cluster for each of kafka-python's classes. Raises `CannotStart` for bad files."""
-    return {
+    security = options.security
+    settings: dict[str, Any] = {
         "bootstrap_servers": list(options.servers),
         "client_id": f"oms-bridge-{options.instance}" if options.instance else "oms-bridge",
         "reconnect_backoff_max_ms": 500,
-        **_security(options.security),
+        "security_protocol": ("SASL_" if security.mechanism else "") + ("SSL" if security.tls else "PLAINTEXT"),
     }
-
-
-def _security(security: Security) -> dict[str, Any]:
-    protocol = ("SASL_" if security.mechanism else "") + ("SSL" if security.tls else "PLAINTEXT")
-    settings: dict[str, Any] = {"security_protocol": protocol}
     if security.tls:
         settings["ssl_context"] = tls_context(security)
     if security.mechanism == "OAUTHBEARER":

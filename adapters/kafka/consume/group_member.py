@@ -6,9 +6,9 @@ Both readers of topics are such members: the subscription of a group, and the fo
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.consumer import Consumer
@@ -32,38 +32,50 @@ _log = logging.getLogger("bridge.kafka")
 class Partition(Protocol):
     """A partition that is held."""
 
-    @property
-    def progress(self) -> SettledRanges:
-        """What is to be committed."""
-        ...
+    progress: SettledRanges
+    """What is to be committed."""
 
 
-P = TypeVar("P", bound=Partition)
-
-
-class GroupMember(Member, Generic[P]):
+class GroupMember(Member):
     """Base of each member that commits the records it has settled."""
 
     def __init__(
-        self, options: Options, admin: Admin, group: str, topics: Sequence[str], partitions: Mapping[Part, P]
+        self, options: Options, admin: Admin, group: str, topics: Sequence[str], partitions: Mapping[Part, Partition]
     ) -> None:
         """`partitions`: those that are held, which the subclass adds and removes."""
-        self._consumer = Consumer(options, admin, group, topics, self)
-        self._partitions = partitions
-        self._commits = Committer(partitions, self._consumer.commit)
-        self._loop = asyncio.get_running_loop()
         self.closed = False
+        self._consumer = Consumer(options, admin, group, topics, self)
+        self._held = partitions
+        self._loop = asyncio.get_running_loop()
+        self._dirty: set[Part] = set()
+        """To be committed."""
+        self._waiters: dict[asyncio.Future[None], AbstractSet[Part]] = {}
+        """Acknowledgements that wait for their commit, and the partitions that it has to write."""
+        self._committing: asyncio.Future[None] | None = None
+        """A commit; `_answering` wait for it, and it writes `_writing`."""
+        self._answering: dict[asyncio.Future[None], AbstractSet[Part]] = {}
+        self._writing: set[Part] = set()
+        self._commit_timer: asyncio.TimerHandle | None = None
+        self._commit_at = 0.0
+        """Of the loop's clock; uvloop's handles have no `when` for a call at once."""
+        self._not_before = 0.0
+        self._leaving = False
 
     @abstractmethod
-    def _release(self, partitions: Collection[P]) -> None:
-        """Forget partitions. Their commits are read afterwards, so the attempts of their records are noted before."""
+    def _release(self, parts: Collection[Part]) -> None:
+        """Forget partitions. Their commits are read before, so the attempts of their records are noted first."""
 
     def revoked(self, parts: Collection[Part]) -> Commits:
         """Release partitions that another bridge will have; returns their last commits."""
-        held = {part: self._partitions[part] for part in parts if part in self._partitions}
-        self._release(held.values())
-        self._commits.forget(held, OutcomeUnknown("The partition moved to another bridge during the commit."))
-        return {part: commit for part, each in held.items() if (commit := each.progress.commit()) is not None}
+        held = {part: self._held[part].progress for part in parts if part in self._held}
+        self._release(held)
+        self._dirty.difference_update(held)
+        error = OutcomeUnknown("The partition moved to another bridge during the commit.")
+        for waiters in (self._waiters, self._answering):
+            for future in [future for future, of_future in waiters.items() if not of_future.isdisjoint(held)]:
+                del waiters[future]
+                complete(future, None, error)
+        return {part: commit for part, progress in held.items() if (commit := progress.commit()) is not None}
 
     def lost(self, parts: Collection[Part]) -> None:
         """Release partitions that another bridge has already."""
@@ -77,104 +89,62 @@ class GroupMember(Member, Generic[P]):
     def ended(self, error: BridgeError) -> None:
         """Drop all partitions: another consumer joins later, and logs it."""
         del error
-        self.lost(list(self._partitions))
+        self.lost(list(self._held))
 
-    async def _leave(self, consequence: str) -> None:
-        """Commit and leave the group; the log says the consequence if that fails."""
-        error: BridgeError | None = None
-        try:
-            await self._consumer.close(self._commits.stop())
-        except BridgeError as failure:
-            _log.warning("%s: %s", consequence, failure)
-            error = failure
-        self._commits.finish(error)
-
-
-class Committer:
-    """Gathers the partitions that have changed, and writes their positions."""
-
-    def __init__(self, held: Mapping[Part, Partition], write: Callable[[Commits], asyncio.Future[None]]) -> None:
-        self._held = held
-        self._write = write
-        self._loop = asyncio.get_running_loop()
-        self._dirty: set[Part] = set()
-        self._waiters: dict[asyncio.Future[None], AbstractSet[Part]] = {}
-        """Acknowledgements that wait for their commit, and the partitions that it has to write."""
-        self._under_way: asyncio.Future[None] | None = None
-        self._answering: dict[asyncio.Future[None], AbstractSet[Part]] = {}
-        """Those whose commit is under way."""
-        self._writing: set[Part] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        """Of the loop's clock; uvloop's handles have no `when` for a call at once."""
-        self._not_before = 0.0
-        self._closed = False
-
-    def changed(self, parts: Collection[Part]) -> None:
-        """Write these soon; no caller waits."""
+    def _commit_soon(self, parts: Collection[Part]) -> None:
         self._dirty.update(parts)
-        self._arm(LAZY)
+        self._schedule_commit(LAZY)
 
-    def settled(self, parts: AbstractSet[Part]) -> asyncio.Future[None]:
+    def _commit(self, parts: AbstractSet[Part]) -> asyncio.Future[None]:
         """Write these at once, or with the next commit; the future is done when they are written."""
         self._dirty.update(parts)
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiters[future] = parts
-        self._arm(0)
+        self._schedule_commit(0)
         return future
 
-    def forget(self, parts: Collection[Part], error: BridgeError) -> None:
-        """Forget these partitions; futures that wait for one of them get the error."""
-        self._dirty.difference_update(parts)
-        for waiters in (self._waiters, self._answering):
-            for future in [future for future, of_future in waiters.items() if not of_future.isdisjoint(parts)]:
-                del waiters[future]
-                complete(future, None, error)
-
-    def stop(self) -> Commits:
-        """Begin no commit any more; returns the positions for the last one."""
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        return self._gather(self._dirty | self._writing)
-
-    def finish(self, error: BridgeError | None) -> None:
-        """Answer all acknowledgements that still wait: the last commit is over."""
+    async def _leave(self, consequence: str) -> None:
+        """Commit and leave the group; the log says the consequence if that fails."""
+        self._leaving = True
+        if self._commit_timer is not None:
+            self._commit_timer.cancel()
+        error: BridgeError | None = None
+        try:
+            await self._consumer.close(self._gather(self._dirty | self._writing))
+        except BridgeError as failure:
+            _log.warning("%s: %s", consequence, failure)
+            error = failure
         for future in (*self._waiters, *self._answering):
             complete(future, None, error)
         self._waiters, self._answering = {}, {}
 
-    def _arm(self, seconds: float) -> None:
-        if self._closed or self._under_way is not None:
+    def _schedule_commit(self, seconds: float) -> None:
+        if self._leaving or self._committing is not None:
             return
         at = max(self._loop.time() + seconds, self._not_before)
-        if self._timer is None or at < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = at
-            self._timer = self._loop.call_at(at, self._begin)
+        if self._commit_timer is None or at < self._commit_at:
+            if self._commit_timer is not None:
+                self._commit_timer.cancel()
+            self._commit_at = at
+            self._commit_timer = self._loop.call_at(at, self._begin_commit)
 
-    def _begin(self) -> None:
-        self._timer = None
+    def _begin_commit(self) -> None:
+        self._commit_timer = None
         self._not_before = self._loop.time() + GAP
         self._writing, self._dirty = self._dirty, set()
         self._answering, self._waiters = self._waiters, {}
-        commits = self._gather(self._writing)
-        if commits:
-            self._under_way = self._write(commits)
-            self._under_way.add_done_callback(self._written)
+        if commits := self._gather(self._writing):
+            self._committing = self._consumer.commit(commits)
+            self._committing.add_done_callback(lambda done: self._end_commit(done.exception()))
         else:
-            self._end(None)
+            self._end_commit(None)
 
     def _gather(self, parts: Collection[Part]) -> Commits:
         found = ((part, self._held[part].progress.commit()) for part in parts if part in self._held)
         return {part: commit for part, commit in found if commit is not None}
 
-    def _written(self, future: asyncio.Future[None]) -> None:
-        self._under_way = None
-        self._end(future.exception())
-
-    def _end(self, error: BaseException | None) -> None:
+    def _end_commit(self, error: BaseException | None) -> None:
+        self._committing = None
         answering, self._answering = self._answering, {}
         writing, self._writing = self._writing, set()
         if error is not None:
@@ -183,6 +153,6 @@ class Committer:
         for future in answering:
             complete(future, None, error)
         if self._waiters:
-            self._arm(0)
+            self._schedule_commit(0)
         elif self._dirty:
-            self._arm(LAZY)
+            self._schedule_commit(LAZY)

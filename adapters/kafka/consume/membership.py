@@ -52,28 +52,22 @@ class Member(Protocol):
     @abstractmethod
     def assigned(self, part: Part, committed: Commit | None) -> None:
         """Note a partition that is held from now on, before any of its records arrive."""
-        ...
 
     @abstractmethod
     def arrived(self, records: Sequence[Record]) -> None:
         """Take records: of each partition in order of offsets, each once while the partition is held."""
-        ...
 
     def revoked(self, parts: Collection[Part]) -> Commits:
         """Release partitions: no more of their records arrive. Returns what has to be committed before they go."""
-        ...
 
     def lost(self, parts: Collection[Part]) -> None:
         """Release partitions that another member has already: nothing of them can be committed any more."""
-        ...
 
     def failed(self, error: BridgeError) -> None:
         """Note that nothing can be fetched now; it continues automatically. Called once for each outage."""
-        ...
 
     def ended(self, error: BridgeError) -> None:
         """Drop all partitions: the membership has ended, and the consumer joins again later."""
-        ...
 
 
 class _Rebalancing(BackendUnavailable):

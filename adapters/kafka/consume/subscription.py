@@ -21,7 +21,7 @@ _CLOSED: Final = "The subscription is closed."
 _MOVED: Final = "The partition moved to another bridge, which delivers the message again."
 
 
-class KafkaSubscription(GroupMember[PartitionBuffer]):
+class KafkaSubscription(GroupMember):
     """Fetches from the records that a member of the group was sent, and commits those that the engine settles."""
 
     def __init__(self, options: Options, admin: Admin, group: str, topics: Sequence[str], revoked: Revoked) -> None:
@@ -32,7 +32,6 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
         self._pending: asyncio.Future[list[Delivery]] | None = None
         self._request = (1, 0)
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = 0
         self._paused: set[Part] = set()
 
     @property
@@ -62,9 +61,9 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
         """
         parts, lost = self._note(deliveries, outcome)
         if outcome is Outcome.SETTLED and parts and not lost and not self.closed:
-            future = self._commits.settled(parts)
+            future = self._commit(parts)
         else:
-            self._commits.changed(parts)
+            self._commit_soon(parts)
             future = self._loop.create_future()
             failed = outcome is Outcome.SETTLED and (lost or self.closed)
             complete(future, None, BackendUnavailable(_MOVED) if failed else None)
@@ -87,7 +86,7 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
         held = self._buffer.held.values()
         return {
             "held_partitions": len(held),
-            "paused_partitions": sum(each.paused and each.stalled for each in held),
+            "paused_partitions": sum(self._buffer.held[part].stalled for part in self._paused),
             "buffered_records": sum(len(each.waiting) + len(each.due) for each in held),
             "buffered_bytes": self._buffer.bytes,
             "delayed_held": self._buffer.delayed,
@@ -130,12 +129,9 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
                 self._consumer.resume([part])  # the old log may have been paused
             touched.add(held)
         self._answer()
-        crowded = [held for held in touched if not held.paused and self._buffer.crowded(held)]
-        if crowded:
-            for held in crowded:
-                held.paused = True
-                self._paused.add(held.part)
-            self._consumer.pause([held.part for held in crowded])
+        if crowded := [held.part for held in touched if held.part not in self._paused and self._buffer.crowded(held)]:
+            self._paused.update(crowded)
+            self._consumer.pause(crowded)
 
     def failed(self, error: BridgeError) -> None:
         """Fail the pending fetch; the engine asks again."""
@@ -147,12 +143,12 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
         super().ended(error)
         self._fail_fetch(error)
 
-    def _release(self, partitions: Collection[PartitionBuffer]) -> None:
-        for delivery in self._take_back([each.handle for each in partitions]):
+    def _release(self, parts: Collection[Part]) -> None:
+        for delivery in self._take_back([self._buffer.held[part].handle for part in parts]):
             if (owner := self._buffer.find(delivery.partition)) is not None:
                 owner.progress.attempt(delivery.position, delivery.attempts)
-        for each in partitions:
-            self._buffer.drop(each.part)
+        for part in parts:
+            self._buffer.drop(part)
         self._paused &= self._buffer.held.keys()
         self._resume_roomy(self._paused)
 
@@ -195,10 +191,8 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
 
     def _resume_roomy(self, parts: Collection[Part]) -> None:
         """Fetch paused partitions again that have room."""
-        roomy = [part for part in parts if self._buffer.roomy(self._buffer.held[part])]
+        roomy = [part for part in parts if not self._buffer.crowded(self._buffer.held[part], 0.5)]
         if roomy:
-            for part in roomy:
-                self._buffer.held[part].paused = False
             self._paused.difference_update(roomy)
             self._consumer.resume(roomy)
 
@@ -207,14 +201,12 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
 
         Each fetch does this, and the timer itself only if a fetch is pending: without one nothing can be delivered.
         """
-        due = self._buffer.next_due
-        if due is None or (self._timer is not None and self._timer_due <= due):
-            return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_due = due
-        ahead = (due - wall()) / 1000
-        self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._ripen)
+            self._timer = None
+        if (due := self._buffer.next_due) is not None:
+            ahead = (due - wall()) / 1000
+            self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._ripen)
 
     def _ripen(self) -> None:
         self._timer = None

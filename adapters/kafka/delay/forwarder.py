@@ -16,7 +16,7 @@ from adapters.base import Stored
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.delay.dispatch import Dispatch, Move
-from adapters.kafka.delay.schedule import DelayPartition, PendingDelays, topics_of, waiting_of
+from adapters.kafka.delay.schedule import PendingDelays, topics_of, waiting_of
 from adapters.kafka.deletion import Purges
 from adapters.kafka.mapping import Commit, Part, Record
 from adapters.kafka.names import Own
@@ -35,7 +35,7 @@ _STOP: Final = 3.0
 """Seconds that records in flight get when the bridge stops."""
 
 
-class Forwarder(GroupMember[DelayPartition]):
+class Forwarder(GroupMember):
     """One member of the group."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Forwarder(GroupMember[DelayPartition]):
     @property
     def done(self) -> dict[Part, int]:
         """Offsets below which all records are stored elsewhere or dropped, of the partitions that this bridge holds."""
-        lows = {part: partition.progress.low for part, partition in self._partitions.items()}
+        lows = {part: partition.progress.low for part, partition in self._pending.partitions.items()}
         return {part: low for part, low in lows.items() if low is not None}
 
     def gauges(self) -> Mapping[str, int]:
@@ -101,7 +101,7 @@ class Forwarder(GroupMember[DelayPartition]):
         """Keep records until they wake."""
         now = wall()
         for record in records:
-            if Part(record.topic, record.partition) not in self._partitions:
+            if Part(record.topic, record.partition) not in self._held:
                 continue
             waiting = waiting_of(record)
             if waiting is None:
@@ -109,9 +109,9 @@ class Forwarder(GroupMember[DelayPartition]):
             self._pending.add(record, waiting, now)
         self._schedule()
 
-    def _release(self, partitions: Collection[DelayPartition]) -> None:
-        for each in partitions:  # records in flight are forwarded by the next bridge, too
-            self._pending.drop(each.part)
+    def _release(self, parts: Collection[Part]) -> None:
+        for part in parts:  # records in flight are forwarded by the next bridge, too
+            self._pending.drop(part)
 
     # On the event loop:
 
@@ -134,7 +134,7 @@ class Forwarder(GroupMember[DelayPartition]):
             self._under_way.add(sent)
             sent.add_done_callback(partial(self._sent, move))
         if dropped:
-            self._commits.changed(dropped)
+            self._commit_soon(dropped)
         self._pause_and_resume()
         self._set_timer()
 
@@ -143,7 +143,7 @@ class Forwarder(GroupMember[DelayPartition]):
         error = sent.exception()
         if error is None:
             if self._dispatch.stored(move):
-                self._commits.settled({move.part}).add_done_callback(partial(self._written, move))
+                self._commit({move.part}).add_done_callback(partial(self._written, move))
         else:
             if not isinstance(error, BridgeError):
                 error = BackendUnavailable(repr(error))
@@ -180,7 +180,7 @@ class Forwarder(GroupMember[DelayPartition]):
             self._schedule()
 
     def _pause_and_resume(self) -> None:
-        for partition in self._partitions.values():
+        for partition in self._pending.partitions.values():
             if partition.paused is self._pending.wanted(partition, self._now):
                 partition.paused = not partition.paused
                 change = self._consumer.pause if partition.paused else self._consumer.resume

@@ -19,11 +19,7 @@ class Producer(Protocol):
     """Idempotent, and sends in batches; a record is stored once all replicas in sync have it."""
 
     async def start(self) -> None:
-        """Connect.
-
-        Raises `BackendUnavailable` with what the broker or the network said, `CannotStart` if a retry cannot help.
-        """
-        ...
+        """Connect. Raises `BackendUnavailable` with the reason, or `CannotStart` if a retry cannot help."""
 
     def send(self, record: Outgoing) -> asyncio.Future[Stored]:
         """Store one record; the future says where.
@@ -32,30 +28,20 @@ class Producer(Protocol):
         of the first `errors.topic_removed`, if the topic or partition does not exist any more.
         The topic is one that `partitions` has just returned, so the library need not wait for its metadata.
         """
-        ...
 
     async def partitions(self, topic: str) -> int | None:
-        """Number of partitions, asked of the cluster; None: there is no such topic.
-
-        Raises `BackendUnavailable`, or `Refused` if the topic may not be described.
-        """
-        ...
+        """Ask the cluster for the number of partitions; None: no such topic. Raises `BackendUnavailable`, `Refused`."""
 
     @property
     def broken(self) -> bool:
         """Whether it will never send again and has to be replaced."""
-        ...
 
     async def close(self, patience: int) -> None:
         """Send what is accepted for at most `patience` ms, and close every thread and socket. Idempotent."""
-        ...
 
 
 def producer_of(options: Options) -> Producer:
-    """Return a producer that is not started yet: on librdkafka with `client=confluent`, else on kafka-python.
-
-    Raises `CannotStart` if librdkafka is not installed.
-    """
+    """Return a producer that is not started yet. Raises `CannotStart` if its library is not installed."""
     if options.client != "confluent":
         from adapters.kafka.produce.kafka_python_producer import KafkaPythonProducer  # noqa: PLC0415
 
@@ -106,10 +92,7 @@ class Publisher:
             await asyncio.shield(self._begin())
 
     def send(self, record: Outgoing) -> asyncio.Future[Stored]:
-        """Store a record, or keep it until the producer that is being started can.
-
-        The future raises as `Adapter.publish` says.
-        """
+        """Store a record, or keep it until the producer that is being started can. Raises as `Adapter.publish` says."""
         producer = self._producer
         if producer is not None and not producer.broken:
             sent = producer.send(record)
@@ -123,7 +106,7 @@ class Publisher:
         return sent
 
     async def partitions(self, topic: str) -> int | None:
-        """Number of partitions, asked of the cluster; None: there is no such topic."""
+        """See `Producer`."""
         if self._producer is None or self._producer.broken:
             self._replace()
             raise BackendUnavailable(self._last_error)

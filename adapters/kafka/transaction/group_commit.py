@@ -18,6 +18,7 @@ from adapters.kafka.connections import connect
 from adapters.kafka.mapping import Outgoing
 from adapters.kafka.names import Own
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
+from adapters.kafka.thread_to_loop import complete
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 
 _PATIENCE: Final = 10.0
@@ -93,10 +94,7 @@ class GroupCommit:
         return future
 
     async def fence(self, name: str) -> None:
-        """End the open transaction of a writer, which can write nothing from now on.
-
-        Raises `BackendUnavailable` or `Refused`.
-        """
+        """End a writer's open transaction; it writes nothing from now on. Raises `BackendUnavailable`, `Refused`."""
         await asyncio.to_thread(_Writer(self._options, name).fence)
 
     async def close(self) -> None:
@@ -138,7 +136,9 @@ class GroupCommit:
     async def _commit(self, groups: Sequence[_Group]) -> None:
         writer = self._writer
         if writer is None or writer.name != groups[0].writer:
-            self._fail(groups, CommitFailed(kafka.ProducerFencedError(), "", ending=False, alone=False))
+            failure = CommitFailed(kafka.ProducerFencedError(), "", ending=False, alone=False)
+            for group in groups:
+                complete(group.future, None, failure)
             return
         records = [record for group in groups for record in group.records]
         try:
@@ -147,17 +147,11 @@ class GroupCommit:
             self._writer = None
             with contextlib.suppress(Exception):  # a defect of the library; the next step fences the producer
                 await self._on_thread(writer.close)
-            self._fail(groups, failed)
+            for group in groups:
+                complete(group.future, None, failed)
             return
         for group in groups:
-            places = [next(stored) for _ in group.records]
-            if not group.future.done():
-                group.future.set_result(places)
-
-    def _fail(self, groups: Sequence[_Group], failed: CommitFailed) -> None:
-        for group in groups:
-            if not group.future.done():
-                group.future.set_exception(failed)
+            complete(group.future, [next(stored) for _ in group.records])
 
     async def _on_thread(self, do: Any) -> Any:  # noqa: ANN401 - what `do` returns
         return await asyncio.get_running_loop().run_in_executor(self._thread, do)
@@ -190,7 +184,7 @@ class _Writer:
             )
             # After some errors 3.0.12 gets itself a new epoch, on old brokers also if another has fenced this producer.
             producer._transaction_manager._supports_epoch_bump = lambda: False  # noqa: SLF001
-            self._wait(producer, producer._transaction_manager.initialize_transactions())  # noqa: SLF001
+            self._wait(producer._transaction_manager.initialize_transactions())  # noqa: SLF001
         except Exception as error:
             self.close()
             raise errors.of_exception(error, self.name) from error
@@ -206,11 +200,14 @@ class _Writer:
         transaction = producer._transaction_manager  # noqa: SLF001 - for the halves of its methods that do not wait
         try:
             producer.begin_transaction()
-            sent = [_send(producer, record) for record in records]
+            sent = [
+                producer.send(topic, value, key, list(headers), partition, timestamp)
+                for topic, partition, timestamp, key, value, headers in records
+            ]
             until = time.monotonic() + _PATIENCE
             found = [future.get(timeout=max(until - time.monotonic(), 0)) for future in sent]
             ending = True
-            self._wait(producer, transaction.begin_commit())
+            self._wait(transaction.begin_commit())
         except Exception as error:  # the library raises any exception
             topics = ", ".join(sorted({record.topic for record in records}))
             raise CommitFailed(transaction.last_error or error, topics, ending=ending, alone=alone) from error
@@ -228,13 +225,7 @@ class _Writer:
         producer._sender.force_close()  # noqa: SLF001
         producer._sender.join(1)  # noqa: SLF001
 
-    def _wait(self, producer: KafkaProducer, result: Any) -> None:  # noqa: ANN401 - has no type
-        producer._sender.wakeup()  # noqa: SLF001
+    def _wait(self, result: Any) -> None:  # noqa: ANN401 - has no type
+        self._producer._sender.wakeup()  # noqa: SLF001
         if not result.wait(timeout_ms=_PATIENCE * 1000):
             raise kafka.KafkaTimeoutError
-
-
-def _send(producer: KafkaProducer, record: Outgoing) -> Any:  # noqa: ANN401 - a future without a type
-    return producer.send(
-        record.topic, record.value, record.key, list(record.headers), record.partition, record.timestamp
-    )

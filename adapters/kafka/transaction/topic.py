@@ -55,6 +55,7 @@ class TransactionTopic:
         """`on_held_up` is to end transactions of Kafka's that other bridges have left open."""
         self.name = Own(options.prefix).transactions
         self.table = TransactionTable()
+        self.started = False
         self.is_read = False
         """Whether the table is up to date."""
         self._options = options
@@ -72,13 +73,9 @@ class TransactionTopic:
     async def start(self) -> None:
         """Read the topic if it exists. Raises `BackendUnavailable` or `Refused`."""
         await self.read(create=False)
+        self.started = True
         if not self._upkeep:
             self._upkeep = [asyncio.create_task(self._tidy_repeatedly()), asyncio.create_task(self._read_repeatedly())]
-
-    @property
-    def started(self) -> bool:
-        """Whether the table is complete."""
-        return bool(self._upkeep)
 
     async def close(self) -> None:
         """Stop reading. Idempotent."""

@@ -97,13 +97,14 @@ class Transactions:
         while (earlier := self._ending.get(name)) is not None:
             await asyncio.wait([earlier])
         task = self._ending[name] = asyncio.ensure_future(ending())
-        task.add_done_callback(lambda done: self._ended(name, done))
-        return await asyncio.shield(task)
 
-    def _ended(self, name: str, task: asyncio.Future[_T]) -> None:
-        del self._ending[name]
-        if not task.cancelled():
-            task.exception()  # the caller may no longer wait
+        def ended(done: asyncio.Future[_T]) -> None:
+            del self._ending[name]
+            if not done.cancelled():
+                done.exception()  # the caller may no longer wait
+
+        task.add_done_callback(ended)
+        return await asyncio.shield(task)
 
     async def _commit(self, name: str, complete: Complete) -> Sequence[Stored | None]:
         alone = False
