@@ -122,10 +122,7 @@ _ELSEWHERE: Final = frozenset(
 )
 """Fields that no header is written for, or not always."""
 
-TEXTS: Final = (
-    *text_headers(_ELSEWHERE),
-    *((name, FIELD_INDEX[attribute]) for name, attribute in _NATIVE.items()),
-)
+TEXTS: Final = (*text_headers(_ELSEWHERE), *((name, FIELD_INDEX[attribute]) for name, attribute in _NATIVE.items()))
 """What is written as text: the header's name, the field's place."""
 NUMBERS: Final = number_headers(_ELSEWHERE)
 """What is written in digits."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import zlib
 from collections.abc import Mapping
 from typing import Final
@@ -31,12 +30,7 @@ CONFIGS: Final[Mapping[str, str]] = {
 }
 _LOOK: Final = 10.0
 """Seconds between two looks for delay topics that another bridge has made."""
-_TRIM: Final = 60.0
-"""Seconds between two deletions of forwarded records."""
-_LAST_TRIM: Final = 2.0
 _MESSAGE_ID: Final = "oms_h_messageId"
-
-_log = logging.getLogger("bridge.kafka")
 
 
 class Delays:
@@ -53,20 +47,14 @@ class Delays:
         """Of the delay topics; 0: it is not known that they are there."""
         self._making: asyncio.Task[None] | None = None
         self._forwarder: Forwarder | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._trimmed: dict[Part, int] = {}
-        self._notified = False
-        """Whether a failure of that was logged."""
+        self._waiting: asyncio.Task[None] | None = None
+        """Until there are delay topics; None: not started, or closed."""
 
     async def start(self) -> None:
         """Forward, if there are delay topics; else look again and again. Raises `BackendUnavailable`, `CannotStart`."""
-        if not self._tasks:
+        if self._waiting is None:
             there = await self._purges.delay_topics_exist()
-            self._tasks = [asyncio.create_task(self._trim_repeatedly())]
-            if there:
-                self._forward()
-            else:
-                self._tasks.append(asyncio.create_task(self._wait_for_topics()))
+            self._waiting = asyncio.create_task(self._wait_for_topics(there=there))
 
     async def publish(self, outgoing: Outgoing, due: int) -> Stored:
         """Store a record that goes to its topic when it is due, ms since 1970. Raises as `Adapter.publish` says."""
@@ -99,15 +87,12 @@ class Delays:
 
     async def close(self) -> None:
         """Stop forwarding. Idempotent."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks if self._making is None else (*tasks, self._making):
-            task.cancel()
-        forwarder, self._forwarder = self._forwarder, None
+        for task in (self._waiting, self._making):
+            if task is not None:
+                task.cancel()
+        forwarder, self._forwarder, self._waiting = self._forwarder, None, None
         if forwarder is not None:
             await forwarder.close()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_TRIM):
-                    await self._trim(forwarder)
         await self._purges.close()  # last: the forwarder has marks read again and again
 
     async def _make(self) -> None:
@@ -122,7 +107,7 @@ class Delays:
         self._forward()
 
     def _forward(self) -> None:
-        if self._forwarder is None and self._tasks:
+        if self._forwarder is None and self._waiting is not None:
             self._forwarder = Forwarder(self._options, self._admin, self._publisher, self._partitions_of, self._purges)
 
     async def _partitions_of(self, topic: str) -> int:
@@ -137,31 +122,12 @@ class Delays:
             await self._purges.forget(level)
         return await self._topics.ensure(level, PARTITIONS, CONFIGS)
 
-    async def _wait_for_topics(self) -> None:
-        there = False
+    async def _wait_for_topics(self, *, there: bool) -> None:
         while not there and self._forwarder is None:
             await asyncio.sleep(_LOOK)
             with contextlib.suppress(BridgeError):
                 there = await self._purges.delay_topics_exist()
         self._forward()
-
-    async def _trim_repeatedly(self) -> None:
-        while True:
-            await asyncio.sleep(_TRIM)
-            await self._trim(self._forwarder)
-
-    async def _trim(self, forwarder: Forwarder | None) -> None:
-        """Delete forwarded records at the beginning of each partition that this bridge holds, or log once why not."""
-        lows = {} if forwarder is None else forwarder.done
-        if new := {part: low for part, low in lows.items() if low > self._trimmed.get(part, 0)}:
-            try:
-                await self._admin.delete_records(new)
-            except BridgeError as error:
-                if not self._notified:
-                    _log.warning("Forwarded records cannot be deleted from the delay topics: %s", error)
-                self._notified = True
-            else:
-                self._trimmed = lows
 
 
 def _spread(outgoing: Outgoing) -> int:

@@ -6,6 +6,7 @@ record once more: at most `dispatch.IN_FLIGHT_MAX` records, of one destination a
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -33,6 +34,9 @@ _SET_BACK: Final = 1_000
 """Milliseconds by which the wall clock must have gone back to have been set, and not slowed down."""
 _STOP: Final = 3.0
 """Seconds that records in flight get when the bridge stops."""
+_TRIM: Final = 60.0
+"""Seconds between two deletions of forwarded records."""
+_LAST_TRIM: Final = 2.0
 
 
 class Forwarder(GroupMember):
@@ -62,12 +66,11 @@ class Forwarder(GroupMember):
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._now = wall()
-
-    @property
-    def done(self) -> dict[Part, int]:
-        """Offsets below which all records are stored elsewhere or dropped, of the partitions that this bridge holds."""
-        lows = {part: partition.progress.low for part, partition in self._pending.partitions.items()}
-        return {part: low for part, low in lows.items() if low is not None}
+        self._admin = admin
+        self._trimmed: dict[Part, int] = {}
+        self._notified = False
+        """Whether a failure of that was logged."""
+        self._trimming = self._loop.create_task(self._trim_repeatedly())
 
     def gauges(self) -> Mapping[str, int]:
         """Return numbers of records in memory, and of topics and records that are refused."""
@@ -80,6 +83,7 @@ class Forwarder(GroupMember):
     async def close(self) -> None:
         """Wait for records in flight, commit and leave the group."""
         self.closed = True
+        self._trimming.cancel()
         for task in (finding := list(self._finding.values())):
             task.cancel()
         if finding:
@@ -90,6 +94,9 @@ class Forwarder(GroupMember):
             await asyncio.wait(self._under_way, timeout=_STOP)
             await asyncio.sleep(0)  # for `_sent`, which notes what is to be committed
         await self._leave("delayed messages may be delivered twice")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_TRIM):
+                await self._trim()
 
     # Called by the consumer:
 
@@ -192,3 +199,21 @@ class Forwarder(GroupMember):
         event = self._pending.next_event(self._now)
         ahead = _WALL_CHECK if event is None else (event - self._now) / 1000
         self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._advance)
+
+    async def _trim_repeatedly(self) -> None:
+        while True:
+            await asyncio.sleep(_TRIM)
+            await self._trim()
+
+    async def _trim(self) -> None:
+        """Delete forwarded records at the beginning of each partition that this bridge holds, or log once why not."""
+        lows = {part: held.progress.low or 0 for part, held in self._held.items()}
+        if new := {part: low for part, low in lows.items() if low > self._trimmed.get(part, 0)}:
+            try:
+                await self._admin.delete_records(new)
+            except BridgeError as error:
+                if not self._notified:
+                    _log.warning("Forwarded records cannot be deleted from the delay topics: %s", error)
+                self._notified = True
+            else:
+                self._trimmed = lows

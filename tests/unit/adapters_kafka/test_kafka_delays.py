@@ -1,13 +1,11 @@
 """The order in which the parts of the delays are closed."""
 
-from collections.abc import Mapping
 from typing import cast
 
 from adapters.kafka.admin import Admin
 from adapters.kafka.delay.delays import Delays
 from adapters.kafka.delay.forwarder import Forwarder
 from adapters.kafka.deletion import Purges
-from adapters.kafka.mapping import Part
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.topics import Topics
@@ -15,8 +13,6 @@ from adapters.kafka.topics import Topics
 
 class Closed:
     """Notes in a list that it was closed."""
-
-    done: Mapping[Part, int] = {}
 
     def __init__(self, name: str, closed: list[str]) -> None:
         self._name, self._closed = name, closed
