@@ -90,10 +90,7 @@ class Admin:
         await self._change(delete, ", ".join(topics))
 
     async def delete_group_offsets(self, group: str, parts: Collection[Part]) -> None:
-        """Delete the offsets of these partitions that a group without members has committed.
-
-        Raises `BackendUnavailable` if the group has members, `OutcomeUnknown` without an answer, `Refused`.
-        """
+        """Delete offsets that a group has committed. Raises `BackendUnavailable` if it has members, or as `purge`."""
 
         def delete(client: KafkaAdminClient) -> None:
             _raise_first(client.delete_group_offsets(group, [TopicPartition(*part) for part in parts]))

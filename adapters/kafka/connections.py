@@ -181,8 +181,7 @@ class Client(KafkaNetClient):  # type: ignore[misc] # has no types
     def connection_delay(self, node_id: int | str) -> float:
         """Milliseconds until a node may be connected to; a little while it is being connected to.
 
-        The library's own returns seconds, and 0 meanwhile: its sender takes them for milliseconds, and goes round
-        without a pause.
+        The library's returns seconds, and 0 meanwhile: its sender takes them for ms, and goes round without a pause.
         """
         return float(self.connections.connection_delay(node_id) * 1000 or _CONNECTING)
 

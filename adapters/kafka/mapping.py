@@ -155,10 +155,7 @@ _DIGITS_MAX: Final = 19
 
 
 def to_record(message: Message, topic: str, header_of: PropertyHeaders = prefixed_header) -> Outgoing:
-    """Write a message that the engine has completed; `header_of` names the headers of properties.
-
-    Raises `ValueError` for a message without partition or time.
-    """
+    """Write a complete message; `header_of` names its properties. Raises `ValueError` without partition or time."""
     if message.partition is None or message.store_timestamp is None:
         raise ValueError("a message is stored with its partition and storeTimestamp set")
     try:

@@ -46,10 +46,7 @@ def destination_of(topic: str) -> str:
 
 
 def handle(lane: int, partition: int, stay: int = 0) -> int:
-    """Return one number for a partition of a lane and for its stay with a subscription.
-
-    In the first stay (0) the number of the normal lane is the partition's own.
-    """
+    """Return a number for a partition of a lane in a stay with a subscription; (0, n, 0) has the number n."""
     return (stay * len(LANES) + lane) * PARTITIONS_MAX + partition
 
 

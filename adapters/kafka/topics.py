@@ -37,10 +37,7 @@ class Topics:
         publisher.on_removed = self.forget
 
     async def partitions(self, destination: str, *, create: bool = True) -> int:
-        """Return the number of partitions; with `create`, create the topic, or those of all lanes, on first use.
-
-        Raises `DestinationUnknown`, `DestinationInvalid`, `Refused` or `BackendUnavailable`.
-        """
+        """See `Partitioned`: the topics of all lanes are created. Raises also `DestinationInvalid` and `Refused`."""
         if (current := self.known_partitions(destination)) is not None:
             return current
         asking = self._asking.get((destination, create))
@@ -52,7 +49,7 @@ class Topics:
         return await asyncio.shield(asking) if known is None else known[0]
 
     def known_partitions(self, destination: str) -> int | None:
-        """Number of partitions, if it is known and need not be looked at again."""
+        """See `Partitioned`: known until it has to be looked at again."""
         partitions, until = self._known.get(destination, (None, 0.0))
         return partitions if until > monotonic() else None
 

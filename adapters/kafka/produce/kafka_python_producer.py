@@ -29,9 +29,6 @@ _PAUSE: Final = 0.1
 """Seconds between two tries to ask, while a connection is made."""
 _LINGER: Final = 0.002
 """Seconds in which records gather while no request is unanswered; else they gather until it is answered."""
-_NEVER: Final = 10**12
-_ALL_IN_SYNC: Final = -1
-"""`acks`."""
 _CLOSED: Final = "The connection to Kafka is closed."
 
 
@@ -48,7 +45,7 @@ class KafkaPythonProducer:
         """Connect. Raises `BackendUnavailable` or `CannotStart`; no thread or socket is left then."""
         self._loop = asyncio.get_running_loop()
         self._to_loop = ThreadToLoop(self._loop)
-        self._accumulator, sender = self._assemble(started := self._loop.create_future())
+        sender = self._assemble(started := self._loop.create_future())
         sender.start()
         try:
             await started
@@ -62,18 +59,18 @@ class KafkaPythonProducer:
             raise
         self._sender = sender
 
-    def _assemble(self, started: "asyncio.Future[None]") -> tuple[Accumulator, BatchSender]:
+    def _assemble(self, started: "asyncio.Future[None]") -> BatchSender:
         settings = {
             **connection_settings(self._options),
             "request_timeout_ms": REQUEST_TIMEOUT,
             "metadata_max_age_ms": METADATA_AGE,
-            "acks": _ALL_IN_SYNC,
+            "acks": -1,  # of all replicas in sync
             "retry_backoff_ms": 100,
         }
         self._client = client = Client(**settings)
         transactions = TransactionManager(api_version=_VERSION, metadata=client.cluster)
         compression = None if self._options.compression == "none" else self._options.compression
-        accumulator = Accumulator(
+        self._accumulator = Accumulator(
             self._to_loop.put,
             client.in_flight_request_count,
             transaction_manager=transactions,
@@ -82,10 +79,10 @@ class KafkaPythonProducer:
             batch_size=128 << 10,
             compression_attrs=KafkaProducer._COMPRESSORS[compression][1],  # noqa: SLF001 - the one list of them
             request_timeout_ms=REQUEST_TIMEOUT,
-            delivery_timeout_ms=_NEVER,  # `BatchSender` sees to it
+            delivery_timeout_ms=10**12,  # never: `BatchSender` sees to it
             retry_backoff_ms=100,
         )
-        return accumulator, BatchSender(client, accumulator, transactions, partial(self._notified, started), **settings)
+        return BatchSender(client, self._accumulator, transactions, partial(self._notified, started), **settings)
 
     def send(self, record: Outgoing) -> asyncio.Future[Stored]:
         """Store one record. Never waits, and is not in need of the topic's metadata."""

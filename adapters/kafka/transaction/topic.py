@@ -91,10 +91,7 @@ class TransactionTopic:
         return Entry(kind, transaction, writer, next(self._tokens))
 
     async def append(self, entry: Entry, record: Outgoing | None = None) -> Verdict:
-        """Store an entry, with its record unless it is a short one, and return its verdict.
-
-        Raises `NotStored`, `OutcomeUnknown` or a `Rejected`.
-        """
+        """Store an entry, in its record if it has one; return its verdict. Raises as the future of `Publisher.send`."""
         verdict = self.expect(entry)
         try:
             await self._send(control(self.name, entry, wall()) if record is None else record)

@@ -43,14 +43,11 @@ class Transactions:
         self._own = options.prefix
         self._to_outgoing = to_outgoing
         self._topic = TransactionTopic(options, admin, topics, publisher, self._fence_others)
+        self.start = self._topic.start
         self._group = GroupCommit(options)
         self._ending: dict[str, asyncio.Future[Any]] = {}
         """Commits and rollbacks that run, by transaction."""
         self._retiring: dict[str, asyncio.Task[None]] = {}
-
-    async def start(self) -> None:
-        """Read the topic if there is one. Raises `BackendUnavailable` or `Refused`."""
-        await self._topic.start()
 
     def known(self) -> Mapping[str, Transaction]:
         """See `Transactional.known_transactions`."""
