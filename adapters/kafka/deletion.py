@@ -24,6 +24,7 @@ from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.thread_to_loop import cancel
 from adapters.kafka.topics import Topics
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
@@ -125,9 +126,8 @@ class Purges:
 
     async def close(self) -> None:
         """Stop reading. Idempotent."""
-        if (refreshing := self._refreshing) is not None:
-            refreshing.cancel()
-            await asyncio.wait((refreshing,))
+        if self._refreshing is not None:
+            await cancel([self._refreshing])
 
     async def _write(self, topic: str, ends: Ends) -> None:
         await self._send(topic, json.dumps([[*part, end] for part, end in ends.items() if end]).encode())

@@ -14,6 +14,7 @@ from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import LANES, Own
 from adapters.kafka.options import METADATA_AGE, Options
 from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.thread_to_loop import cancel
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown
 
@@ -88,10 +89,7 @@ class Topics:
 
     async def close(self) -> None:
         """Stop asking."""
-        for task in list(self._asking.values()):
-            task.cancel()
-        if self._asking:
-            await asyncio.wait(self._asking.values())
+        await cancel(self._asking.values())
 
     async def _ask(self, destination: str, *, create: bool) -> int:
         """Find or create a topic for every lane; the smallest counts, as a message must have its partition in each."""

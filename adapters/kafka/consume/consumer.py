@@ -18,6 +18,7 @@ from adapters.kafka.consume.poller import Poller
 from adapters.kafka.errors import InstanceTaken
 from adapters.kafka.mapping import Commits, Part
 from adapters.kafka.options import Options
+from adapters.kafka.thread_to_loop import cancel
 from bridge.errors import BackendUnavailable, BridgeError, CannotStart
 
 _CLOSING: Final = 6.0
@@ -108,8 +109,7 @@ class Consumer:
         """
         self._closed, self._final, poller = True, commits, self._poller
         if self._joining is not None:
-            self._joining.cancel()
-            await asyncio.wait((self._joining,))
+            await cancel([self._joining])
         if poller is None:
             return
         if self._committing is not None:

@@ -29,7 +29,7 @@ _LEAVING: Final = 2_000
 
 
 class Session:
-    """A connected consumer. The constructor blocks, and raises `BackendUnavailable` or `CannotStart`."""
+    """A connected consumer. The constructor blocks, and raises `BackendUnavailable`."""
 
     def __init__(self, options: Options, group: str, clients: list[Client]) -> None:
         """`clients`: see `connect`."""

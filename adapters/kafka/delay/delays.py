@@ -16,6 +16,7 @@ from adapters.kafka.mapping import Outgoing, Part
 from adapters.kafka.names import destination_of
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.thread_to_loop import cancel
 from adapters.kafka.topics import Topics
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError
@@ -87,9 +88,7 @@ class Delays:
 
     async def close(self) -> None:
         """Stop forwarding. Idempotent."""
-        for task in (self._waiting, self._making):
-            if task is not None:
-                task.cancel()
+        await cancel(task for task in (self._waiting, self._making) if task is not None)
         forwarder, self._forwarder, self._waiting = self._forwarder, None, None
         if forwarder is not None:
             await forwarder.close()

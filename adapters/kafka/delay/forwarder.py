@@ -23,6 +23,7 @@ from adapters.kafka.mapping import Commit, Part, Record
 from adapters.kafka.names import Own
 from adapters.kafka.options import METADATA_AGE, Options
 from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.thread_to_loop import cancel
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError
 
@@ -83,11 +84,7 @@ class Forwarder(GroupMember):
     async def close(self) -> None:
         """Wait for records in flight, commit and leave the group."""
         self.closed = True
-        self._trimming.cancel()
-        for task in (finding := list(self._finding.values())):
-            task.cancel()
-        if finding:
-            await asyncio.wait(finding)
+        await cancel([self._trimming, *self._finding.values()])
         if self._timer is not None:
             self._timer.cancel()
         if self._under_way:

@@ -11,7 +11,7 @@ from adapters.base import Stored
 from adapters.kafka.errors import is_topic_removed
 from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import Options
-from adapters.kafka.thread_to_loop import complete
+from adapters.kafka.thread_to_loop import cancel, complete
 from bridge.errors import BackendUnavailable, BridgeError, CannotStart, OutcomeUnknown
 
 
@@ -117,8 +117,7 @@ class Publisher:
         self._closed = True
         self._last_error = "The connection to Kafka is closed."
         if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
+            await cancel([self._starting])
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close(patience)

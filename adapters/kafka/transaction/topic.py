@@ -16,6 +16,7 @@ from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.thread_to_loop import cancel
 from adapters.kafka.topics import Topics
 from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of
 from adapters.wall_clock import wall
@@ -79,11 +80,7 @@ class TransactionTopic:
 
     async def close(self) -> None:
         """Stop reading. Idempotent."""
-        left, self._upkeep = self._upkeep, []
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
+        await cancel(self._upkeep)
         await self._stop_reading()
 
     def entry(self, kind: Kind, transaction: str = "", writer: str = "") -> Entry:

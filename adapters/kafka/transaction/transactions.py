@@ -14,6 +14,7 @@ from adapters.kafka.admin import Admin
 from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.thread_to_loop import cancel
 from adapters.kafka.topics import Topics
 from adapters.kafka.transaction.group_commit import CommitFailed, GroupCommit
 from adapters.kafka.transaction.table import Entry, Kind, Verdict, control, prepared
@@ -79,11 +80,7 @@ class Transactions:
         """Finish the commits that run, and disconnect. Idempotent."""
         if self._ending:
             await asyncio.wait(self._ending.values(), timeout=_PATIENCE)
-        left: list[asyncio.Future[Any]] = [*self._ending.values(), *self._retiring.values()]
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
+        await cancel([*self._ending.values(), *self._retiring.values()])
         await self._group.close()
         await self._topic.close()
 
