@@ -87,15 +87,13 @@ class Consumer:
             self._poller.commit(commits, future)
         return future
 
-    def pause(self, parts: Collection[Part]) -> None:
-        """Stop fetching some partitions soon; what is on its way still arrives. Membership is kept."""
-        if self._poller is not None:
-            self._poller.set_paused(parts, paused=True)
+    def set_paused(self, parts: Collection[Part], *, paused: bool) -> None:
+        """Stop fetching some partitions soon, or go on within a few milliseconds; the membership is kept.
 
-    def resume(self, parts: Collection[Part]) -> None:
-        """Continue fetching them within a few milliseconds, where they stopped."""
+        What is on its way still arrives. Fetching goes on where it stopped.
+        """
         if self._poller is not None:
-            self._poller.set_paused(parts, paused=False)
+            self._poller.set_paused(parts, paused=paused)
 
     def end_offset(self, part: Part) -> int | None:
         """Return the end of a partition as of its latest fetch; None: not known."""

@@ -126,12 +126,12 @@ class KafkaSubscription(GroupMember):
                 self.lost([part])
                 held = self._buffer.hold(part, None)
                 self._buffer.add(held, record)
-                self._consumer.resume([part])  # the old log may have been paused
+                self._consumer.set_paused([part], paused=False)  # the old log may have been paused
             touched.add(held)
         self._answer()
         if crowded := [held.part for held in touched if held.part not in self._paused and self._buffer.crowded(held)]:
             self._paused.update(crowded)
-            self._consumer.pause(crowded)
+            self._consumer.set_paused(crowded, paused=True)
 
     def failed(self, error: BridgeError) -> None:
         """Fail the pending fetch; the engine asks again."""
@@ -194,7 +194,7 @@ class KafkaSubscription(GroupMember):
         roomy = [part for part in parts if not self._buffer.crowded(self._buffer.held[part], 0.5)]
         if roomy:
             self._paused.difference_update(roomy)
-            self._consumer.resume(roomy)
+            self._consumer.set_paused(roomy, paused=False)
 
     def _arm(self) -> None:
         """Look again when the first waiting message is due: never early, as the wall clock is rounded down.

@@ -187,8 +187,7 @@ class Forwarder(GroupMember):
         for partition in self._pending.partitions.values():
             if partition.paused is self._pending.wanted(partition, self._now):
                 partition.paused = not partition.paused
-                change = self._consumer.pause if partition.paused else self._consumer.resume
-                change([partition.part])
+                self._consumer.set_paused([partition.part], paused=partition.paused)
 
     def _set_timer(self) -> None:
         if self._timer is not None:

@@ -29,11 +29,8 @@ class FakeConsumer:
         self.is_paused: set[Part] = set()
         self.written: list[Commits] = []
 
-    def pause(self, parts: Collection[Part]) -> None:
-        self.is_paused.update(parts)
-
-    def resume(self, parts: Collection[Part]) -> None:
-        self.is_paused.difference_update(parts)
+    def set_paused(self, parts: Collection[Part], *, paused: bool) -> None:
+        (self.is_paused.update if paused else self.is_paused.difference_update)(parts)
 
     def commit(self, commits: Commits) -> asyncio.Future[None]:
         self.written.append(commits)
