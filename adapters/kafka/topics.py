@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 from adapters.base import Stored
 from adapters.kafka.admin import Admin
@@ -137,6 +137,15 @@ class Topics:
                 raise error
 
 
+class Cluster(NamedTuple):
+    """The ways to Kafka that the parts of the adapter share."""
+
+    options: Options
+    admin: Admin
+    topics: Topics
+    publisher: Publisher
+
+
 _CONFIGS: Final = {"cleanup.policy": "compact"}
 _NOT_READ: Final = "The bridge's metadata has not been read yet."
 
@@ -150,19 +159,17 @@ class MetadataTopic:
     changes reaches the others when they start.
     """
 
-    def __init__(self, options: Options, topics: Topics, publisher: Publisher) -> None:
-        self._options = options
-        self._topic = Own(options.prefix).notes
-        self._topics = topics
-        self._publisher = publisher
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._topic = Own(cluster.options.prefix).notes
         self._notes: dict[str, str] | None = None
         self._keeping = asyncio.Lock()
 
     async def start(self) -> None:
         """Read all entries; the topic is created with the first one. Raises `BackendUnavailable` or `Refused`."""
-        there = await self._publisher.partitions(self._topic)
+        there = await self._cluster.publisher.partitions(self._topic)
         notes: dict[str, str] = {}
-        for record in await read_through(self._options, Part(self._topic, 0)) if there else ():
+        for record in await read_through(self._cluster.options, Part(self._topic, 0)) if there else ():
             self._read(record, notes)
         self._notes = notes
 
@@ -172,13 +179,13 @@ class MetadataTopic:
             if self._notes is None:
                 raise BackendUnavailable(_NOT_READ)
             notes = self._notes
-            if value is None and await self._publisher.partitions(self._topic) is None:
+            if value is None and await self._cluster.publisher.partitions(self._topic) is None:
                 return  # nothing was ever kept
-            await self._topics.ensure(self._topic, 1, _CONFIGS)
+            await self._cluster.topics.ensure(self._topic, 1, _CONFIGS)
             # JSON, for Kafka's own tools show it, and any text of Python's can be written with it.
-            whole = json.dumps([self._options.instance, key]).encode()
+            whole = json.dumps([self._cluster.options.instance, key]).encode()
             body = None if value is None else json.dumps(value).encode()
-            written = self._publisher.send(Outgoing(self._topic, 0, wall(), whole, body, ()))
+            written = self._cluster.publisher.send(Outgoing(self._topic, 0, wall(), whole, body, ()))
 
             def note(done: asyncio.Future[Stored]) -> None:
                 if not done.cancelled() and done.exception() is None:
@@ -201,7 +208,7 @@ class MetadataTopic:
             key = value = None
         if not isinstance(key, str) or not isinstance(value, str | None):
             _log.warning("a record is not metadata of a bridge", extra={"topic": record.topic, "offset": record.offset})
-        elif instance == self._options.instance:
+        elif instance == self._cluster.options.instance:
             _put(notes, key, value)
 
 

@@ -18,7 +18,7 @@ from adapters.kafka.mapping import Commit, Outgoing, Part, Record
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.topics import Topics
+from adapters.kafka.topics import Cluster, Topics
 from bridge.errors import BackendUnavailable, DestinationInvalid, DestinationUnknown
 from tests.kafka.clients import consume, new_topic
 from tests.kafka.driven import topics_of
@@ -201,7 +201,7 @@ async def test_a_delay_topic_that_is_created_anew_has_no_purged_records(
     monkeypatch.setattr(deletion, "_WAIT", -deletion.FRESH)
     async with _catalogue(kafka_servers, prefix=f"{_name()}.") as (catalogue, admin, publisher):
         options, own = catalogue._options, Own(catalogue._options.prefix)
-        writer, reader = (deletion.Purges(options, admin, catalogue, publisher) for _ in range(2))
+        writer, reader = (deletion.Purges(Cluster(options, admin, catalogue, publisher)) for _ in range(2))
         assert not await writer.purge(["orders"]), "nothing was delayed yet"
         await asyncio.gather(*(catalogue.ensure(own.delay(level.name), 1, {}) for level in LEVELS))
         first, second = own.delay("8s"), own.delay("due")

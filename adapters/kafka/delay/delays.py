@@ -7,17 +7,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from adapters.base import Stored
-from adapters.kafka.admin import Admin
 from adapters.kafka.delay.forwarder import Forwarder
 from adapters.kafka.delay.schedule import first_hop, to_delayed, topics_of
 from adapters.kafka.deletion import Purges
 from adapters.kafka.errors import is_topic_removed
 from adapters.kafka.mapping import Outgoing, Part
 from adapters.kafka.names import destination_of
-from adapters.kafka.options import Options
-from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.thread_to_loop import cancel
-from adapters.kafka.topics import Topics
+from adapters.kafka.topics import Cluster
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError
 
@@ -37,12 +34,9 @@ _MESSAGE_ID: Final = "oms_h_messageId"
 class Delays:
     """The delay topics, publishing to them, and the forwarder."""
 
-    def __init__(self, options: Options, admin: Admin, topics: Topics, publisher: Publisher, purges: Purges) -> None:
-        self._options = options
-        self._levels = topics_of(options.prefix)
-        self._admin = admin
-        self._topics = topics
-        self._publisher = publisher
+    def __init__(self, cluster: Cluster, purges: Purges) -> None:
+        self._cluster = cluster
+        self._levels = topics_of(cluster.options.prefix)
         self._purges = purges
         self._partitions = 0
         """Of the delay topics; 0: it is not known that they are there."""
@@ -61,7 +55,7 @@ class Delays:
         """Store a record that goes to its topic when it is due, ms since 1970. Raises as `Adapter.publish` says."""
         delayed = await self.delayed(outgoing, due)
         try:
-            await self._publisher.send(delayed)
+            await self._cluster.publisher.send(delayed)
         except BackendUnavailable as error:
             if is_topic_removed(error):
                 self._partitions = 0
@@ -74,7 +68,7 @@ class Delays:
             if self._making is None:
                 self._making = asyncio.create_task(self._make())
             await asyncio.shield(self._making)
-        level = first_hop(due - self._options.forwarded_early, wall())
+        level = first_hop(due - self._cluster.options.forwarded_early, wall())
         part = Part(self._levels[level], _spread(outgoing) % self._partitions)
         return to_delayed(outgoing, due, part)
 
@@ -107,19 +101,19 @@ class Delays:
 
     def _forward(self) -> None:
         if self._forwarder is None and self._waiting is not None:
-            self._forwarder = Forwarder(self._options, self._admin, self._publisher, self._partitions_of, self._purges)
+            self._forwarder = Forwarder(self._cluster, self._partitions_of, self._purges)
 
     async def _partitions_of(self, topic: str) -> int:
         if topic in self._levels.values():
             return await self._ensure(topic)
-        if self._options.lanes:
+        if self._cluster.options.lanes:
             topic = destination_of(topic)
-        return await self._topics.partitions(topic)
+        return await self._cluster.topics.partitions(topic)
 
     async def _ensure(self, level: str) -> int:
-        if await self._publisher.partitions(level) is None:
+        if await self._cluster.publisher.partitions(level) is None:
             await self._purges.forget(level)
-        return await self._topics.ensure(level, PARTITIONS, CONFIGS)
+        return await self._cluster.topics.ensure(level, PARTITIONS, CONFIGS)
 
     async def _wait_for_topics(self, *, there: bool) -> None:
         while not there and self._forwarder is None:

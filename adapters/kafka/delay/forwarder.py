@@ -14,16 +14,15 @@ from time import monotonic
 from typing import Final
 
 from adapters.base import Stored
-from adapters.kafka.admin import Admin
 from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.delay.dispatch import Dispatch, Move
 from adapters.kafka.delay.schedule import PendingDelays, topics_of, waiting_of
 from adapters.kafka.deletion import Purges
 from adapters.kafka.mapping import Commit, Part, Record
 from adapters.kafka.names import Own
-from adapters.kafka.options import METADATA_AGE, Options
-from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.options import METADATA_AGE
 from adapters.kafka.thread_to_loop import cancel
+from adapters.kafka.topics import Cluster
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError
 
@@ -43,31 +42,25 @@ _LAST_TRIM: Final = 2.0
 class Forwarder(GroupMember):
     """One member of the group."""
 
-    def __init__(
-        self,
-        options: Options,
-        admin: Admin,
-        publisher: Publisher,
-        partitions: Callable[[str], Awaitable[int]],
-        purges: Purges,
-    ) -> None:
+    def __init__(self, cluster: Cluster, partitions: Callable[[str], Awaitable[int]], purges: Purges) -> None:
         """`partitions` returns the number of partitions of a topic, which it creates if the options allow that."""
+        options, self._cluster = cluster.options, cluster
         self._levels = {topic: level for level, topic in topics_of(options.prefix).items()}
-        self._publisher = publisher
         self._find_partitions = partitions
         self._purges = purges
         self._counts: dict[str, tuple[int, float]] = {}
         """Of topics that are written to: the number of partitions, and until when it is valid, in monotonic seconds."""
         self._finding: dict[str, asyncio.Task[None]] = {}
         self._pending = PendingDelays(options.forwarded_early)
-        super().__init__(options, admin, Own(options.prefix).forwarders, list(self._levels), self._pending.partitions)
+        super().__init__(
+            options, cluster.admin, Own(options.prefix).forwarders, list(self._levels), self._pending.partitions
+        )
         self._dispatch = Dispatch(options, self._pending, self._known_partitions, purges.dropped)
         self._under_way: set[asyncio.Future[Stored]] = set()
         self._consumer.join_soon()
         self._timer: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._now = wall()
-        self._admin = admin
         self._trimmed: dict[Part, int] = {}
         self._notified = False
         """Whether a failure of that was logged."""
@@ -134,7 +127,7 @@ class Forwarder(GroupMember):
             self._dispatch.clock_set_back(self._now)
         moves, dropped = self._dispatch.moves(self._now)
         for move in moves:
-            sent = self._publisher.send(move.outgoing)
+            sent = self._cluster.publisher.send(move.outgoing)
             self._under_way.add(sent)
             sent.add_done_callback(partial(self._sent, move))
         if dropped:
@@ -206,7 +199,7 @@ class Forwarder(GroupMember):
         lows = {part: held.progress.low or 0 for part, held in self._held.items()}
         if new := {part: low for part, low in lows.items() if low > self._trimmed.get(part, 0)}:
             try:
-                await self._admin.delete_records(new)
+                await self._cluster.admin.delete_records(new)
             except BridgeError as error:
                 if not self._notified:
                     _log.warning("Forwarded records cannot be deleted from the delay topics: %s", error)

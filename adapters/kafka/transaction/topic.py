@@ -9,15 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 from uuid import uuid4
 
-from adapters.kafka.admin import Admin
 from adapters.kafka.errors import is_topic_removed
 from adapters.kafka.log_reader import LogReader
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
-from adapters.kafka.options import Options
-from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.thread_to_loop import cancel
-from adapters.kafka.topics import Topics
+from adapters.kafka.topics import Cluster
 from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
@@ -45,24 +42,14 @@ _log = logging.getLogger("bridge.kafka")
 class TransactionTopic:
     """Created with the first prepared message; until then `table` is empty."""
 
-    def __init__(
-        self,
-        options: Options,
-        admin: Admin,
-        topics: Topics,
-        publisher: Publisher,
-        on_held_up: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, cluster: Cluster, on_held_up: Callable[[], Awaitable[None]]) -> None:
         """`on_held_up` is to end transactions of Kafka's that other bridges have left open."""
-        self.name = Own(options.prefix).transactions
+        self.name = Own(cluster.options.prefix).transactions
         self.table = TransactionTable()
         self.started = False
         self.is_read = False
         """Whether the table is up to date."""
-        self._options = options
-        self._admin = admin
-        self._topics = topics
-        self._publisher = publisher
+        self._cluster = cluster
         self._on_held_up = on_held_up
         self._reader: LogReader | None = None
         self._reading = asyncio.Lock()
@@ -120,11 +107,11 @@ class TransactionTopic:
             if self.is_read:
                 return True
             if create:
-                await self._topics.ensure(self.name, 1, _CONFIGS)
-            elif await self._publisher.partitions(self.name) is None:
+                await self._cluster.topics.ensure(self.name, 1, _CONFIGS)
+            elif await self._cluster.publisher.partitions(self.name) is None:
                 return False
             self.table = TransactionTable()
-            self._reader = LogReader(self._options, Part(self.name, 0), self._take, _not_readable)
+            self._reader = LogReader(self._cluster.options, Part(self.name, 0), self._take, _not_readable)
             try:
                 await asyncio.shield(self._reader.caught_up)
             except BaseException:
@@ -141,11 +128,11 @@ class TransactionTopic:
         for record in others:  # one by one, so that no bridge has to take all at once
             await self._send(record)
         await self.append(entry, last)
-        await self._admin.delete_records({Part(self.name, 0): low})
+        await self._cluster.admin.delete_records({Part(self.name, 0): low})
 
     async def _send(self, record: Outgoing) -> None:
         try:
-            await self._publisher.send(record)
+            await self._cluster.publisher.send(record)
         except BackendUnavailable as error:
             if is_topic_removed(error):
                 await self._stop_reading()

@@ -10,12 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from adapters.base import Complete, Stored, Transaction, TransactionState
-from adapters.kafka.admin import Admin
 from adapters.kafka.mapping import Outgoing
-from adapters.kafka.options import Options
-from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.thread_to_loop import cancel
-from adapters.kafka.topics import Topics
+from adapters.kafka.topics import Cluster
 from adapters.kafka.transaction.group_commit import CommitFailed, GroupCommit
 from adapters.kafka.transaction.table import Entry, Kind, Verdict, control, prepared
 from adapters.kafka.transaction.topic import TransactionTopic
@@ -32,20 +29,13 @@ _PATIENCE: Final = 5.0
 class Transactions:
     """Prepares, commits and rolls back."""
 
-    def __init__(
-        self,
-        options: Options,
-        admin: Admin,
-        topics: Topics,
-        publisher: Publisher,
-        to_outgoing: Callable[[Message], Awaitable[Outgoing]],
-    ) -> None:
+    def __init__(self, cluster: Cluster, to_outgoing: Callable[[Message], Awaitable[Outgoing]]) -> None:
         """`to_outgoing` returns the record of a complete message: for its destination, or for a delay topic."""
-        self._own = options.prefix
+        self._own = cluster.options.prefix
         self._to_outgoing = to_outgoing
-        self._topic = TransactionTopic(options, admin, topics, publisher, self._fence_others)
+        self._topic = TransactionTopic(cluster, self._fence_others)
         self.start = self._topic.start
-        self._group = GroupCommit(options)
+        self._group = GroupCommit(cluster.options)
         self._ending: dict[str, asyncio.Future[Any]] = {}
         """Commits and rollbacks that run, by transaction."""
         self._retiring: dict[str, asyncio.Task[None]] = {}

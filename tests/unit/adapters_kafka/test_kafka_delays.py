@@ -8,7 +8,7 @@ from adapters.kafka.delay.forwarder import Forwarder
 from adapters.kafka.deletion import Purges
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.topics import Topics
+from adapters.kafka.topics import Cluster, Topics
 
 
 class Closed:
@@ -24,8 +24,8 @@ class Closed:
 async def test_marks_of_purges_are_read_until_the_forwarder_is_closed() -> None:
     """Otherwise it begins to read them once more, and that reading outlives the adapter."""
     closed: list[str] = []
-    others = cast("Admin", None), cast("Topics", None), cast("Publisher", None)
-    delays = Delays(Options(("nowhere",)), *others, cast("Purges", Closed("purges", closed)))
+    cluster = Cluster(Options(("nowhere",)), cast("Admin", None), cast("Topics", None), cast("Publisher", None))
+    delays = Delays(cluster, cast("Purges", Closed("purges", closed)))
     delays._forwarder = cast("Forwarder", Closed("forwarder", closed))
     await delays.close()
     assert closed == ["forwarder", "purges"]
