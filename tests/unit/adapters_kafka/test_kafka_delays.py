@@ -3,8 +3,7 @@
 from typing import cast
 
 from adapters.kafka.admin import Admin
-from adapters.kafka.delay.delays import Delays
-from adapters.kafka.delay.forwarder import Forwarder
+from adapters.kafka.delay.delays import Delays, Forwarder
 from adapters.kafka.deletion import Purges
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
