@@ -7,7 +7,7 @@ from typing import Final
 from adapters.base import Delivery, Outcome, Revoked
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.buffer import Buffer, PartitionBuffer
-from adapters.kafka.consume.group_member import GroupMember
+from adapters.kafka.consume.consumer import GroupMember
 from adapters.kafka.consume.settled_ranges import LogReplaced
 from adapters.kafka.mapping import Commit, Part, Record
 from adapters.kafka.options import Options

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Final
 
 from adapters.base import Stored
-from adapters.kafka.consume.group_member import GroupMember
+from adapters.kafka.consume.consumer import GroupMember
 from adapters.kafka.delay.dispatch import Dispatch, Move
 from adapters.kafka.delay.schedule import PendingDelays, first_hop, to_delayed, topics_of, waiting_of
 from adapters.kafka.deletion import Purges
