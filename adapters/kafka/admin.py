@@ -152,7 +152,7 @@ class Admin:
                 raise BackendUnavailable(
                     f"{what}: the group has members, here for another destination or elsewhere. Stop them first."
                 ) from error
-            if isinstance(cause, kafka.BrokerResponseError) and errors.certain(errors.code_of(cause)):
+            if isinstance(cause, kafka.BrokerResponseError) and errors.code_of(cause) in errors.CERTAIN:
                 raise
             raise OutcomeUnknown(f"{error.detail} It may have been done: repeat it.") from error
 

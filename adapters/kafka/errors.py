@@ -71,7 +71,8 @@ _TRANSIENT: Final = {
 }
 """The broker answered before it wrote anything, and the same may succeed later."""
 
-_CERTAIN: Final = frozenset({UNKNOWN_TOPIC, INVALID_TOPIC, *_TRANSIENT, *_TOO_LARGE, *_FORBIDDEN, *_AGAINST_RULES})
+CERTAIN: Final = frozenset({UNKNOWN_TOPIC, INVALID_TOPIC, *_TRANSIENT, *_TOO_LARGE, *_FORBIDDEN, *_AGAINST_RULES})
+"""A produce request that was answered so has stored nothing."""
 
 _DOUBTFUL: Final = {
     7: "the replicas did not confirm in time",  # REQUEST_TIMED_OUT
@@ -118,11 +119,6 @@ def is_topic_removed(error: BaseException | None) -> bool:
     return error is not None and isinstance(error.__cause__, _Removed)
 
 
-def certain(code: int) -> bool:
-    """Whether a produce request that was answered so has stored nothing."""
-    return code in _CERTAIN
-
-
 def of_produce(code: int, topic: str) -> BridgeError:
     """Return the error of a record whose produce request was answered with this code the first time it was sent."""
     if code == UNKNOWN_TOPIC:
@@ -131,7 +127,7 @@ def of_produce(code: int, topic: str) -> BridgeError:
         return BodyTooLarge(f"{topic}: Kafka does not accept messages this large (max.message.bytes of the topic).")
     if code in _OF_RECORD:
         return RecordRefused(of_code(code, topic).detail)
-    if certain(code):
+    if code in CERTAIN:
         return of_code(code, topic)
     reason = _DOUBTFUL.get(code, f"error {code}")
     return OutcomeUnknown(f"{topic}: Kafka does not say whether it stored the message: {reason}.")

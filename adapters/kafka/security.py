@@ -2,7 +2,6 @@
 
 import ssl
 import time
-from pathlib import Path
 from typing import Any, Final
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -73,18 +72,14 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc] # has no types
     def token(self) -> str:
         """Return a token that is valid now. Raises `BackendUnavailable`, with which the connection fails."""
         if self._security.token_file is not None:
-            return _read(self._security.token_file)
+            try:
+                return self._security.token_file.read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise BackendUnavailable(f"there is no token in token_file ({error}).") from error
         if time.monotonic() >= self._until:
             self._token, seconds = _ask(self._security)
             self._until = time.monotonic() + seconds * _MARGIN
         return self._token
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BackendUnavailable(f"there is no token in token_file ({error}).") from error
 
 
 def _ask(security: Security) -> tuple[str, float]:

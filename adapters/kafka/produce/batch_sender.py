@@ -193,7 +193,7 @@ class BatchSender(Sender):  # type: ignore[misc] # has no types
     def _dispatch_error(self, batch: ProducerBatch, exception: Exception, partition_response: Any) -> None:  # noqa: ANN401
         """Split, repeat or fail a batch that was answered with an error, or not at all."""
         code = errors.code_of(exception)
-        if not errors.certain(code) and not isinstance(exception, kafka.NodeNotReadyError):  # that is before it left
+        if code not in errors.CERTAIN and not isinstance(exception, kafka.NodeNotReadyError):  # that is before it left
             self._doubtful.add(batch)
         if self._can_split(batch, type(exception)) or self._can_retry(batch, type(exception)):
             super()._dispatch_error(batch, exception, partition_response)
