@@ -163,11 +163,9 @@ class Admin:
                 raise BackendUnavailable("The connection to Kafka is closed.")
             try:
                 return await loop.run_in_executor(self._thread, self._try, ask)
-            except _AGAIN as error:
-                if not tries_left:
-                    raise errors.of_exception(error, what) from error
             except Exception as error:
-                raise errors.of_exception(error, what) from error
+                if not tries_left or not isinstance(error, _AGAIN):
+                    raise errors.of_exception(error, what) from error
             await asyncio.sleep(_PAUSE)
         raise AssertionError
 

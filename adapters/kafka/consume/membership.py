@@ -148,12 +148,12 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
 
     async def announce(self) -> None:
         """Read the committed offsets of new partitions. Raises `KafkaError`; they stay unknown then."""
-        parts = sorted(self.unknown)
-        places = [TopicPartition(*part) for part in parts]
+        places = [TopicPartition(*part) for part in sorted(self.unknown)]
         found: dict[TopicPartition, OffsetAndMetadata] = await self._coordinator.fetch_committed_offsets_async(
             places, timeout_ms=_PATIENCE * 1000
         )
-        for part, place in zip(parts, places, strict=True):
+        for place in places:
+            part = Part(*place)
             if part not in self.unknown:  # taken away meanwhile
                 continue
             self.unknown.discard(part)
