@@ -125,7 +125,11 @@ class Buffer:
 
     def take(self, limit: int, max_bytes: int, wall: int) -> list[Delivery]:
         """Return the next deliveries: at most `limit`; bodies of at most `max_bytes`, unless there is only one."""
-        self._ripen(wall)
+        while self._delayed and self._delayed[0][0] <= wall:
+            _, _, held, item = heappop(self._delayed)
+            held.due.append(item)
+            held.bytes += item.size
+            self._queue(held)
         found: list[Delivery] = []
         for turns in self._order:
             while turns and len(found) < limit:
@@ -159,13 +163,6 @@ class Buffer:
         if len(held.waiting) > RECORDS_MAX * limits or held.bytes > PART_BYTES_MAX * limits:
             return True
         return self.bytes > BYTES_MAX * limits or held.stalled
-
-    def _ripen(self, wall: int) -> None:
-        while self._delayed and self._delayed[0][0] <= wall:
-            _, _, held, item = heappop(self._delayed)
-            held.due.append(item)
-            held.bytes += item.size
-            self._queue(held)
 
     def _queue(self, held: PartitionBuffer) -> None:
         if not held.queued:

@@ -1,7 +1,7 @@
 """One group's view of one destination, on partitions of Kafka that this bridge holds for a while."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from adapters.base import Delivery, Outcome, Revoked
@@ -59,14 +59,24 @@ class KafkaSubscription(GroupMember):
 
         The future raises `BackendUnavailable` also if the partition is another bridge's now: it delivers again.
         """
-        parts, lost = self._note(deliveries, outcome)
-        if outcome is Outcome.SETTLED and parts and not lost and not self.closed:
+        parts: set[Part] = set()
+        lost, is_settled = False, outcome is Outcome.SETTLED
+        for delivery in deliveries:
+            held = self._buffer.find(delivery.partition)
+            if held is None:
+                lost = True
+                continue
+            parts.add(held.part)
+            if is_settled:
+                held.progress.settle(delivery.position)
+            else:
+                held.progress.attempt(delivery.position, delivery.attempts)
+        if is_settled and parts and not lost and not self.closed:
             future = self._commit(parts)
         else:
             self._commit_soon(parts)
             future = self._loop.create_future()
-            failed = outcome is Outcome.SETTLED and (lost or self.closed)
-            complete(future, None, BackendUnavailable(_MOVED) if failed else None)
+            complete(future, None, BackendUnavailable(_MOVED) if is_settled and (lost or self.closed) else None)
         self._resume_roomy(self._paused & parts)
         return future
 
@@ -156,22 +166,6 @@ class KafkaSubscription(GroupMember):
         pending, self._pending = self._pending, None
         if pending is not None:
             complete(pending, [], error)
-
-    def _note(self, deliveries: Iterable[Delivery], outcome: Outcome) -> tuple[set[Part], bool]:
-        """Note the outcome of deliveries; returns their partitions, and whether some are not held any more."""
-        parts: set[Part] = set()
-        lost = False
-        for delivery in deliveries:
-            held = self._buffer.find(delivery.partition)
-            if held is None:
-                lost = True
-                continue
-            parts.add(held.part)
-            if outcome is Outcome.SETTLED:
-                held.progress.settle(delivery.position)
-            else:
-                held.progress.attempt(delivery.position, delivery.attempts)
-        return parts, lost
 
     def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
         found = self._buffer.take(limit, max_bytes, wall())

@@ -6,6 +6,7 @@ import itertools
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -111,7 +112,8 @@ class TransactionTopic:
             elif await self._cluster.publisher.partitions(self.name) is None:
                 return False
             self.table = TransactionTable()
-            self._reader = LogReader(self._cluster.options, Part(self.name, 0), self._take, _not_readable)
+            failed = partial(_log.warning, "Transactions cannot be read now; the bridge retries. %s")
+            self._reader = LogReader(self._cluster.options, Part(self.name, 0), self._take, failed)
             try:
                 await asyncio.shield(self._reader.caught_up)
             except BaseException:
@@ -174,7 +176,3 @@ class TransactionTopic:
                     await self.tidy()
                 except BridgeError as error:
                     _log.warning("Records of ended transactions cannot be deleted: %s", error)
-
-
-def _not_readable(problem: BridgeError) -> None:
-    _log.warning("Transactions cannot be read now; the bridge retries. %s", problem)
