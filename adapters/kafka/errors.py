@@ -86,10 +86,6 @@ _DOUBTFUL: Final = {
 }
 
 
-class _Removed(Exception):
-    """The cause of what `topic_removed` returns: a class would be one more outcome for clients."""
-
-
 class InstanceTaken(BackendUnavailable):
     """Another bridge has joined the group with the same `instance`, so this one is no member of it any more."""
 
@@ -103,26 +99,18 @@ class LoginRefused(BackendUnavailable):
     """No server could be used, because of the login or a certificate: that lasts until somebody changes one."""
 
 
+class TopicRemoved(BackendUnavailable):
+    """The topic existed a moment ago. Nothing was stored; its next use looks for it again."""
+
+
 class RecordRefused(Refused):
     """The topic refuses this record, or another one of its batch, and accepts others."""
-
-
-def topic_removed(topic: str) -> BackendUnavailable:
-    """Return the error for a topic that existed a moment ago. Nothing was stored; its next use looks for it again."""
-    error = BackendUnavailable(f"{topic}: the topic, or this partition of it, has just been deleted.")
-    error.__cause__ = _Removed(topic)
-    return error
-
-
-def is_topic_removed(error: BaseException | None) -> bool:
-    """Whether an error is one of `topic_removed`."""
-    return error is not None and isinstance(error.__cause__, _Removed)
 
 
 def of_produce(code: int, topic: str) -> BridgeError:
     """Return the error of a record whose produce request was answered with this code the first time it was sent."""
     if code == UNKNOWN_TOPIC:
-        return topic_removed(topic)
+        return TopicRemoved(f"{topic}: the topic, or this partition of it, has just been deleted.")
     if code in _TOO_LARGE:
         return BodyTooLarge(f"{topic}: Kafka does not accept messages this large (max.message.bytes of the topic).")
     if code in _OF_RECORD:

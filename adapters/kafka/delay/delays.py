@@ -14,7 +14,7 @@ from adapters.kafka.consume.consumer import GroupMember
 from adapters.kafka.delay.dispatch import Dispatch, Move
 from adapters.kafka.delay.schedule import PendingDelays, first_hop, to_delayed, topics_of, waiting_of
 from adapters.kafka.deletion import Purges
-from adapters.kafka.errors import is_topic_removed
+from adapters.kafka.errors import TopicRemoved
 from adapters.kafka.mapping import Commit, Outgoing, Part, Record
 from adapters.kafka.names import Own, destination_of
 from adapters.kafka.options import METADATA_AGE
@@ -72,9 +72,8 @@ class Delays:
         delayed = await self.delayed(outgoing, due)
         try:
             await self._cluster.publisher.send(delayed)
-        except BackendUnavailable as error:
-            if is_topic_removed(error):
-                self._partitions = 0
+        except TopicRemoved:
+            self._partitions = 0
             raise
         return Stored(None, None)
 

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from adapters.base import Stored
-from adapters.kafka.errors import is_topic_removed
+from adapters.kafka.errors import TopicRemoved
 from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import Options
 from adapters.kafka.thread_to_loop import cancel, complete
@@ -25,7 +25,7 @@ class Producer(Protocol):
         """Store one record; the future says where.
 
         The order of calls is kept within a partition. The future raises `NotStored`, `Rejected` or `OutcomeUnknown`;
-        of the first `errors.topic_removed`, if the topic or partition does not exist any more.
+        of the first `TopicRemoved`, if the topic or partition does not exist any more.
         The topic is one that `partitions` has just returned, so the library need not wait for its metadata.
         """
 
@@ -171,7 +171,7 @@ class Publisher:
             if self._failed_at is not None and monotonic() - self._failed_at > _WELL_AFTER:
                 self._failed_at = None
                 _log.warning("Kafka stores messages again")
-        elif is_topic_removed(error):
+        elif isinstance(error, TopicRemoved):
             self.on_removed(topic)
         elif isinstance(error, (BackendUnavailable, OutcomeUnknown)):
             if self._failed_at is None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from adapters.kafka.errors import is_topic_removed
+from adapters.kafka.errors import TopicRemoved
 from adapters.kafka.log_reader import LogReader
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
@@ -18,7 +18,7 @@ from adapters.kafka.thread_to_loop import cancel
 from adapters.kafka.topics import Cluster
 from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of
 from adapters.wall_clock import wall
-from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
+from bridge.errors import BridgeError, OutcomeUnknown
 
 _CONFIGS: Final = {
     "cleanup.policy": "delete",
@@ -135,9 +135,8 @@ class TransactionTopic:
     async def _send(self, record: Outgoing) -> None:
         try:
             await self._cluster.publisher.send(record)
-        except BackendUnavailable as error:
-            if is_topic_removed(error):
-                await self._stop_reading()
+        except TopicRemoved:
+            await self._stop_reading()
             raise
 
     def _take(self, records: Sequence[Record]) -> None:
