@@ -41,16 +41,12 @@ class CommitFailed(Exception):
         """It may have been committed."""
         self.alone = alone
         """It had the records of one commit only, so the reason is about these."""
-        self._reason = reason
-        self._topics = topics
-
-    @property
-    def error(self) -> BridgeError:
+        self.error: BridgeError = errors.of_exception(reason, topics)
         """The error if the records turn out not to be stored."""
-        if isinstance(self._reason, kafka.BrokerResponseError):
-            error = errors.of_produce(errors.code_of(self._reason), self._topics)
-            return BackendUnavailable(error.detail) if isinstance(error, OutcomeUnknown) else error
-        return errors.of_exception(self._reason, self._topics)
+        if isinstance(reason, kafka.BrokerResponseError):
+            self.error = errors.of_produce(errors.code_of(reason), topics)
+            if isinstance(self.error, OutcomeUnknown):
+                self.error = BackendUnavailable(self.error.detail)
 
 
 class _Group(NamedTuple):
