@@ -6,23 +6,16 @@ from functools import partial
 from typing import Final
 
 from kafka import errors as kafka
-from kafka.producer.kafka import KafkaProducer
-from kafka.producer.transaction_manager import TransactionManager
 from kafka.protocol.metadata import MetadataRequest
 
 from adapters.base import Stored
 from adapters.kafka import errors
-from adapters.kafka.connections import Client
 from adapters.kafka.mapping import Outgoing
-from adapters.kafka.options import METADATA_AGE, REQUEST_TIMEOUT, Options
-from adapters.kafka.produce.accumulator import Accumulator
-from adapters.kafka.produce.batch_sender import BatchSender
-from adapters.kafka.security import connection_settings
+from adapters.kafka.options import REQUEST_TIMEOUT, Options
+from adapters.kafka.produce.batch_sender import VERSION, BatchSender
 from adapters.kafka.thread_to_loop import ThreadToLoop, complete, until_ended
 from bridge.errors import BackendUnavailable, BodyTooLarge, CannotStart
 
-_VERSION: Final = (2, 5)
-"""The oldest Kafka whose brokers take a batch of a producer that they have forgotten."""
 _RECORD_MAX: Final = 64 << 20
 """Bytes. A request above `socket.request.max.bytes` (100 MiB) makes a broker end the connection silently."""
 _PAUSE: Final = 0.1
@@ -45,12 +38,14 @@ class KafkaPythonProducer:
         """Connect. Raises `BackendUnavailable` or `CannotStart`; no thread or socket is left then."""
         self._loop = asyncio.get_running_loop()
         self._to_loop = ThreadToLoop(self._loop)
-        sender = self._assemble(started := self._loop.create_future())
+        started: asyncio.Future[None] = self._loop.create_future()
+        sender = BatchSender(self._options, self._to_loop.put, partial(self._notified, started))
+        self._client, self._accumulator = sender.client, sender.accumulator
         sender.start()
         try:
             await started
-            if (version := self._client.connections.broker_version) < _VERSION:
-                needed = f"Kafka {_VERSION[0]}.{_VERSION[1]} or newer is needed"
+            if (version := self._client.connections.broker_version) < VERSION:
+                needed = f"Kafka {VERSION[0]}.{VERSION[1]} or newer is needed"
                 raise CannotStart(f"{needed}; these brokers are {version}.")  # noqa: TRY301 - closed as for any other
         except BaseException:
             sender.force_close()
@@ -58,31 +53,6 @@ class KafkaPythonProducer:
                 self._client.connections.call_soon(self._client.connections.give_up)
             raise
         self._sender = sender
-
-    def _assemble(self, started: "asyncio.Future[None]") -> BatchSender:
-        settings = {
-            **connection_settings(self._options),
-            "request_timeout_ms": REQUEST_TIMEOUT,
-            "metadata_max_age_ms": METADATA_AGE,
-            "acks": -1,  # of all replicas in sync
-            "retry_backoff_ms": 100,
-        }
-        self._client = client = Client(**settings)
-        transactions = TransactionManager(api_version=_VERSION, metadata=client.cluster)
-        compression = None if self._options.compression == "none" else self._options.compression
-        self._accumulator = Accumulator(
-            self._to_loop.put,
-            client.in_flight_request_count,
-            transaction_manager=transactions,
-            # One batch of a partition is on its way at a time, so its size is what makes for speed: 12,900 messages
-            # of 1 KiB per second with this and `_LINGER`, 4,900 to 9,200 with the library's own (16 KiB, no waiting).
-            batch_size=128 << 10,
-            compression_attrs=KafkaProducer._COMPRESSORS[compression][1],  # noqa: SLF001 - the one list of them
-            request_timeout_ms=REQUEST_TIMEOUT,
-            delivery_timeout_ms=10**12,  # never: `BatchSender` sees to it
-            retry_backoff_ms=100,
-        )
-        return BatchSender(client, self._accumulator, transactions, partial(self._notified, started), **settings)
 
     def send(self, record: Outgoing) -> asyncio.Future[Stored]:
         """Store one record. Never waits, and is not in need of the topic's metadata."""
