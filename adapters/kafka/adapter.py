@@ -15,7 +15,7 @@ from adapters.kafka.mapping import EVENT_PREFIX, PLAIN_NAMES, Outgoing, to_recor
 from adapters.kafka.names import LANES, lane_of
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.topics import MetadataTopic, Topics
+from adapters.kafka.topics import Cluster, MetadataTopic, Topics
 from adapters.kafka.transaction.transactions import Transactions
 from adapters.property_names import prefixed_header
 from adapters.wall_clock import wall
@@ -60,13 +60,14 @@ class KafkaAdapter:
         self._admin = Admin(options)
         self._publisher = Publisher(options)
         self._topics = Topics(options, self._admin, self._publisher)
-        self._metadata = MetadataTopic(options, self._topics, self._publisher)
-        purges = Purges(options, self._admin, self._topics, self._publisher)
-        self._delays = Delays(options, self._admin, self._topics, self._publisher, purges)
-        self._transactions = Transactions(options, self._admin, self._topics, self._publisher, self._outgoing)
+        cluster = Cluster(options, self._admin, self._topics, self._publisher)
+        self._metadata = MetadataTopic(cluster)
+        purges = Purges(cluster)
+        self._delays = Delays(cluster, purges)
+        self._transactions = Transactions(cluster, self._outgoing)
         self._subscriptions: list[KafkaSubscription] = []
         # The optional capabilities of `adapters.base`: each is one part's.
-        deletion = Deletion(self._admin, self._topics, purges)
+        deletion = Deletion(cluster, purges)
         self.purge, self.delete = deletion.purge, deletion.delete
         self.put, self.all = self._metadata.put, self._metadata.all
         self.partitions, self.known_partitions = self._topics.partitions, self._topics.known_partitions

@@ -61,10 +61,6 @@ class Admin:
         [described] = await self._do(lambda client: client.describe_topics([topic]), topic)
         return sum(part["leader_id"] >= 0 for part in described["partitions"])
 
-    async def topics(self, prefix: str) -> list[str]:
-        """Return every topic whose name has this prefix."""
-        return await self._do(lambda client: [t for t in client.list_topics() if t.startswith(prefix)], "topics")
-
     async def delete_records(self, before: Mapping[Part, int]) -> None:
         """Delete every record below these offsets. Raises `Refused` without the permission to delete."""
         wanted = {TopicPartition(*part): offset for part, offset in before.items()}
@@ -94,10 +90,7 @@ class Admin:
         await self._change(delete, ", ".join(topics))
 
     async def delete_group_offsets(self, group: str, parts: Collection[Part]) -> None:
-        """Delete the offsets of these partitions that a group without members has committed.
-
-        Raises `BackendUnavailable` if the group has members, `OutcomeUnknown` without an answer, `Refused`.
-        """
+        """Delete offsets that a group has committed. Raises `BackendUnavailable` if it has members, or as `purge`."""
 
         def delete(client: KafkaAdminClient) -> None:
             _raise_first(client.delete_group_offsets(group, [TopicPartition(*part) for part in parts]))
@@ -159,7 +152,7 @@ class Admin:
                 raise BackendUnavailable(
                     f"{what}: the group has members, here for another destination or elsewhere. Stop them first."
                 ) from error
-            if isinstance(cause, kafka.BrokerResponseError) and errors.certain(errors.code_of(cause)):
+            if isinstance(cause, kafka.BrokerResponseError) and errors.code_of(cause) in errors.CERTAIN:
                 raise
             raise OutcomeUnknown(f"{error.detail} It may have been done: repeat it.") from error
 
@@ -170,11 +163,9 @@ class Admin:
                 raise BackendUnavailable("The connection to Kafka is closed.")
             try:
                 return await loop.run_in_executor(self._thread, self._try, ask)
-            except _AGAIN as error:
-                if not tries_left:
-                    raise errors.of_exception(error, what) from error
             except Exception as error:
-                raise errors.of_exception(error, what) from error
+                if not tries_left or not isinstance(error, _AGAIN):
+                    raise errors.of_exception(error, what) from error
             await asyncio.sleep(_PAUSE)
         raise AssertionError
 
@@ -182,7 +173,7 @@ class Admin:
 
     def _try(self, ask: Callable[[KafkaAdminClient], T]) -> T:
         if self._client is None:
-            self._client = connections.admin(self._options)
+            self._client = connections.connect(KafkaAdminClient, self._options)
         try:
             return ask(self._client)
         except Exception as error:

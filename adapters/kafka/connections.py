@@ -3,14 +3,12 @@
 import contextlib
 import logging
 import socket
-import threading
-import time
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakSet
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer
 from kafka import errors as kafka
 from kafka.net.compat import KafkaNetClient
 from kafka.net.connection import KafkaConnection
@@ -22,10 +20,8 @@ from kafka.protocol.consumer import JoinGroupRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from adapters.kafka import errors
-from adapters.kafka.mapping import Part, Record, fetched
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
 from adapters.kafka.security import connection_settings
-from bridge.errors import BackendUnavailable
 
 BOOTSTRAP_TIMEOUT: Final = 4_000
 """Milliseconds in which one of the servers must answer."""
@@ -185,91 +181,43 @@ class Client(KafkaNetClient):  # type: ignore[misc] # has no types
     def connection_delay(self, node_id: int | str) -> float:
         """Milliseconds until a node may be connected to; a little while it is being connected to.
 
-        The library's own returns seconds, and 0 meanwhile: its sender takes them for milliseconds, and goes round
-        without a pause.
+        The library's returns seconds, and 0 meanwhile: its sender takes them for ms, and goes round without a pause.
         """
         return float(self.connections.connection_delay(node_id) * 1000 or _CONNECTING)
 
 
-_TIMEOUTS: Final = {"bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT, "request_timeout_ms": REQUEST_TIMEOUT}
+def _make(kind: Callable[..., Any], options: Options, clients: list[Client], **more: object) -> Any:  # noqa: ANN401 - has no types
+    """Call a constructor of the library; `clients` gets its network client as soon as that exists."""
+
+    def client(**configs: Any) -> Client:  # noqa: ANN401 - the library's settings
+        clients.append(Client(**configs))
+        return clients[-1]
+
+    timeouts = {"bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT, "request_timeout_ms": REQUEST_TIMEOUT}
+    return kind(**connection_settings(options), **timeouts, **more, kafka_client=client)
 
 
-class _Made:
-    """The network clients that a constructor of the library has made: it calls this object instead of a class."""
+def connect(kind: Callable[..., Any], options: Options, clients: list[Client] | None = None, **more: object) -> Any:  # noqa: ANN401 - has no types
+    """Return one of the library's clients, connected. Raises `BackendUnavailable`; nothing is left to close then.
 
-    def __init__(self) -> None:
-        self.clients: list[Client] = []
-
-    def __call__(self, **configs: Any) -> Client:  # noqa: ANN401 - the library's settings
-        self.clients.append(Client(**configs))
-        return self.clients[0]
-
-    def close(self) -> None:
-        for client in self.clients:
-            client.close()
-
-
-def admin(options: Options) -> KafkaAdminClient:
-    """Connect for questions and orders. Raises `BackendUnavailable`."""
-    return _connect(KafkaAdminClient, options, **_TIMEOUTS)
-
-
-def transactional(options: Options, name: str, **more: object) -> KafkaProducer:
-    """Connect to produce under a transactional id. Raises `BackendUnavailable`."""
-    producer = _connect(KafkaProducer, options, **_TIMEOUTS, transactional_id=name, metrics_enabled=False, **more)
-    # After some errors 3.0.12 gets itself a new epoch, on old brokers also if another producer has fenced this one.
-    producer._transaction_manager._supports_epoch_bump = lambda: False  # noqa: SLF001
-    return producer
-
-
-def _connect(kind: Callable[..., Any], options: Options, **more: object) -> Any:  # noqa: ANN401 - has no types
-    made = _Made()
+    `clients` gets its network client at once, so that another thread can end the attempts.
+    """
+    clients = [] if clients is None else clients
     try:
-        return kind(**connection_settings(options), **more, kafka_client=made)
-    except Exception as error:
-        made.close()
-        reason = made.clients[0].connections.failure if made.clients else error
-        raise errors.no_connection(options, reason) from error
+        return _make(kind, options, clients, **more)
+    except Exception as error:  # its threads and sockets may exist already
+        for client in clients:
+            client.close()
+        failure = clients[-1].connections.failure if clients else None
+        raise errors.no_connection(options, failure or error) from error
 
 
 @contextmanager
 def reading(options: Options, **more: object) -> Iterator[KafkaConsumer]:
     """Read without a group, so that no group's offsets move. Raises kafka-python's errors."""
-    made = _Made()
-    own = {"enable_auto_commit": False, "metrics_enabled": False, **more}
+    clients: list[Client] = []
     try:
-        yield KafkaConsumer(**connection_settings(options), **_TIMEOUTS, **own, kafka_client=made)
+        yield _make(KafkaConsumer, options, clients, enable_auto_commit=False, metrics_enabled=False, **more)
     finally:
-        made.close()  # not the consumer: if its constructor has failed, its threads and sockets exist all the same
-
-
-_PATIENCE: Final = 20.0
-"""Seconds without a record, before the end is reached, after which the brokers are said not to answer."""
-_POLL: Final = 200
-"""Milliseconds of a poll that finds nothing; so long may stopping take."""
-
-
-def read_on(
-    options: Options, part: Part, start: int | None, stop: threading.Event, **more: object
-) -> Generator[tuple[list[Record], bool], None, None]:
-    """Yield the records of a partition from an offset on (None: the oldest), and more as they come, until `stop`.
-
-    Each time also whether the end as it was at the beginning is reached. Blocks. Raises kafka-python's errors, or
-    `BackendUnavailable`.
-    """
-    with reading(options, auto_offset_reset="earliest", **more) as consumer:
-        place = TopicPartition(*part)
-        consumer.assign([place])
-        if start is not None:
-            consumer.seek(place, start)
-        end = consumer.end_offsets([place], timeout_ms=REQUEST_TIMEOUT)[place]
-        caught_up, found = False, list[Any]()
-        patient_until = time.monotonic() + _PATIENCE
-        while not stop.is_set():
-            before, caught_up = caught_up, caught_up or (consumer.position(place, timeout_ms=_POLL) or 0) >= end
-            if found or caught_up is not before:
-                patient_until = time.monotonic() + _PATIENCE
-                yield [fetched(each) for each in found], caught_up
-            elif not caught_up and time.monotonic() > patient_until:
-                raise BackendUnavailable(f"{part.topic}: Kafka has not answered in time.")
-            found = consumer.poll(timeout_ms=_POLL).get(place, [])
+        for client in clients:  # not the consumer: if its constructor has failed, its threads and sockets exist
+            client.close()

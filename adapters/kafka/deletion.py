@@ -17,13 +17,12 @@ from math import inf
 from time import monotonic
 from typing import Final
 
-from adapters.kafka.admin import Admin
 from adapters.kafka.delay.schedule import first_place, topics_of
+from adapters.kafka.log_reader import read_through
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
-from adapters.kafka.options import Options
-from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.topics import Topics, read_through
+from adapters.kafka.thread_to_loop import cancel
+from adapters.kafka.topics import Cluster
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
 
@@ -44,13 +43,10 @@ Ends = Mapping[Part, int]
 class Purges:
     """The marks as far as they have been read, and how others are written."""
 
-    def __init__(self, options: Options, admin: Admin, topics: Topics, publisher: Publisher) -> None:
-        self._options = options
-        self._part = Part(Own(options.prefix).purges, 0)
-        self._levels = list(topics_of(options.prefix).values())
-        self._admin = admin
-        self._topics = topics
-        self._publisher = publisher
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._part = Part(Own(cluster.options.prefix).purges, 0)
+        self._levels = list(topics_of(cluster.options.prefix).values())
         self._marks: dict[str, Ends] = {}
         """By topic, and by `_BEGUN` and a destination; those have no ends."""
         self._read_up_to = 0
@@ -72,20 +68,21 @@ class Purges:
 
     async def delay_topics_exist(self) -> bool:
         """Return whether delayed messages may be stored. Raises `BackendUnavailable`."""
-        return await self._publisher.partitions(self._levels[-1]) is not None
+        return await self._cluster.publisher.partitions(self._levels[-1]) is not None
 
     async def refresh(self) -> None:
         """Read new marks; calls share one reading. Raises `BackendUnavailable` or `Refused`."""
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._refresh())
-            self._refreshing.add_done_callback(_retrieved)
+            # A forwarder that is closed meanwhile does not retrieve the exception.
+            self._refreshing.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         await asyncio.shield(self._refreshing)
 
     async def begin(self, destination: str) -> bool:
         """Store that the deletion of a destination begins; return whether there are delay topics. Raises as `purge`."""
         if not await self.delay_topics_exist():
             return False
-        await self._topics.ensure(self._part.topic, 1, _CONFIGS)
+        await self._cluster.topics.ensure(self._part.topic, 1, _CONFIGS)
         await self._write(_BEGUN + destination, {})
         return True
 
@@ -107,8 +104,8 @@ class Purges:
         """
         if not await self.delay_topics_exist():
             return False
-        ends = await self._admin.end_offsets(self._levels, committed=False)
-        await self._topics.ensure(self._part.topic, 1, _CONFIGS)
+        ends = await self._cluster.admin.end_offsets(self._levels, committed=False)
+        await self._cluster.topics.ensure(self._part.topic, 1, _CONFIGS)
         await asyncio.gather(*(self._write(topic, ends) for topic in topics))
         await asyncio.sleep(FRESH + _WAIT)
         return True
@@ -123,36 +120,25 @@ class Purges:
 
     async def close(self) -> None:
         """Stop reading. Idempotent."""
-        if (refreshing := self._refreshing) is not None:
-            refreshing.cancel()
-            await asyncio.wait((refreshing,))
+        if self._refreshing is not None:
+            await cancel([self._refreshing])
 
     async def _write(self, topic: str, ends: Ends) -> None:
         await self._send(topic, json.dumps([[*part, end] for part, end in ends.items() if end]).encode())
 
     async def _send(self, key: str, body: bytes | None) -> None:
-        await self._publisher.send(Outgoing(*self._part, wall(), key.encode(), body, ()))
+        await self._cluster.publisher.send(Outgoing(*self._part, wall(), key.encode(), body, ()))
 
     async def _refresh(self) -> None:
         try:
-            began = monotonic()
-            if await self._publisher.partitions(self._part.topic) is not None:
-                end = (await self._admin.end_offsets([self._part.topic], committed=False))[self._part]
-                if end != self._read_up_to:
-                    records = await read_through(self._options, self._part)
-                    self._marks = _marks(records)
-                    self._read_up_to = end
-            else:
-                self._marks, self._read_up_to = {}, 0
-            self._as_of = began
+            began, end = monotonic(), 0
+            if await self._cluster.publisher.partitions(self._part.topic) is not None:
+                end = (await self._cluster.admin.end_offsets([self._part.topic], committed=False))[self._part]
+            if end != self._read_up_to:
+                self._marks = _marks(await read_through(self._cluster.options, self._part) if end else ())
+            self._read_up_to, self._as_of = end, began
         finally:
             self._refreshing = None
-
-
-def _retrieved(refreshing: asyncio.Task[None]) -> None:
-    """Retrieve the exception: a forwarder that is closed meanwhile does not wait for it."""
-    if not refreshing.cancelled():
-        refreshing.exception()
 
 
 def _marks(records: Sequence[Record]) -> dict[str, Ends]:
@@ -165,8 +151,7 @@ def _marks(records: Sequence[Record]) -> dict[str, Ends]:
             ends = {Part(topic, partition): int(end) for topic, partition, end in json.loads(record.value)}
             marks[(record.key or b"").decode()] = ends
         except (TypeError, ValueError):
-            extra = {"topic": record.topic, "offset": record.offset}
-            _log.warning("a record is not a mark of a purge", extra=extra)
+            _log.warning("a record is not a mark of a purge", extra={"topic": record.topic, "offset": record.offset})
     return marks
 
 
@@ -178,9 +163,9 @@ class Deletion:
     A group exists for a destination if it has committed offsets of its topics: Kafka has no other record of it.
     """
 
-    def __init__(self, admin: Admin, topics: Topics, purges: Purges) -> None:
-        self._admin = admin
-        self._topics = topics
+    def __init__(self, cluster: Cluster, purges: Purges) -> None:
+        self._admin = cluster.admin
+        self._topics = cluster.topics
         self._purges = purges
 
     async def purge(self, destination: str, group: str | None) -> None:
@@ -206,7 +191,13 @@ class Deletion:
         await self._admin.delete_group_offsets(group, parts)
 
     async def _delete(self, destination: str) -> None:
-        broken_off = await self._broken_off(destination)
+        broken_off = False
+        try:
+            await self._topics.existing(destination)
+        except DestinationUnknown:
+            broken_off = await self._purges.begun(destination)
+            if not broken_off:
+                raise
         delayed = await self._purges.begin(destination)
         topics = self._topics.of(destination)  # all: a deletion that was broken off may have left some
         try:
@@ -219,16 +210,6 @@ class Deletion:
                     await self._purges.finish(destination)
         finally:
             self._topics.forget(destination)
-
-    async def _broken_off(self, destination: str) -> bool:
-        """Return whether only the rest is to be deleted. Raises `DestinationUnknown` if there is nothing to delete."""
-        try:
-            await self._topics.existing(destination)
-        except DestinationUnknown:
-            if await self._purges.begun(destination):
-                return True
-            raise
-        return False
 
     async def _remove(self, topics: Sequence[str]) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import Final
 
 from kafka import errors as kafka
 
-from adapters.kafka.options import Options
+from adapters.kafka.options import Options, Security
 from bridge.errors import (
     BackendUnavailable,
     BodyTooLarge,
@@ -71,7 +71,8 @@ _TRANSIENT: Final = {
 }
 """The broker answered before it wrote anything, and the same may succeed later."""
 
-_CERTAIN: Final = frozenset({UNKNOWN_TOPIC, INVALID_TOPIC, *_TRANSIENT, *_TOO_LARGE, *_FORBIDDEN, *_AGAINST_RULES})
+CERTAIN: Final = frozenset({UNKNOWN_TOPIC, INVALID_TOPIC, *_TRANSIENT, *_TOO_LARGE, *_FORBIDDEN, *_AGAINST_RULES})
+"""A produce request that was answered so has stored nothing."""
 
 _DOUBTFUL: Final = {
     7: "the replicas did not confirm in time",  # REQUEST_TIMED_OUT
@@ -83,10 +84,6 @@ _DOUBTFUL: Final = {
     59: "the broker does not know this producer any more",  # UNKNOWN_PRODUCER_ID
     90: "this producer was replaced by another",  # PRODUCER_FENCED
 }
-
-
-class _Removed(Exception):
-    """The cause of what `topic_removed` returns: a class would be one more outcome for clients."""
 
 
 class InstanceTaken(BackendUnavailable):
@@ -102,36 +99,23 @@ class LoginRefused(BackendUnavailable):
     """No server could be used, because of the login or a certificate: that lasts until somebody changes one."""
 
 
+class TopicRemoved(BackendUnavailable):
+    """The topic existed a moment ago. Nothing was stored; its next use looks for it again."""
+
+
 class RecordRefused(Refused):
     """The topic refuses this record, or another one of its batch, and accepts others."""
-
-
-def topic_removed(topic: str) -> BackendUnavailable:
-    """Return the error for a topic that existed a moment ago. Nothing was stored; its next use looks for it again."""
-    error = BackendUnavailable(f"{topic}: the topic, or this partition of it, has just been deleted.")
-    error.__cause__ = _Removed(topic)
-    return error
-
-
-def is_topic_removed(error: BaseException | None) -> bool:
-    """Whether an error is one of `topic_removed`."""
-    return error is not None and isinstance(error.__cause__, _Removed)
-
-
-def certain(code: int) -> bool:
-    """Whether a produce request that was answered so has stored nothing."""
-    return code in _CERTAIN
 
 
 def of_produce(code: int, topic: str) -> BridgeError:
     """Return the error of a record whose produce request was answered with this code the first time it was sent."""
     if code == UNKNOWN_TOPIC:
-        return topic_removed(topic)
+        return TopicRemoved(f"{topic}: the topic, or this partition of it, has just been deleted.")
     if code in _TOO_LARGE:
         return BodyTooLarge(f"{topic}: Kafka does not accept messages this large (max.message.bytes of the topic).")
     if code in _OF_RECORD:
         return RecordRefused(of_code(code, topic).detail)
-    if certain(code):
+    if code in CERTAIN:
         return of_code(code, topic)
     reason = _DOUBTFUL.get(code, f"error {code}")
     return OutcomeUnknown(f"{topic}: Kafka does not say whether it stored the message: {reason}.")
@@ -153,28 +137,24 @@ def of_code(code: int, what: str) -> BridgeError:
 
 _NETWORK: Final[int] = kafka.NetworkExceptionError.errno
 _CERTIFICATES: Final = ("certificate verify failed", "CERTIFICATE_REQUIRED")
-_SIGNS: Final = (
-    (
-        "certificate verify failed",
-        "the bridge does not trust its certificate (ca=), or the certificate has another name.",
+_SIGNS: Final = {
+    "certificate verify failed": (
+        "the bridge does not trust its certificate (ca=), or the certificate has another name."
     ),
-    ("CERTIFICATE_REQUIRED", "it requires a client certificate (certificate=, key=)."),
-    (
-        "Handshake failed",
-        "the TLS handshake failed: the listener may have no TLS, or refuses the bridge's certificate.",
-    ),
-    ("Invalid frame", "it does not speak Kafka's protocol: it may expect TLS (tls=true)."),
-    ("ECONNREFUSED", "the connection is refused: nothing listens there."),
-    ("DNS", "the host name cannot be resolved."),
-    ("timed out", "it does not answer."),
-)
+    "CERTIFICATE_REQUIRED": "it requires a client certificate (certificate=, key=).",
+    "Handshake failed": "the TLS handshake failed: the listener may have no TLS, or refuses the bridge's certificate.",
+    "Invalid frame": "it does not speak Kafka's protocol: it may expect TLS (tls=true).",
+    "ECONNREFUSED": "the connection is refused: nothing listens there.",
+    "DNS": "the host name cannot be resolved.",
+    "timed out": "it does not answer.",
+}
 """Parts of the texts of kafka-python's exceptions, and their meaning."""
-_REFUSALS: Final = (
-    (kafka.SaslAuthenticationFailedError, "authentication failed: a wrong user, password or token."),
-    (kafka.UnsupportedSaslMechanismError, "this listener does not offer the mechanism of the login."),
-    (kafka.IllegalSaslStateError, "this listener accepts no login (mechanism=)."),
-)
-REFUSALS: Final = (*(kind for kind, _ in _REFUSALS), BridgeError)
+_REFUSALS: Final = {
+    kafka.SaslAuthenticationFailedError: "authentication failed: a wrong user, password or token.",
+    kafka.UnsupportedSaslMechanismError: "this listener does not offer the mechanism of the login.",
+    kafka.IllegalSaslStateError: "this listener accepts no login (mechanism=).",
+}
+REFUSALS: Final = (*_REFUSALS, BridgeError)
 """Errors after which a retry at once fails too, and may lock the user out."""
 
 
@@ -202,30 +182,25 @@ def of_exception(error: BaseException, what: str) -> BridgeError:
 
 def no_connection(options: Options, reason: BaseException | None) -> BackendUnavailable:
     """Return the error if none of the servers could be used; `reason`: the exception of the last attempt."""
-    security = options.security
-    guess = _guess(reason, tls=security.tls, login=security.mechanism is not None)
     is_refused = isinstance(reason, REFUSALS[:-1]) or any(sign in str(reason) for sign in _CERTIFICATES)
     kind = LoginRefused if is_refused else BackendUnavailable
-    return kind(f"Kafka at {', '.join(options.servers)}: {guess}")
+    return kind(f"Kafka at {', '.join(options.servers)}: {_guess(reason, options.security)}")
 
 
-def _guess(reason: BaseException | None, *, tls: bool, login: bool) -> str:
+def _guess(reason: BaseException | None, security: Security) -> str:
     if reason is None:
         return "it does not answer."
     if isinstance(reason, BridgeError):
         return reason.detail
-    if said := next((said for kind, said in _REFUSALS if isinstance(reason, kind)), None):
+    if said := next((said for kind, said in _REFUSALS.items() if isinstance(reason, kind)), None):
         return said
     text = str(reason)
-    if "disconnected" in text:
-        return f"it closes the connection at once: {_why_ended(tls=tls, login=login)}"
-    return next((said for sign, said in _SIGNS if sign in text), f"the connection fails ({text}).")
-
-
-def _why_ended(*, tls: bool, login: bool) -> str:
-    """A broker closes silently if it expects a login or TLS, and often if a login is wrong."""
-    if login:
-        return "authentication failed (a wrong user or password), or its listener has another mechanism, or TLS."
-    if tls:
-        return "it may require a client certificate or a login."
-    return "it may expect TLS (tls=true) or a login (mechanism=)."
+    if "disconnected" not in text:
+        return next((said for sign, said in _SIGNS.items() if sign in text), f"the connection fails ({text}).")
+    # A broker closes silently if it expects a login or TLS, and often if a login is wrong.
+    cause = "it may expect TLS (tls=true) or a login (mechanism=)."
+    if security.mechanism is not None:
+        cause = "authentication failed (a wrong user or password), or its listener has another mechanism, or TLS."
+    elif security.tls:
+        cause = "it may require a client certificate or a login."
+    return f"it closes the connection at once: {cause}"

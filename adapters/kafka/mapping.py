@@ -122,10 +122,7 @@ _ELSEWHERE: Final = frozenset(
 )
 """Fields that no header is written for, or not always."""
 
-TEXTS: Final = (
-    *text_headers(_ELSEWHERE),
-    *((name, FIELD_INDEX[attribute]) for name, attribute in _NATIVE.items()),
-)
+TEXTS: Final = (*text_headers(_ELSEWHERE), *((name, FIELD_INDEX[attribute]) for name, attribute in _NATIVE.items()))
 """What is written as text: the header's name, the field's place."""
 NUMBERS: Final = number_headers(_ELSEWHERE)
 """What is written in digits."""
@@ -158,10 +155,7 @@ _DIGITS_MAX: Final = 19
 
 
 def to_record(message: Message, topic: str, header_of: PropertyHeaders = prefixed_header) -> Outgoing:
-    """Write a message that the engine has completed; `header_of` names the headers of properties.
-
-    Raises `ValueError` for a message without partition or time.
-    """
+    """Write a complete message; `header_of` names its properties. Raises `ValueError` without partition or time."""
     if message.partition is None or message.store_timestamp is None:
         raise ValueError("a message is stored with its partition and storeTimestamp set")
     try:

@@ -1,7 +1,7 @@
 """Names of topics and groups that the bridge makes: lanes of a destination, delay topics, metadata."""
 
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 HIGH: Final = ".oms-hi"
 LOW: Final = ".oms-lo"
@@ -14,34 +14,23 @@ PARTITIONS_MAX: Final = 1 << 20
 """Above every partition number: `handle` packs a lane beside it."""
 
 
-class Own(NamedTuple):
+class Own:
     """The bridge's own topics and groups under one prefix."""
 
-    prefix: str
-
-    @property
-    def notes(self) -> str:
+    def __init__(self, prefix: str) -> None:
+        self.notes = f"{prefix}notes"
         """The compacted topic of the bridge's own metadata."""
-        return f"{self.prefix}notes"
-
-    @property
-    def purges(self) -> str:
+        self.purges = f"{prefix}purges"
         """The compacted topic that says which delayed messages were purged."""
-        return f"{self.prefix}purges"
-
-    @property
-    def transactions(self) -> str:
+        self.transactions = f"{prefix}transactions"
         """The topic of prepared messages and their outcomes; a prefix of the transactional ids."""
-        return f"{self.prefix}transactions"
-
-    @property
-    def forwarders(self) -> str:
+        self.forwarders = f"{prefix}forwarder"
         """The consumer group of the bridges' forwarders of delayed messages."""
-        return f"{self.prefix}forwarder"
+        self._prefix = prefix
 
     def delay(self, level: str) -> str:
         """Return the topic of a level of delay: `oms.delay.8s`."""
-        return f"{self.prefix}delay.{level}"
+        return f"{self._prefix}delay.{level}"
 
 
 def lane_of(priority: int | None) -> int:
@@ -57,10 +46,7 @@ def destination_of(topic: str) -> str:
 
 
 def handle(lane: int, partition: int, stay: int = 0) -> int:
-    """Return one number for a partition of a lane and for its stay with a subscription.
-
-    In the first stay (0) the number of the normal lane is the partition's own.
-    """
+    """Return a number for a partition of a lane in a stay with a subscription; (0, n, 0) has the number n."""
     return (stay * len(LANES) + lane) * PARTITIONS_MAX + partition
 
 

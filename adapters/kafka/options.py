@@ -10,19 +10,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
+from adapters import url_options as parsers
 from adapters.cloud_events import Format, parse_format
 from adapters.property_names import PropertyNames, parse_property_names
-from adapters.url_options import (
-    Grammar,
-    OptionParser,
-    one_of,
-    password_in,
-    printable,
-    readable,
-    short_name,
-    switch,
-    whole_number,
-)
 
 Client = Literal["kafka-python", "confluent"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -116,36 +106,36 @@ def _endpoint(text: str) -> str:
     raise ValueError("the value must be an https:// URL without a user, or an http:// URL of this machine")
 
 
-_SECURITY: Final[Mapping[str, OptionParser]] = {
-    "tls": switch,
-    "ca": readable,
-    "certificate": readable,
-    "key": readable,
-    "mechanism": one_of(*get_args(Mechanism)),
-    "user": printable,
-    "password": printable,
-    "password_file": password_in,
-    "token_file": readable,
+_SECURITY: Final[Mapping[str, parsers.OptionParser]] = {
+    "tls": parsers.switch,
+    "ca": parsers.readable,
+    "certificate": parsers.readable,
+    "key": parsers.readable,
+    "mechanism": parsers.one_of(*get_args(Mechanism)),
+    "user": parsers.printable,
+    "password": parsers.printable,
+    "password_file": parsers.password_in,
+    "token_file": parsers.readable,
     "token_url": _endpoint,
-    "scope": printable,
+    "scope": parsers.printable,
 }
-_OTHERS: Final[Mapping[str, OptionParser]] = {
-    "client": one_of(*get_args(Client)),
-    "partitions": whole_number(1, 10_000),
-    "replication": whole_number(1, 100),
-    "create": switch,
-    "compression": one_of(*get_args(Compression)),
+_OTHERS: Final[Mapping[str, parsers.OptionParser]] = {
+    "client": parsers.one_of(*get_args(Client)),
+    "partitions": parsers.whole_number(1, 10_000),
+    "replication": parsers.whole_number(1, 100),
+    "create": parsers.switch,
+    "compression": parsers.one_of(*get_args(Compression)),
     "properties": parse_property_names,
     "format": parse_format,
-    "lanes": switch,
-    "hold": whole_number(0, 3_600_000),
-    "strict_delay": switch,
-    "instance": short_name,
-    "session": whole_number(1_000, 1_800_000),
-    "prefix": short_name,
+    "lanes": parsers.switch,
+    "hold": parsers.whole_number(0, 3_600_000),
+    "strict_delay": parsers.switch,
+    "instance": parsers.short_name,
+    "session": parsers.whole_number(1_000, 1_800_000),
+    "prefix": parsers.short_name,
 }
 _READERS: Final = {**_SECURITY, **_OTHERS}
-_GRAMMAR: Final = Grammar(_SCHEME, _READERS)
+_GRAMMAR: Final = parsers.Grammar(_SCHEME, _READERS)
 _EXAMPLE: Final = "kafka://host:9092,host:9092?name=value&…"
 
 

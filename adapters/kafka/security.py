@@ -2,7 +2,6 @@
 
 import ssl
 import time
-from pathlib import Path
 from typing import Any, Final
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
@@ -13,17 +12,13 @@ from bridge.errors import BackendUnavailable, CannotStart
 
 def connection_settings(options: Options) -> dict[str, Any]:
     """Return the settings of the cluster for each of kafka-python's classes. Raises `CannotStart` for bad files."""
-    return {
+    security = options.security
+    settings: dict[str, Any] = {
         "bootstrap_servers": list(options.servers),
         "client_id": f"oms-bridge-{options.instance}" if options.instance else "oms-bridge",
         "reconnect_backoff_max_ms": 500,
-        **_security(options.security),
+        "security_protocol": ("SASL_" if security.mechanism else "") + ("SSL" if security.tls else "PLAINTEXT"),
     }
-
-
-def _security(security: Security) -> dict[str, Any]:
-    protocol = ("SASL_" if security.mechanism else "") + ("SSL" if security.tls else "PLAINTEXT")
-    settings: dict[str, Any] = {"security_protocol": protocol}
     if security.tls:
         settings["ssl_context"] = tls_context(security)
     if security.mechanism == "OAUTHBEARER":
@@ -77,18 +72,14 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc] # has no types
     def token(self) -> str:
         """Return a token that is valid now. Raises `BackendUnavailable`, with which the connection fails."""
         if self._security.token_file is not None:
-            return _read(self._security.token_file)
+            try:
+                return self._security.token_file.read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise BackendUnavailable(f"there is no token in token_file ({error}).") from error
         if time.monotonic() >= self._until:
             self._token, seconds = _ask(self._security)
             self._until = time.monotonic() + seconds * _MARGIN
         return self._token
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BackendUnavailable(f"there is no token in token_file ({error}).") from error
 
 
 def _ask(security: Security) -> tuple[str, float]:

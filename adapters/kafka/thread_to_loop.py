@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from threading import Thread
 from typing import Any, Final
@@ -59,3 +59,11 @@ async def until_ended(thread: Thread) -> None:
     """Wait for the end of a thread, without another one that waits for it."""
     while thread.is_alive():  # noqa: ASYNC110 - there is no event of a thread's end
         await asyncio.sleep(_LOOK)
+
+
+async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    if left := list(tasks):
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left)

@@ -3,32 +3,24 @@
 import asyncio
 import json
 import logging
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from time import monotonic
 from typing import Final, NamedTuple
 
 from adapters.base import Stored
-from adapters.kafka import errors
 from adapters.kafka.admin import Admin
-from adapters.kafka.connections import read_on
+from adapters.kafka.log_reader import read_through
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import LANES, Own
 from adapters.kafka.options import METADATA_AGE, Options
 from adapters.kafka.produce.publisher import Publisher
+from adapters.kafka.thread_to_loop import cancel
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown
 
 _READY: Final = 10.0
 """Seconds in which the partitions of a new topic get their leaders, and every broker gets it."""
 _LOOK: Final = 0.02
-
-
-class _Known(NamedTuple):
-    partitions: int
-    until: float
-    """When to ask again, in seconds of the monotonic clock."""
 
 
 class Topics:
@@ -39,30 +31,28 @@ class Topics:
         self._admin = admin
         self._publisher = publisher
         self._lanes = LANES if options.lanes else LANES[:1]
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, tuple[int, float]] = {}
+        """The number of partitions, and when to ask again, in seconds of the monotonic clock."""
         self._asking: dict[tuple[str, bool], asyncio.Task[int]] = {}
         """By destination, and whether it is created."""
         publisher.on_removed = self.forget
 
     async def partitions(self, destination: str, *, create: bool = True) -> int:
-        """Return the number of partitions; with `create`, create the topic, or those of all lanes, on first use.
-
-        Raises `DestinationUnknown`, `DestinationInvalid`, `Refused` or `BackendUnavailable`.
-        """
-        known = self._known.get(destination)
-        if known is not None and known.until > monotonic():
-            return known.partitions
+        """See `Partitioned`: the topics of all lanes are created. Raises also `DestinationInvalid` and `Refused`."""
+        if (current := self.known_partitions(destination)) is not None:
+            return current
         asking = self._asking.get((destination, create))
         if asking is None:
             asking = self._asking[destination, create] = asyncio.create_task(self._ask(destination, create=create))
             asking.add_done_callback(lambda task: self._answered(destination, create, task))
         # No caller waits for what is only looked at again: the number is as good as it was, and Kafka may be away.
-        return await asyncio.shield(asking) if known is None else known.partitions
+        known = self._known.get(destination)
+        return await asyncio.shield(asking) if known is None else known[0]
 
     def known_partitions(self, destination: str) -> int | None:
-        """Number of partitions, if it is known and need not be looked at again."""
-        known = self._known.get(destination)
-        return known.partitions if known is not None and known.until > monotonic() else None
+        """See `Partitioned`: known until it has to be looked at again."""
+        partitions, until = self._known.get(destination, (None, 0.0))
+        return partitions if until > monotonic() else None
 
     def forget(self, topic: str) -> None:
         """Ask again on the next use: the topic turned out not to exist."""
@@ -99,10 +89,7 @@ class Topics:
 
     async def close(self) -> None:
         """Stop asking."""
-        for task in list(self._asking.values()):
-            task.cancel()
-        if self._asking:
-            await asyncio.wait(self._asking.values())
+        await cancel(self._asking.values())
 
     async def _ask(self, destination: str, *, create: bool) -> int:
         """Find or create a topic for every lane; the smallest counts, as a message must have its partition in each."""
@@ -111,10 +98,9 @@ class Topics:
         for number, lane in enumerate(self._lanes):
             topic = destination + lane
             found = await self._publisher.partitions(topic)
-            if found is None and not create:
-                raise DestinationUnknown(f"{topic}: there is no such topic.")
-            if found is None and not self._options.create:
-                raise DestinationUnknown(f"{topic}: there is no such topic, and the bridge may not create it.")
+            if found is None and not (create and self._options.create):
+                reason = ", and the bridge may not create it" if create else ""
+                raise DestinationUnknown(f"{topic}: there is no such topic{reason}.")
             if found is None:
                 found = await self._make(topic, least, {})
             least = found if number == 0 else min(least, found)
@@ -142,13 +128,22 @@ class Topics:
         error = task.exception()
         until = monotonic() + METADATA_AGE / 1000
         if error is None:
-            self._known[destination] = _Known(task.result(), until)
+            self._known[destination] = task.result(), until
         elif isinstance(error, BackendUnavailable) and (known := self._known.get(destination)):
-            self._known[destination] = known._replace(until=until)
+            self._known[destination] = known[0], until
         else:
             self._known.pop(destination, None)
             if not isinstance(error, BridgeError):
                 raise error
+
+
+class Cluster(NamedTuple):
+    """The ways to Kafka that the parts of the adapter share."""
+
+    options: Options
+    admin: Admin
+    topics: Topics
+    publisher: Publisher
 
 
 _CONFIGS: Final = {"cleanup.policy": "compact"}
@@ -164,19 +159,17 @@ class MetadataTopic:
     changes reaches the others when they start.
     """
 
-    def __init__(self, options: Options, topics: Topics, publisher: Publisher) -> None:
-        self._options = options
-        self._topic = Own(options.prefix).notes
-        self._topics = topics
-        self._publisher = publisher
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._topic = Own(cluster.options.prefix).notes
         self._notes: dict[str, str] | None = None
         self._keeping = asyncio.Lock()
 
     async def start(self) -> None:
         """Read all entries; the topic is created with the first one. Raises `BackendUnavailable` or `Refused`."""
-        there = await self._publisher.partitions(self._topic)
+        there = await self._cluster.publisher.partitions(self._topic)
         notes: dict[str, str] = {}
-        for record in await read_through(self._options, Part(self._topic, 0)) if there else ():
+        for record in await read_through(self._cluster.options, Part(self._topic, 0)) if there else ():
             self._read(record, notes)
         self._notes = notes
 
@@ -186,10 +179,13 @@ class MetadataTopic:
             if self._notes is None:
                 raise BackendUnavailable(_NOT_READ)
             notes = self._notes
-            if value is None and await self._publisher.partitions(self._topic) is None:
+            if value is None and await self._cluster.publisher.partitions(self._topic) is None:
                 return  # nothing was ever kept
-            await self._topics.ensure(self._topic, 1, _CONFIGS)
-            written = self._publisher.send(self._record(key, value))
+            await self._cluster.topics.ensure(self._topic, 1, _CONFIGS)
+            # JSON, for Kafka's own tools show it, and any text of Python's can be written with it.
+            whole = json.dumps([self._cluster.options.instance, key]).encode()
+            body = None if value is None else json.dumps(value).encode()
+            written = self._cluster.publisher.send(Outgoing(self._topic, 0, wall(), whole, body, ()))
 
             def note(done: asyncio.Future[Stored]) -> None:
                 if not done.cancelled() and done.exception() is None:
@@ -204,12 +200,6 @@ class MetadataTopic:
             raise BackendUnavailable(_NOT_READ)
         return self._notes
 
-    def _record(self, key: str, value: str | None) -> Outgoing:
-        """JSON, for Kafka's own tools show it, and any text of Python's can be written with it."""
-        whole = json.dumps([self._options.instance, key]).encode()
-        body = None if value is None else json.dumps(value).encode()
-        return Outgoing(self._topic, 0, wall(), whole, body, ())
-
     def _read(self, record: Record, notes: dict[str, str]) -> None:
         try:
             instance, key = json.loads(record.key or b"")
@@ -218,7 +208,7 @@ class MetadataTopic:
             key = value = None
         if not isinstance(key, str) or not isinstance(value, str | None):
             _log.warning("a record is not metadata of a bridge", extra={"topic": record.topic, "offset": record.offset})
-        elif instance == self._options.instance:
+        elif instance == self._cluster.options.instance:
             _put(notes, key, value)
 
 
@@ -227,24 +217,3 @@ def _put(notes: dict[str, str], key: str, value: str | None) -> None:
         notes.pop(key, None)
     else:
         notes[key] = value
-
-
-async def read_through(options: Options, part: Part) -> list[Record]:
-    """Return every record up to the end as it is now. Raises `BackendUnavailable` or `Refused`."""
-    abandoned = threading.Event()
-    try:
-        return await asyncio.to_thread(_read_through, options, part, abandoned)
-    except Exception as error:
-        raise errors.of_exception(error, part.topic) from error
-    finally:
-        abandoned.set()
-
-
-def _read_through(options: Options, part: Part, abandoned: threading.Event) -> list[Record]:
-    records: list[Record] = []
-    with closing(read_on(options, part, None, abandoned)) as batches:
-        for batch, caught_up in batches:
-            records += batch
-            if caught_up:
-                break
-    return records

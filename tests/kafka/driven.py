@@ -116,6 +116,11 @@ async def consuming(
         await consumer.close({})
 
 
+async def topics_of(admin: Admin, prefix: str) -> list[str]:
+    """Return every topic whose name has this prefix."""
+    return await admin._do(lambda client: [each for each in client.list_topics() if each.startswith(prefix)], "topics")
+
+
 def new_group() -> str:
     """Return a name that no group has."""
     return f"g-{uuid4().hex[:12]}"

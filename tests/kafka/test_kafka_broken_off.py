@@ -15,7 +15,7 @@ from adapters.kafka.deletion import Deletion, Purges
 from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.topics import Topics
+from adapters.kafka.topics import Cluster, Topics
 from tests.breaking import Steps, check_each_step
 from tests.kafka.bridged import backend, bridged
 from tests.kafka.driven import options_of
@@ -74,9 +74,10 @@ async def _deletion(options: Options, steps: Steps) -> AsyncIterator[Deletion]:
     publisher, admin = _Publisher(options, steps), _Admin(options, steps)
     await publisher.start()
     topics = Topics(options, admin, publisher)
-    delayed = Purges(options, admin, topics, publisher)
+    cluster = Cluster(options, admin, topics, publisher)
+    delayed = Purges(cluster)
     try:
-        yield Deletion(admin, topics, delayed)
+        yield Deletion(cluster, delayed)
     finally:
         await delayed.close()
         await topics.close()

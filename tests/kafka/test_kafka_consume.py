@@ -13,8 +13,8 @@ from kafka.errors import TopicAlreadyExistsError
 
 from adapters.base import Delivery, Outcome
 from adapters.kafka.admin import Admin
-from adapters.kafka.consume import consumer, session
-from adapters.kafka.consume.session import Session
+from adapters.kafka.consume import consumer, poller
+from adapters.kafka.consume.poller import Session
 from adapters.kafka.names import HIGH, LOW, handle
 from bridge.errors import BackendUnavailable, OutcomeUnknown
 from tests.kafka.members import (
@@ -248,7 +248,7 @@ async def test_a_topic_made_anew_with_more_records_begins_anew(kafka_servers: st
 
 
 async def test_partitions_that_are_added_are_consumed(kafka_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "METADATA_AGE", 1_000)
+    monkeypatch.setattr(poller, "METADATA_AGE", 1_000)
     topic = make(kafka_servers)
     async with reader(kafka_servers, topic) as one:
         with closing(KafkaAdminClient(bootstrap_servers=kafka_servers)) as admin:

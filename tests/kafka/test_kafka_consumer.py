@@ -148,7 +148,7 @@ async def test_a_paused_partition_goes_on_where_it_stopped(kafka_servers: str) -
     fill(kafka_servers, topic, 2, 2)
     async with lively(), consuming(kafka_servers, topic) as (consumer, seen):
         await until(lambda: seen.count == 2)
-        consumer.pause([one, Part(topic, 77), Part("nonesuch", 0)])
+        consumer.set_paused([one, Part(topic, 77), Part("nonesuch", 0)], paused=True)
         await asyncio.to_thread(fill, kafka_servers, topic, count, 2)
         await until(lambda: len(seen.records[other]) == 1 + count // 2)
         stopped_at = len(seen.records[one])
@@ -156,7 +156,7 @@ async def test_a_paused_partition_goes_on_where_it_stopped(kafka_servers: str) -
         await asyncio.to_thread(fill, kafka_servers, topic, 2, 2)
         await until(lambda: len(seen.records[other]) == 2 + count // 2)
         assert len(seen.records[one]) == stopped_at
-        consumer.resume([one])
+        consumer.set_paused([one], paused=False)
         await until(lambda: len(seen.records[one]) == 2 + count // 2)
         assert [each.offset for each in seen.records[one]] == list(range(2 + count // 2))
 
@@ -172,7 +172,7 @@ async def test_what_is_paused_before_the_first_join_is_complete_goes_on_later(ka
         assert listener.paused == set(full), "each has had a record"
         await until(lambda: len(listener.records[running]) == count // 4)
         assert all(len(listener.records[part]) < count // 4 for part in full)
-        consumer.resume(full)
+        consumer.set_paused(full, paused=False)
         await until(lambda: listener.count == count)
         await consumer.close({})
     for part, records in listener.records.items():
@@ -192,7 +192,7 @@ class _Full(Listener):
         super().arrived(records)
         new = {Part(each.topic, each.partition) for each in records if each.partition} - self.paused
         self.paused |= new
-        self.consumer.pause(new)
+        self.consumer.set_paused(new, paused=True)
 
 
 @pytest.mark.extended
@@ -202,10 +202,10 @@ async def test_pausing_again_and_again_loses_and_doubles_nothing(kafka_servers: 
     part = Part(topic, 0)
     async with lively(), consuming(kafka_servers, topic) as (consumer, seen):
         while seen.count < count:
-            consumer.pause([part])
+            consumer.set_paused([part], paused=True)
             await asyncio.sleep(0.01)
             before = seen.count
-            consumer.resume([part])
+            consumer.set_paused([part], paused=False)
             await until(lambda: seen.count > before or seen.count == count)  # noqa: B023 - as above
     assert [int(each.value or b"") for each in seen.records[part]] == list(range(count))
 
@@ -213,7 +213,7 @@ async def test_pausing_again_and_again_loses_and_doubles_nothing(kafka_servers: 
 async def test_a_pause_ends_with_the_stay(kafka_servers: str) -> None:
     topic, group = make(kafka_servers, 2), new_group()
     async with consuming(kafka_servers, topic, group) as (consumer, first):
-        consumer.pause(list(first.held))
+        consumer.set_paused(list(first.held), paused=True)
         async with consuming(kafka_servers, topic, group):
             await until(lambda: len(first.held) == 1)
         await until(lambda: len(first.held) == 2)

@@ -13,7 +13,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from adapters.kafka.admin import Admin
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.topics import MetadataTopic, Topics
+from adapters.kafka.topics import Cluster, MetadataTopic, Topics
 from bridge.errors import BackendUnavailable
 from tests.http.callback_endpoint import Endpoint, listed, produce, register, wait_until
 from tests.kafka.bridged import backend
@@ -28,7 +28,7 @@ async def opened(options: Options) -> AsyncIterator[MetadataTopic]:
     topics = Topics(options, admin, publisher)
     try:
         await publisher.start()
-        notes = MetadataTopic(options, topics, publisher)
+        notes = MetadataTopic(Cluster(options, admin, topics, publisher))
         with pytest.raises(BackendUnavailable):
             notes.all()
         with pytest.raises(BackendUnavailable):

@@ -24,7 +24,7 @@ from bridge.errors import BackendUnavailable, NotStored, OutcomeUnknown
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.kafka.clients import consume, new_topic
-from tests.kafka.driven import STILL
+from tests.kafka.driven import STILL, topics_of
 
 pytestmark = pytest.mark.extended
 
@@ -158,9 +158,9 @@ async def test_the_admin_connects_again(kafka: Kafka) -> None:
         assert await catalogue.partitions("before-the-outage") == 8
         await asyncio.to_thread(kafka.kill)
         with pytest.raises(BackendUnavailable):
-            await admin.topics("before")
+            await topics_of(admin, "before")
         await asyncio.to_thread(kafka.start)
-        assert await admin.topics("before") == ["before-the-outage"]
+        assert await topics_of(admin, "before") == ["before-the-outage"]
         part = Part("before-the-outage", 0)
         await admin.set_group_offsets("after-the-outage", {part: Commit(0, "note")})
         assert await admin.group_offsets("after-the-outage") == {part: Commit(0, "note")}

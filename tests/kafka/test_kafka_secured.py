@@ -26,6 +26,7 @@ from tests.brokers.provide import own_kafka
 from tests.brokers.security import Security, token
 from tests.conformance.endpoint_server import EndpointServer
 from tests.kafka.clients import allow, new_topic
+from tests.kafka.driven import topics_of
 from tests.trouble import until
 
 pytestmark = pytest.mark.extended
@@ -212,7 +213,7 @@ async def _stored_at_last(publisher: Publisher, topic: str) -> None:
 
 async def _ask(url: str) -> None:
     admin = Admin(parse(url))
-    await admin.topics("nothing")
+    await topics_of(admin, "nothing")
     await admin.close()
 
 

@@ -18,9 +18,10 @@ from adapters.kafka.mapping import Commit, Outgoing, Part, Record
 from adapters.kafka.names import Own
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.topics import Topics
+from adapters.kafka.topics import Cluster, Topics
 from bridge.errors import BackendUnavailable, DestinationInvalid, DestinationUnknown
 from tests.kafka.clients import consume, new_topic
+from tests.kafka.driven import topics_of
 
 
 class _Admin(Admin):
@@ -113,7 +114,7 @@ async def test_where_creating_is_switched_off_a_topic_is_unknown(kafka_servers: 
             with pytest.raises(DestinationUnknown, match=topic):
                 await catalogue.partitions(topic)
         assert not admin.created
-        assert await admin.topics(topic) == []
+        assert await topics_of(admin, topic) == []
 
 
 async def test_names_that_kafka_takes_for_one(kafka_servers: str) -> None:
@@ -189,7 +190,7 @@ async def test_records_are_deleted_below_an_offset(kafka_servers: str) -> None:
 async def test_many_questions_at_once_are_all_answered(kafka_servers: str) -> None:
     topic = new_topic(kafka_servers)
     async with _catalogue(kafka_servers) as (_, admin, _):
-        assert await asyncio.gather(*(admin.topics(topic) for _ in range(50))) == [[topic]] * 50
+        assert await asyncio.gather(*(topics_of(admin, topic) for _ in range(50))) == [[topic]] * 50
 
 
 @pytest.mark.extended
@@ -200,7 +201,7 @@ async def test_a_delay_topic_that_is_created_anew_has_no_purged_records(
     monkeypatch.setattr(deletion, "_WAIT", -deletion.FRESH)
     async with _catalogue(kafka_servers, prefix=f"{_name()}.") as (catalogue, admin, publisher):
         options, own = catalogue._options, Own(catalogue._options.prefix)
-        writer, reader = (deletion.Purges(options, admin, catalogue, publisher) for _ in range(2))
+        writer, reader = (deletion.Purges(Cluster(options, admin, catalogue, publisher)) for _ in range(2))
         assert not await writer.purge(["orders"]), "nothing was delayed yet"
         await asyncio.gather(*(catalogue.ensure(own.delay(level.name), 1, {}) for level in LEVELS))
         first, second = own.delay("8s"), own.delay("due")

@@ -36,7 +36,7 @@ class Item(NamedTuple):
 class PartitionBuffer:
     """One partition while it is held."""
 
-    __slots__ = ("bytes", "due", "handle", "lane", "part", "paused", "progress", "queued", "waiting")
+    __slots__ = ("bytes", "due", "handle", "lane", "part", "progress", "queued", "waiting")
 
     def __init__(self, part: Part, lane: int, stay: int, committed: Commit | None) -> None:
         self.part = part
@@ -50,24 +50,11 @@ class PartitionBuffer:
         """Of `waiting` and `due`."""
         self.queued = False
         """Whether it has a place among the turns of its lane."""
-        self.paused = False
 
     @property
     def stalled(self) -> bool:
         """Whether so much lies beyond the first message that is not settled that the commit could not hold more."""
         return self.progress.span > SPAN_MAX
-
-    def peek(self) -> Item | None:
-        """Return the next item."""
-        if self.due:
-            return self.due[0]
-        return self.waiting[0] if self.waiting else None
-
-    def pop(self) -> Item:
-        """Remove the next item."""
-        item = (self.due or self.waiting).popleft()
-        self.bytes -= item.size
-        return item
 
 
 class Buffer:
@@ -138,21 +125,27 @@ class Buffer:
 
     def take(self, limit: int, max_bytes: int, wall: int) -> list[Delivery]:
         """Return the next deliveries: at most `limit`; bodies of at most `max_bytes`, unless there is only one."""
-        self._ripen(wall)
+        while self._delayed and self._delayed[0][0] <= wall:
+            _, _, held, item = heappop(self._delayed)
+            held.due.append(item)
+            held.bytes += item.size
+            self._queue(held)
         found: list[Delivery] = []
         for turns in self._order:
             while turns and len(found) < limit:
                 held = turns[0]
-                item = held.peek()
-                if item is None:
+                queue = held.due or held.waiting
+                if not queue:
                     held.queued = False
                     turns.popleft()
                     continue
+                item = queue[0]
                 record = item.record
                 if found and record.value is not None and len(record.value) > max_bytes:
                     return found
                 turns.rotate(-1)
-                held.pop()
+                queue.popleft()
+                held.bytes -= item.size
                 message = from_record(record, self._destination)
                 if message.delay_time and message.due > wall:
                     self._sequence += 1
@@ -165,24 +158,11 @@ class Buffer:
                 found.append(Delivery(message, held.handle, record.offset, item.attempts))
         return found
 
-    def crowded(self, held: PartitionBuffer) -> bool:
-        """Whether nothing more of a partition should come for now."""
-        if len(held.waiting) > RECORDS_MAX or held.bytes > PART_BYTES_MAX:
+    def crowded(self, held: PartitionBuffer, limits: float = 1) -> bool:
+        """Whether nothing more of a partition should come for now, or, with half of the limits, for a paused one."""
+        if len(held.waiting) > RECORDS_MAX * limits or held.bytes > PART_BYTES_MAX * limits:
             return True
-        return self.bytes > BYTES_MAX or held.stalled
-
-    def roomy(self, held: PartitionBuffer) -> bool:
-        """Whether a paused partition may go on."""
-        if len(held.waiting) > RECORDS_MAX // 2 or held.bytes > PART_BYTES_MAX // 2:
-            return False
-        return self.bytes <= BYTES_MAX // 2 and not held.stalled
-
-    def _ripen(self, wall: int) -> None:
-        while self._delayed and self._delayed[0][0] <= wall:
-            _, _, held, item = heappop(self._delayed)
-            held.due.append(item)
-            held.bytes += item.size
-            self._queue(held)
+        return self.bytes > BYTES_MAX * limits or held.stalled
 
     def _queue(self, held: PartitionBuffer) -> None:
         if not held.queued:

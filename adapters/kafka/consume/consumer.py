@@ -7,18 +7,22 @@ Foreign exceptions never leave it: they are errors of the bridge, by the tables 
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain, repeat
-from typing import Final
+from typing import Final, Protocol
 
 from adapters.kafka import names
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.membership import Member
 from adapters.kafka.consume.poller import Poller
+from adapters.kafka.consume.settled_ranges import SettledRanges
 from adapters.kafka.errors import InstanceTaken
 from adapters.kafka.mapping import Commits, Part
 from adapters.kafka.options import Options
-from bridge.errors import BackendUnavailable, BridgeError, CannotStart
+from adapters.kafka.thread_to_loop import cancel, complete
+from bridge.errors import BackendUnavailable, BridgeError, CannotStart, OutcomeUnknown
 
 _CLOSING: Final = 6.0
 """Seconds that leaving may take; if it takes longer, it ends later, in the background."""
@@ -26,6 +30,12 @@ _LAST_COMMIT: Final = 2.0
 """Seconds that a commit under way may take before."""
 _PAUSES: Final = (1, 2, 4, 8, 16, 30)
 """Seconds between attempts to join; the last one repeats."""
+GAP: Final = 0.005
+"""Seconds between the starts of two commits, at least. One takes a broker 1.3 to 1.8 ms."""
+LAZY: Final = 0.05
+"""Seconds in which a commit is made that no caller waits for."""
+RETRY: Final = 1.0
+"""Seconds after which a failed commit is tried again."""
 
 _log = logging.getLogger("bridge.kafka")
 
@@ -59,9 +69,7 @@ class Consumer:
         nothing. An assignment may be empty. Without a committed offset a partition starts at its oldest record.
         Raises `BackendUnavailable` or `Refused`; nothing is left to close then.
         """
-        poller = Poller(self._loop, self._options, self._group, self._topics, self._member)
-        poller.start()
-        self._poller = poller
+        self._poller = poller = Poller(self._loop, self._options, self._group, self._topics, self._member)
         try:
             await asyncio.shield(poller.joined)
         except BaseException:
@@ -88,15 +96,13 @@ class Consumer:
             self._poller.commit(commits, future)
         return future
 
-    def pause(self, parts: Collection[Part]) -> None:
-        """Stop fetching some partitions soon; what is on its way still arrives. Membership is kept."""
-        if self._poller is not None:
-            self._poller.set_paused(parts, paused=True)
+    def set_paused(self, parts: Collection[Part], *, paused: bool) -> None:
+        """Stop fetching some partitions soon, or go on within a few milliseconds; the membership is kept.
 
-    def resume(self, parts: Collection[Part]) -> None:
-        """Continue fetching them within a few milliseconds, where they stopped."""
+        What is on its way still arrives. Fetching goes on where it stopped.
+        """
         if self._poller is not None:
-            self._poller.set_paused(parts, paused=False)
+            self._poller.set_paused(parts, paused=paused)
 
     def end_offset(self, part: Part) -> int | None:
         """Return the end of a partition as of its latest fetch; None: not known."""
@@ -110,8 +116,7 @@ class Consumer:
         """
         self._closed, self._final, poller = True, commits, self._poller
         if self._joining is not None:
-            self._joining.cancel()
-            await asyncio.wait((self._joining,))
+            await cancel([self._joining])
         if poller is None:
             return
         if self._committing is not None:
@@ -164,3 +169,135 @@ class Consumer:
         if str(error) != self.not_ready_reason:
             self.not_ready_reason = str(error)
             _log.warning("this bridge is not a member of the group %s, and joins again: %s", self._group, error)
+
+
+class Partition(Protocol):
+    """A partition that is held."""
+
+    progress: SettledRanges
+    """What is to be committed."""
+
+
+class GroupMember(Member):
+    """Base of each member: the partitions it holds, and one commit at a time of everything settled since the last one.
+
+    Both readers of topics are such members: the subscription of a group, and the forwarder of delayed messages.
+    """
+
+    def __init__(
+        self, options: Options, admin: Admin, group: str, topics: Sequence[str], partitions: Mapping[Part, Partition]
+    ) -> None:
+        """`partitions`: those that are held, which the subclass adds and removes."""
+        self.closed = False
+        self._consumer = Consumer(options, admin, group, topics, self)
+        self._held = partitions
+        self._loop = asyncio.get_running_loop()
+        self._dirty: set[Part] = set()
+        """To be committed."""
+        self._waiters: dict[asyncio.Future[None], AbstractSet[Part]] = {}
+        """Acknowledgements that wait for their commit, and the partitions that it has to write."""
+        self._committing: asyncio.Future[None] | None = None
+        """A commit; `_answering` wait for it, and it writes `_writing`."""
+        self._answering: dict[asyncio.Future[None], AbstractSet[Part]] = {}
+        self._writing: set[Part] = set()
+        self._commit_timer: asyncio.TimerHandle | None = None
+        self._commit_at = 0.0
+        """Of the loop's clock; uvloop's handles have no `when` for a call at once."""
+        self._not_before = 0.0
+        self._leaving = False
+
+    @abstractmethod
+    def _release(self, parts: Collection[Part]) -> None:
+        """Forget partitions. Their commits are read before, so the attempts of their records are noted first."""
+
+    def revoked(self, parts: Collection[Part]) -> Commits:
+        """Release partitions that another bridge will have; returns their last commits."""
+        held = {part: self._held[part].progress for part in parts if part in self._held}
+        self._release(held)
+        self._dirty.difference_update(held)
+        error = OutcomeUnknown("The partition moved to another bridge during the commit.")
+        for waiters in (self._waiters, self._answering):
+            for future in [future for future, of_future in waiters.items() if not of_future.isdisjoint(held)]:
+                del waiters[future]
+                complete(future, None, error)
+        return {part: commit for part, progress in held.items() if (commit := progress.commit()) is not None}
+
+    def lost(self, parts: Collection[Part]) -> None:
+        """Release partitions that another bridge has already."""
+        self.revoked(parts)
+
+    def failed(self, error: BridgeError) -> None:
+        """Log that nothing can be fetched now."""
+        if not self.closed:
+            _log.warning("%s", error)
+
+    def ended(self, error: BridgeError) -> None:
+        """Drop all partitions: another consumer joins later, and logs it."""
+        del error
+        self.lost(list(self._held))
+
+    def _commit_soon(self, parts: Collection[Part]) -> None:
+        self._dirty.update(parts)
+        self._schedule_commit(LAZY)
+
+    def _commit(self, parts: AbstractSet[Part]) -> asyncio.Future[None]:
+        """Write these at once, or with the next commit; the future is done when they are written."""
+        self._dirty.update(parts)
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiters[future] = parts
+        self._schedule_commit(0)
+        return future
+
+    async def _leave(self, consequence: str) -> None:
+        """Commit and leave the group; the log says the consequence if that fails."""
+        self._leaving = True
+        if self._commit_timer is not None:
+            self._commit_timer.cancel()
+        error: BridgeError | None = None
+        try:
+            await self._consumer.close(self._gather(self._dirty | self._writing))
+        except BridgeError as failure:
+            _log.warning("%s: %s", consequence, failure)
+            error = failure
+        for future in (*self._waiters, *self._answering):
+            complete(future, None, error)
+        self._waiters, self._answering = {}, {}
+
+    def _schedule_commit(self, seconds: float) -> None:
+        if self._leaving or self._committing is not None:
+            return
+        at = max(self._loop.time() + seconds, self._not_before)
+        if self._commit_timer is None or at < self._commit_at:
+            if self._commit_timer is not None:
+                self._commit_timer.cancel()
+            self._commit_at = at
+            self._commit_timer = self._loop.call_at(at, self._begin_commit)
+
+    def _begin_commit(self) -> None:
+        self._commit_timer = None
+        self._not_before = self._loop.time() + GAP
+        self._writing, self._dirty = self._dirty, set()
+        self._answering, self._waiters = self._waiters, {}
+        if commits := self._gather(self._writing):
+            self._committing = self._consumer.commit(commits)
+            self._committing.add_done_callback(lambda done: self._end_commit(done.exception()))
+        else:
+            self._end_commit(None)
+
+    def _gather(self, parts: Collection[Part]) -> Commits:
+        found = ((part, self._held[part].progress.commit()) for part in parts if part in self._held)
+        return {part: commit for part, commit in found if commit is not None}
+
+    def _end_commit(self, error: BaseException | None) -> None:
+        self._committing = None
+        answering, self._answering = self._answering, {}
+        writing, self._writing = self._writing, set()
+        if error is not None:
+            self._dirty.update(part for part in writing if part in self._held)
+            self._not_before = self._loop.time() + RETRY
+        for future in answering:
+            complete(future, None, error)
+        if self._waiters:
+            self._schedule_commit(0)
+        elif self._dirty:
+            self._schedule_commit(LAZY)

@@ -42,7 +42,7 @@ _DOUBTFUL: Final = (
 """The request may have reached the coordinator."""
 
 Terms = dict[Part, int]
-"""The number of a partition's stay with this member: it may go and come back while a commit waits."""
+"""Partitions, each with the number of its stay with this member: it may go and come back while a commit waits."""
 _log = logging.getLogger("bridge.kafka")
 
 
@@ -52,28 +52,22 @@ class Member(Protocol):
     @abstractmethod
     def assigned(self, part: Part, committed: Commit | None) -> None:
         """Note a partition that is held from now on, before any of its records arrive."""
-        ...
 
     @abstractmethod
     def arrived(self, records: Sequence[Record]) -> None:
         """Take records: of each partition in order of offsets, each once while the partition is held."""
-        ...
 
     def revoked(self, parts: Collection[Part]) -> Commits:
         """Release partitions: no more of their records arrive. Returns what has to be committed before they go."""
-        ...
 
     def lost(self, parts: Collection[Part]) -> None:
         """Release partitions that another member has already: nothing of them can be committed any more."""
-        ...
 
     def failed(self, error: BridgeError) -> None:
         """Note that nothing can be fetched now; it continues automatically. Called once for each outage."""
-        ...
 
     def ended(self, error: BridgeError) -> None:
         """Drop all partitions: the membership has ended, and the consumer joins again later."""
-        ...
 
 
 class _Rebalancing(BackendUnavailable):
@@ -85,7 +79,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
 
     def __init__(self, consumer: KafkaConsumer, group: str, member: Member, thread_to_loop: ThreadToLoop) -> None:
         self.consumer = consumer
-        self.parts: set[Part] = set()
+        self.parts: Terms = {}
         """Assigned, and reported to the member."""
         self.unknown: set[Part] = set()
         """Assigned, but their committed offsets could not be read yet; they are paused."""
@@ -103,10 +97,8 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         self._to_loop = thread_to_loop
         self._logs: dict[Part, object] = {}
         """The id of the topic when a partition was assigned; None: the brokers have none (before 2.8)."""
-        self._terms: Terms = {}
-        """Of `parts`, the copy of the IO thread."""
         self._known: Terms = {}
-        """The same, the copy of the event loop. It stays as it is from `closing` on."""
+        """The event loop's copy of `parts`. It stays as it is from `closing` on."""
         self._term = 0
 
     # On the event loop:
@@ -156,12 +148,12 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
 
     async def announce(self) -> None:
         """Read the committed offsets of new partitions. Raises `KafkaError`; they stay unknown then."""
-        parts = sorted(self.unknown)
-        places = [TopicPartition(*part) for part in parts]
+        places = [TopicPartition(*part) for part in sorted(self.unknown)]
         found: dict[TopicPartition, OffsetAndMetadata] = await self._coordinator.fetch_committed_offsets_async(
             places, timeout_ms=_PATIENCE * 1000
         )
-        for part, place in zip(parts, places, strict=True):
+        for place in places:
+            part = Part(*place)
             if part not in self.unknown:  # taken away meanwhile
                 continue
             self.unknown.discard(part)
@@ -206,7 +198,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
     async def commit_final(self) -> None:
         """Commit for the last time. Raises `BackendUnavailable`, `OutcomeUnknown`, also if a partition has gone."""
         final, self.final = self.final, {}
-        mine = {part: at for part, at in final.items() if self._terms.get(part) == self._known[part]}
+        mine = {part: at for part, at in final.items() if self.parts.get(part) == self._known[part]}
         await self._write(await self._of_this_log(mine))
         if len(mine) < len(final):
             raise OutcomeUnknown(f"{self._what}: partitions moved to another bridge before the last commit.")
@@ -217,7 +209,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
             while self._coordinator.state is not MemberState.STABLE and time.monotonic() < until and not self.closing:
                 await self._net.sleep(_LOOK)
             # a partition that was revoked, and perhaps assigned again, was committed then
-            mine = {part: at for part, at in commits.items() if self._terms.get(part, -1) == known[part]}
+            mine = {part: at for part, at in commits.items() if self.parts.get(part, -1) == known[part]}
             rest = {part: at for part, at in mine.items() if not self._is_other(part, if_removed=False)}
             try:
                 await self._write(rest)
@@ -234,8 +226,11 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         """Raises `BackendUnavailable`, `OutcomeUnknown`, or `Refused`."""
         if not commits:
             return
+        # A NUL behind the text, as confluent-kafka writes it: librdkafka adds none when it reads, and confluent-kafka
+        # 2.16.1 reads up to one. Without it, that returned the text with the bytes after it in memory, or raised
+        # UnicodeDecodeError: in a busy process 6 of 48 times.
         offsets = {
-            TopicPartition(*part): OffsetAndMetadata(at.offset, _terminated(at.metadata), -1)
+            TopicPartition(*part): OffsetAndMetadata(at.offset, at.metadata and f"{at.metadata}\0", -1)
             for part, at in commits.items()
         }
         try:
@@ -280,19 +275,14 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
 
     def _hold(self, part: Part, commit: Commit | None) -> None:
         self._term += 1
-        self._terms[part] = self._term
+        self.parts[part] = self._term
         self._logs[part] = self._log_of(part)
-        self.parts.add(part)
         self._to_loop.put(partial(self._assigned, part, self._term, commit))
 
     def _forget(self, places: Collection[TopicPartition]) -> list[Part]:
         parts = [Part(*place) for place in places]
         self.unknown.difference_update(parts)
-        lost = [part for part in parts if part in self.parts]
-        self.parts.difference_update(lost)
-        for part in lost:
-            del self._terms[part]
-        return lost
+        return [part for part in parts if self.parts.pop(part, None) is not None]
 
     def _last(self, parts: list[Part]) -> Commits:
         return {part: self.final[part] for part in parts if part in self.final}
@@ -336,12 +326,3 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc] # has no
         self._known.clear()
         if parts:
             self._member.lost(parts)
-
-
-def _terminated(text: str) -> str:
-    """Return the text with a NUL behind it, as confluent-kafka writes it, because confluent-kafka reads up to a NUL.
-
-    librdkafka adds none when it reads. Without one, confluent-kafka 2.16.1 returned the text with the bytes after it in
-    memory, or raised UnicodeDecodeError: in a busy process 6 of 48 times.
-    """
-    return f"{text}\0" if text else ""

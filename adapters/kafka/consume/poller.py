@@ -1,25 +1,39 @@
-"""The thread that joins a group with kafka-python, polls, and leaves, or ends when its consumer cannot continue."""
+"""The thread that joins a group with a KafkaConsumer, polls, and leaves, or ends when it cannot continue."""
 
 import asyncio
 import contextlib
 import logging
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Final
 
-from kafka import TopicPartition, errors
+from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition, errors
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.structs import MemberState
 
-from adapters.kafka.connections import Client
+from adapters.kafka.connections import Client, connect
 from adapters.kafka.consume.membership import Member, Membership
-from adapters.kafka.consume.session import POLL, Session
 from adapters.kafka.errors import InstanceTaken, of_exception
-from adapters.kafka.mapping import Commits, Part, Record
-from adapters.kafka.options import Options
+from adapters.kafka.mapping import Commits, Part, Record, fetched
+from adapters.kafka.options import METADATA_AGE, REQUEST_TIMEOUT, Options
 from adapters.kafka.thread_to_loop import ThreadToLoop, complete
 from bridge.errors import BackendUnavailable, BridgeError, Refused
 
+POLL: Final = 500
+"""Milliseconds of a poll that finds nothing: so long may leaving take, or joining again."""
+_WAIT: Final = 1_000
+"""Milliseconds that a fetch waits at the broker. An idle consumer takes 0.27 % of a core, with 500 of them 0.34 %."""
+_QUICK: Final = 20
+_HEARTBEAT_MAX: Final = 1_000
+_STUCK: Final = 30_000
+"""Milliseconds: how long a rebalance waits for a running member that does not join."""
+_FETCH_MAX: Final = 2 << 20
+_METADATA: Final = 2.0
+"""Seconds that the metadata of the topics is waited for: there may be no such topic any more."""
+_LEAVING: Final = 2_000
+"""Milliseconds for leaving the group."""
 _QUICK_FOR: Final = 2.0
 """Seconds after a pause or a resumption for which polls are quick while partitions are paused.
 
@@ -38,8 +52,103 @@ _UNLIKE: Final = errors.InconsistentGroupProtocolError
 _LAST: Final = 2.0
 """Seconds in which a rebalance must end before the last commit."""
 
-
 _log = logging.getLogger("bridge.kafka")
+
+
+class Session:
+    """A connected consumer. The constructor blocks, and raises `BackendUnavailable`."""
+
+    def __init__(self, options: Options, group: str, clients: list[Client]) -> None:
+        """`clients`: see `connect`."""
+        self.consumer = connect(
+            KafkaConsumer,
+            options,
+            clients,
+            group_id=group,
+            group_instance_id=options.instance,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            partition_assignment_strategy=[CooperativeStickyAssignor],
+            session_timeout_ms=options.session,
+            heartbeat_interval_ms=min(options.session // 3, _HEARTBEAT_MAX),
+            max_poll_interval_ms=max(_STUCK, options.session),
+            metadata_max_age_ms=METADATA_AGE,
+            fetch_max_wait_ms=_WAIT,
+            fetch_max_bytes=_FETCH_MAX,
+            metrics_enabled=False,
+        )
+        self._coordinator = self.consumer._coordinator  # noqa: SLF001 - the only place with the state of the membership
+        self._fetcher = self.consumer._fetcher  # noqa: SLF001 - its setting can be changed under way
+        self._positions = self.consumer._subscription  # noqa: SLF001 - `position` would block
+
+    @property
+    def stable(self) -> bool:
+        """Whether this is a member of the group, and no rebalance is going on or due."""
+        return self._coordinator.state is MemberState.STABLE and not self._coordinator.need_rejoin()
+
+    @property
+    def well(self) -> bool:
+        """Whether the group's coordinator is known as well."""
+        return self.stable and self._coordinator.coordinator_id is not None
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another has joined with the same instance.
+
+        3.0.12 silently stops its heartbeats then: it would go on fetching what others have.
+        """
+        joined = self._coordinator.state is MemberState.STABLE
+        return joined and not self._coordinator._heartbeat_enabled  # noqa: SLF001
+
+    def paused(self) -> int:
+        """How many partitions are paused."""
+        return len(self.consumer.paused())
+
+    def run(self, coroutine: Callable[[], Coroutine[object, object, object]]) -> None:
+        """Run a coroutine on the IO thread and wait for its end. Raises its errors."""
+        self.consumer._net.run(coroutine)  # noqa: SLF001
+
+    def subscribe(self, topics: Sequence[str], listener: ConsumerRebalanceListener) -> None:
+        """Ask for a share of these topics, with the next poll.
+
+        Their metadata is waited for: a member that joins without would, as the leader, share out nothing at first.
+        """
+        self.consumer.subscribe(list(topics), listener=listener)
+        cluster, until = self.consumer._cluster, time.monotonic() + _METADATA  # noqa: SLF001 - `topics` asks for all
+        while any(cluster.partitions_for_topic(topic) is None for topic in topics) and time.monotonic() < until:
+            with contextlib.suppress(errors.KafkaError):
+                self.consumer._net.run(self.consumer._manager.wait_for, cluster.request_update(), _METADATA * 1000)  # noqa: SLF001
+            time.sleep(_QUICK / 1000)
+
+    def poll(self, *, quick: bool) -> list[Record]:
+        """Join or rejoin if necessary, and return new records. Raises `KafkaError`, or anything for a library's defect.
+
+        The next fetch has to wait for the one that is under way: `quick` makes it and the poll short.
+        """
+        fetcher = self._fetcher
+        fetcher.config["fetch_max_wait_ms"] = _QUICK if quick else _WAIT
+        if not fetcher._next_partition_records:  # noqa: SLF001
+            # Read to its end it stays there, not None, and 3.0.12 never takes up again what it had put aside for a
+            # partition that was paused meanwhile, nor fetches that partition.
+            fetcher._next_partition_records = None  # noqa: SLF001
+        found = self.consumer.poll(timeout_ms=_QUICK if quick else POLL)
+        return [fetched(each) for records in found.values() for each in records]
+
+    def empty(self, parts: Collection[Part]) -> set[Part]:
+        """Which of these have nothing (more) to read: a position behind markers and gaps counts as the end."""
+        places = [TopicPartition(*part) for part in parts]
+        positions = self._positions.all_consumed_offsets()
+        try:
+            ends = self.consumer.end_offsets(places, timeout_ms=REQUEST_TIMEOUT // 10)
+        except errors.KafkaError:
+            return set()
+        return {Part(*at) for at in places if at in positions and positions[at].offset >= ends[at]}
+
+    def close(self) -> None:
+        """Leave the group (a static member does not) and close threads and sockets."""
+        with contextlib.suppress(errors.KafkaError):
+            self.consumer.close(autocommit=False, timeout_ms=_LEAVING)
 
 
 class Poller:
@@ -69,12 +178,9 @@ class Poller:
         self._has_joined = False
         self._notified = False
         """Whether an error was reported to the member that may still last."""
+        self._thread.start()
 
     # On the event loop:
-
-    def start(self) -> None:
-        """Begin to join."""
-        self._thread.start()
 
     def stop(self, final: Commits) -> None:
         """Begin to leave, with a last commit; see `ended`."""
@@ -201,7 +307,7 @@ class Poller:
         now = time.monotonic()
         self._first_by = self._first_by or now + _FIRST
         self._begun.update(Part(each.topic, each.partition) for each in records)
-        missing = membership.parts - self._begun
+        missing = membership.parts.keys() - self._begun
         if missing and now < self._first_by:
             self._begun |= session.empty(missing)
             missing -= self._begun

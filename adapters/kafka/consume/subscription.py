@@ -1,13 +1,13 @@
 """One group's view of one destination, on partitions of Kafka that this bridge holds for a while."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from adapters.base import Delivery, Outcome, Revoked
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.buffer import Buffer, PartitionBuffer
-from adapters.kafka.consume.group_member import GroupMember
+from adapters.kafka.consume.consumer import GroupMember
 from adapters.kafka.consume.settled_ranges import LogReplaced
 from adapters.kafka.mapping import Commit, Part, Record
 from adapters.kafka.options import Options
@@ -21,7 +21,7 @@ _CLOSED: Final = "The subscription is closed."
 _MOVED: Final = "The partition moved to another bridge, which delivers the message again."
 
 
-class KafkaSubscription(GroupMember[PartitionBuffer]):
+class KafkaSubscription(GroupMember):
     """Fetches from the records that a member of the group was sent, and commits those that the engine settles."""
 
     def __init__(self, options: Options, admin: Admin, group: str, topics: Sequence[str], revoked: Revoked) -> None:
@@ -32,7 +32,6 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
         self._pending: asyncio.Future[list[Delivery]] | None = None
         self._request = (1, 0)
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = 0
         self._paused: set[Part] = set()
 
     @property
@@ -60,14 +59,24 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
 
         The future raises `BackendUnavailable` also if the partition is another bridge's now: it delivers again.
         """
-        parts, lost = self._note(deliveries, outcome)
-        if outcome is Outcome.SETTLED and parts and not lost and not self.closed:
-            future = self._commits.settled(parts)
+        parts: set[Part] = set()
+        lost, is_settled = False, outcome is Outcome.SETTLED
+        for delivery in deliveries:
+            held = self._buffer.find(delivery.partition)
+            if held is None:
+                lost = True
+                continue
+            parts.add(held.part)
+            if is_settled:
+                held.progress.settle(delivery.position)
+            else:
+                held.progress.attempt(delivery.position, delivery.attempts)
+        if is_settled and parts and not lost and not self.closed:
+            future = self._commit(parts)
         else:
-            self._commits.changed(parts)
+            self._commit_soon(parts)
             future = self._loop.create_future()
-            failed = outcome is Outcome.SETTLED and (lost or self.closed)
-            complete(future, None, BackendUnavailable(_MOVED) if failed else None)
+            complete(future, None, BackendUnavailable(_MOVED) if is_settled and (lost or self.closed) else None)
         self._resume_roomy(self._paused & parts)
         return future
 
@@ -87,7 +96,7 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
         held = self._buffer.held.values()
         return {
             "held_partitions": len(held),
-            "paused_partitions": sum(each.paused and each.stalled for each in held),
+            "paused_partitions": sum(self._buffer.held[part].stalled for part in self._paused),
             "buffered_records": sum(len(each.waiting) + len(each.due) for each in held),
             "buffered_bytes": self._buffer.bytes,
             "delayed_held": self._buffer.delayed,
@@ -127,15 +136,12 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
                 self.lost([part])
                 held = self._buffer.hold(part, None)
                 self._buffer.add(held, record)
-                self._consumer.resume([part])  # the old log may have been paused
+                self._consumer.set_paused([part], paused=False)  # the old log may have been paused
             touched.add(held)
         self._answer()
-        crowded = [held for held in touched if not held.paused and self._buffer.crowded(held)]
-        if crowded:
-            for held in crowded:
-                held.paused = True
-                self._paused.add(held.part)
-            self._consumer.pause([held.part for held in crowded])
+        if crowded := [held.part for held in touched if held.part not in self._paused and self._buffer.crowded(held)]:
+            self._paused.update(crowded)
+            self._consumer.set_paused(crowded, paused=True)
 
     def failed(self, error: BridgeError) -> None:
         """Fail the pending fetch; the engine asks again."""
@@ -147,12 +153,12 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
         super().ended(error)
         self._fail_fetch(error)
 
-    def _release(self, partitions: Collection[PartitionBuffer]) -> None:
-        for delivery in self._take_back([each.handle for each in partitions]):
+    def _release(self, parts: Collection[Part]) -> None:
+        for delivery in self._take_back([self._buffer.held[part].handle for part in parts]):
             if (owner := self._buffer.find(delivery.partition)) is not None:
                 owner.progress.attempt(delivery.position, delivery.attempts)
-        for each in partitions:
-            self._buffer.drop(each.part)
+        for part in parts:
+            self._buffer.drop(part)
         self._paused &= self._buffer.held.keys()
         self._resume_roomy(self._paused)
 
@@ -160,22 +166,6 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
         pending, self._pending = self._pending, None
         if pending is not None:
             complete(pending, [], error)
-
-    def _note(self, deliveries: Iterable[Delivery], outcome: Outcome) -> tuple[set[Part], bool]:
-        """Note the outcome of deliveries; returns their partitions, and whether some are not held any more."""
-        parts: set[Part] = set()
-        lost = False
-        for delivery in deliveries:
-            held = self._buffer.find(delivery.partition)
-            if held is None:
-                lost = True
-                continue
-            parts.add(held.part)
-            if outcome is Outcome.SETTLED:
-                held.progress.settle(delivery.position)
-            else:
-                held.progress.attempt(delivery.position, delivery.attempts)
-        return parts, lost
 
     def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
         found = self._buffer.take(limit, max_bytes, wall())
@@ -195,26 +185,22 @@ class KafkaSubscription(GroupMember[PartitionBuffer]):
 
     def _resume_roomy(self, parts: Collection[Part]) -> None:
         """Fetch paused partitions again that have room."""
-        roomy = [part for part in parts if self._buffer.roomy(self._buffer.held[part])]
+        roomy = [part for part in parts if not self._buffer.crowded(self._buffer.held[part], 0.5)]
         if roomy:
-            for part in roomy:
-                self._buffer.held[part].paused = False
             self._paused.difference_update(roomy)
-            self._consumer.resume(roomy)
+            self._consumer.set_paused(roomy, paused=False)
 
     def _arm(self) -> None:
         """Look again when the first waiting message is due: never early, as the wall clock is rounded down.
 
         Each fetch does this, and the timer itself only if a fetch is pending: without one nothing can be delivered.
         """
-        due = self._buffer.next_due
-        if due is None or (self._timer is not None and self._timer_due <= due):
-            return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_due = due
-        ahead = (due - wall()) / 1000
-        self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._ripen)
+            self._timer = None
+        if (due := self._buffer.next_due) is not None:
+            ahead = (due - wall()) / 1000
+            self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._ripen)
 
     def _ripen(self) -> None:
         self._timer = None

@@ -1,7 +1,7 @@
 """Decides where delayed records go when they wake: the next level, the destination, nowhere, or later. Pure."""
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -80,6 +80,11 @@ class TopicQueue:
         self.limit = min(2 * self.limit, TOPIC_IN_FLIGHT_MAX)
         return refused
 
+    def pause(self, now: int) -> None:
+        """Wait for a moment, then try one record."""
+        self.backoff.wait(now)
+        self.limit = 1
+
     def is_unused(self, now: int) -> bool:
         """Whether nothing is to be remembered of it."""
         return not self.moves and not self.in_flight and self.backoff.until + _FORGET < now
@@ -125,7 +130,7 @@ class Dispatch:
         self._pending = pending
         self._partitions = partitions
         self._purged = purged
-        self._queues: dict[str, TopicQueue] = {}
+        self._queues: defaultdict[str, TopicQueue] = defaultdict(TopicQueue)
         self._in_flight = 0
         self._refused: dict[int, Backoff] = {}
         """Of single records, by `Pending.number`."""
@@ -140,14 +145,15 @@ class Dispatch:
     def moves(self, now: int) -> tuple[list[Move], set[Part]]:
         """Return the records to write now, and the partitions of which records were dropped."""
         dropped: set[Part] = set()
-        self._queues = {topic: queue for topic, queue in self._queues.items() if not queue.is_unused(now)}
+        for topic in [topic for topic, queue in self._queues.items() if queue.is_unused(now)]:
+            del self._queues[topic]
         self._refused = {number: each for number, each in self._refused.items() if each.until + _FORGET >= now}
         for pending in self._pending.take(now):
             outgoing = self._next(pending, now)
             if outgoing is None:
                 self._drop(pending, dropped)
             else:
-                self._enqueue(Move(pending, outgoing))
+                self._queues[outgoing.topic].moves.append(Move(pending, outgoing))
         found: list[Move] = []
         filled: set[str] = set()
         while topics := [topic for topic, queue in self._queues.items() if queue.moves and topic not in filled]:
@@ -158,7 +164,7 @@ class Dispatch:
 
     def stored(self, move: Move) -> bool:
         """Note that a record was written. Returns whether to commit, else the move is over: the partition has gone."""
-        if self._queue(move.outgoing.topic).succeeded():
+        if self._queues[move.outgoing.topic].succeeded():
             _log.info("Delayed messages are forwarded to %s again.", move.outgoing.topic)
         self.moved += 1
         move.pending.partition.leaving -= move.leaving
@@ -170,28 +176,28 @@ class Dispatch:
 
     def finished(self, move: Move) -> None:
         """Note that a move is over: it is committed, or that failed and will be part of the next commit."""
-        self._queue(move.outgoing.topic).in_flight -= 1
+        self._queues[move.outgoing.topic].in_flight -= 1
         self._in_flight -= 1
 
     def failed(self, move: Move, error: BridgeError, now: int) -> None:
         """Note that a record was not written, or perhaps not."""
         self.finished(move)
         topic = move.outgoing.topic
-        if isinstance(error, (BodyTooLarge, RecordRefused)):
-            if move.alone:
-                self._refuse_record(move, str(error), now)
-                return
-            # librdkafka fails a whole batch for one record: try them one by one
-            self._pause(topic, now)
+        is_of_record = isinstance(error, (BodyTooLarge, RecordRefused))
+        if is_of_record and move.alone:
+            self._refuse_record(move, str(error), now)
+            return
+        if is_of_record:  # librdkafka fails a whole batch for one record: try them one by one
+            self._queues[topic].pause(now)
         else:
             self.unusable(topic, error, now)
-        self._put_off(move, self._queue(topic).backoff.until, now)
+        self._put_off(move, self._queues[topic].backoff.until, now)
 
     def unusable(self, topic: str, error: BridgeError, now: int) -> None:
         """Note that nothing can be written to a topic now."""
-        queue = self._queue(topic)
+        queue = self._queues[topic]
         if not isinstance(error, Rejected):
-            self._pause(topic, now)
+            queue.pause(now)
         elif queue.backoff.until <= now:
             queue.limit = 1
             if queue.backoff.refuse(now):
@@ -233,7 +239,7 @@ class Dispatch:
 
     def _fill(self, topic: str, now: int, found: list[Move], dropped: set[Part]) -> None:
         """Add to `found` the records that may be sent to a topic now, to `dropped` the partitions of purged ones."""
-        queue, before = self._queue(topic), len(found)
+        queue, before = self._queues[topic], len(found)
         moves = queue.moves
         self._drop_purged(moves, dropped)
         if queue.backoff.until > now:
@@ -275,20 +281,7 @@ class Dispatch:
         again = max(until, now + _AWAY)
         part = Part(self._topics[first_hop(again, now)], record.partition)
         partition.leaving += 1
-        self._enqueue(Move(pending, onward(record, part, now, again), leaving=True))
-
-    def _enqueue(self, move: Move) -> None:
-        self._queue(move.outgoing.topic).moves.append(move)
-
-    def _queue(self, topic: str) -> TopicQueue:
-        if topic not in self._queues:
-            self._queues[topic] = TopicQueue()
-        return self._queues[topic]
-
-    def _pause(self, topic: str, now: int) -> None:
-        queue = self._queue(topic)
-        queue.backoff.wait(now)
-        queue.limit = 1
+        self._queues[part.topic].moves.append(Move(pending, onward(record, part, now, again), leaving=True))
 
     def _settle(self, pending: Pending) -> None:
         pending.partition.progress.settle(pending.record.offset)

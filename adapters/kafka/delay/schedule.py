@@ -1,8 +1,8 @@
 """The delay topics and their records: in a topic of one level every record stays equally long.
 
-It waits until it is to be forwarded: when it is due, or `Options.forwarded_early` before that.
-So the records of a level wake in the order of their offsets, and the forwarder looks at
-the first of each partition only. Pure: times are milliseconds since 1970 and come from the caller.
+It waits until it is to be forwarded: when it is due, or `Options.forwarded_early` before that. So the records of a
+level wake in the order of their offsets, and the forwarder looks at the first of each partition only. Pure: times are
+milliseconds since 1970 and come from the caller.
 
 A record enters the level with the longest dwell that leaves `SPARE` of what remains, then the next smaller ones. Each
 dwell is eight times the one below, so a level is entered at most 7 times, the highest 15 times for 366 days, `due`

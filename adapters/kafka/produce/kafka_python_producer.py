@@ -2,37 +2,27 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kafka import errors as kafka
-from kafka.producer.kafka import KafkaProducer
-from kafka.producer.transaction_manager import TransactionManager
 from kafka.protocol.metadata import MetadataRequest
 
 from adapters.base import Stored
 from adapters.kafka import errors
-from adapters.kafka.connections import Client
 from adapters.kafka.mapping import Outgoing
-from adapters.kafka.options import METADATA_AGE, REQUEST_TIMEOUT, Options
-from adapters.kafka.produce.accumulator import Accumulator
-from adapters.kafka.produce.batch_sender import BatchSender
-from adapters.kafka.security import connection_settings
+from adapters.kafka.options import REQUEST_TIMEOUT, Options
+from adapters.kafka.produce.batch_sender import VERSION, BatchSender
 from adapters.kafka.thread_to_loop import ThreadToLoop, complete, until_ended
 from bridge.errors import BackendUnavailable, BodyTooLarge, CannotStart
 
-_VERSION: Final = (2, 5)
-"""The oldest Kafka whose brokers take a batch of a producer that they have forgotten."""
 _RECORD_MAX: Final = 64 << 20
 """Bytes. A request above `socket.request.max.bytes` (100 MiB) makes a broker end the connection silently."""
 _PAUSE: Final = 0.1
 """Seconds between two tries to ask, while a connection is made."""
 _LINGER: Final = 0.002
 """Seconds in which records gather while no request is unanswered; else they gather until it is answered."""
-_NEVER: Final = 10**12
-_ALL_IN_SYNC: Final = -1
-"""`acks`."""
+_CLOSED: Final = "The connection to Kafka is closed."
 
 
 class KafkaPythonProducer:
@@ -48,42 +38,21 @@ class KafkaPythonProducer:
         """Connect. Raises `BackendUnavailable` or `CannotStart`; no thread or socket is left then."""
         self._loop = asyncio.get_running_loop()
         self._to_loop = ThreadToLoop(self._loop)
-        self._accumulator, sender = self._assemble(started := self._loop.create_future())
+        started: asyncio.Future[None] = self._loop.create_future()
+        sender = BatchSender(self._options, self._to_loop.put, partial(self._notified, started))
+        self._client, self._accumulator = sender.client, sender.accumulator
         sender.start()
         try:
             await started
-            self._check_version()
+            if (version := self._client.connections.broker_version) < VERSION:
+                needed = f"Kafka {VERSION[0]}.{VERSION[1]} or newer is needed"
+                raise CannotStart(f"{needed}; these brokers are {version}.")  # noqa: TRY301 - closed as for any other
         except BaseException:
             sender.force_close()
             with contextlib.suppress(RuntimeError):  # it has ended
                 self._client.connections.call_soon(self._client.connections.give_up)
             raise
         self._sender = sender
-
-    def _assemble(self, started: "asyncio.Future[None]") -> tuple[Accumulator, BatchSender]:
-        settings = {
-            **connection_settings(self._options),
-            "request_timeout_ms": REQUEST_TIMEOUT,
-            "metadata_max_age_ms": METADATA_AGE,
-            "acks": _ALL_IN_SYNC,
-            "retry_backoff_ms": 100,
-        }
-        self._client = client = Client(**settings)
-        transactions = TransactionManager(api_version=_VERSION, metadata=client.cluster)
-        compression = None if self._options.compression == "none" else self._options.compression
-        accumulator = Accumulator(
-            self._to_loop.put,
-            client.in_flight_request_count,
-            transaction_manager=transactions,
-            # One batch of a partition is on its way at a time, so its size is what makes for speed: 12,900 messages
-            # of 1 KiB per second with this and `_LINGER`, 4,900 to 9,200 with the library's own (16 KiB, no waiting).
-            batch_size=128 << 10,
-            compression_attrs=KafkaProducer._COMPRESSORS[compression][1],  # noqa: SLF001 - the one list of them
-            request_timeout_ms=REQUEST_TIMEOUT,
-            delivery_timeout_ms=_NEVER,  # `BatchSender` sees to it
-            retry_backoff_ms=100,
-        )
-        return accumulator, BatchSender(client, accumulator, transactions, partial(self._notified, started), **settings)
 
     def send(self, record: Outgoing) -> asyncio.Future[Stored]:
         """Store one record. Never waits, and is not in need of the topic's metadata."""
@@ -93,7 +62,7 @@ class KafkaPythonProducer:
             future.set_exception(BodyTooLarge(f"{record.topic}: a message for Kafka has at most {_RECORD_MAX} bytes."))
             return future
         if sender is None or sender.ended:
-            future.set_exception(BackendUnavailable("The connection to Kafka is closed."))
+            future.set_exception(BackendUnavailable(_CLOSED))
             return future
         sender.add_topic(record.topic)
         try:
@@ -101,15 +70,27 @@ class KafkaPythonProducer:
                 self._waking = True
                 self._loop.call_later(_LINGER, self._wake)
         except kafka.IllegalStateError:  # closed since
-            future.set_exception(BackendUnavailable("The connection to Kafka is closed."))
+            future.set_exception(BackendUnavailable(_CLOSED))
         return future
 
     async def partitions(self, topic: str) -> int | None:
         """Ask the cluster, on the connections of the sender thread; nothing is created by asking."""
         if self._sender is None or self._sender.ended:
-            raise BackendUnavailable("The connection to Kafka is closed.")
-        found: int | None = await self._run(lambda: self._describe(topic), topic)
-        return found
+            raise BackendUnavailable(_CLOSED)
+        future: asyncio.Future[int | None] = self._loop.create_future()
+        try:
+            question = self._client.connections.call_soon(lambda: self._describe(topic))
+        except RuntimeError:  # closed since
+            raise BackendUnavailable(_CLOSED) from None
+        question.add_callback(lambda value: self._to_loop.put(partial(complete, future, value)))
+        question.add_errback(
+            lambda error: self._to_loop.put(partial(complete, future, None, errors.of_exception(error, topic)))
+        )
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT / 1000):  # `wait_for` of 3.11 may lose a cancellation
+                return await future
+        except TimeoutError:
+            raise BackendUnavailable(f"{topic}: Kafka has not answered for {REQUEST_TIMEOUT} ms.") from None
 
     @property
     def broken(self) -> bool:
@@ -140,27 +121,6 @@ class KafkaPythonProducer:
         sender = self._sender
         if sender is not None and not sender.unanswered:
             sender.wakeup()
-
-    async def _run(self, ask: Callable[[], Awaitable[Any]], what: str) -> Any:  # noqa: ANN401 - what `ask` returns
-        """Await a coroutine on the sender thread. Raises errors of the bridge."""
-        future = self._loop.create_future()
-        try:
-            question = self._client.connections.call_soon(ask)
-        except RuntimeError:  # closed since
-            raise BackendUnavailable("The connection to Kafka is closed.") from None
-        question.add_callback(lambda value: self._to_loop.put(partial(complete, future, value)))
-        question.add_errback(
-            lambda error: self._to_loop.put(partial(complete, future, None, errors.of_exception(error, what)))
-        )
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT / 1000):  # `wait_for` of 3.11 may lose a cancellation
-                return await future
-        except TimeoutError:
-            raise BackendUnavailable(f"{what}: Kafka has not answered for {REQUEST_TIMEOUT} ms.") from None
-
-    def _check_version(self) -> None:
-        if (version := self._client.connections.broker_version) < _VERSION:
-            raise CannotStart(f"Kafka {_VERSION[0]}.{_VERSION[1]} or newer is needed; these brokers are {version}.")
 
     # On the sender thread
 

@@ -34,6 +34,10 @@ _BUSY: Final = 0.001
 CPU per message and 41,600 a second came through; so 13 us and 52,300."""
 _IDLE: Final = 1.0
 """While nothing is in flight there are only librdkafka's errors to hear of."""
+_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN
+"""librdkafka says it after the reasons, again and again while it tries to connect."""
+_QUIET: Final = 5.0
+"""Seconds without an error after which an outage is over; it is tried twice a second to connect."""
 _START: Final = 4.0
 _LOOK: Final = 0.01
 _UNKNOWN: Final = 5_000
@@ -45,10 +49,11 @@ class LibrdkafkaProducer:
 
     def __init__(self, options: Options) -> None:
         self._what = f"Kafka at {','.join(options.servers)}"
-        self._settings = settings_of(options) | _settings(options) | {"error_cb": self._failed}
+        self._settings = _settings_of(options) | {"error_cb": self._failed}
         self._security = options.security
+        self.broken = False
+        """Whether librdkafka raised an error that it calls fatal."""
         self._open = False
-        self._broken = False
         self._all_down = False
         self._reason = "no answer"
         self._down_at = -_QUIET
@@ -65,7 +70,7 @@ class LibrdkafkaProducer:
         self._timer = self._loop.call_later(_BUSY, self._poll)
         deadline = self._loop.time() + _START
         try:
-            while not _connected(self._client):
+            while not self._connected():
                 if self._all_down or self._loop.time() > deadline:
                     raise BackendUnavailable(f"{self._what}: {self._reason}.")  # noqa: TRY301 - closed as for any other
                 await asyncio.sleep(_LOOK)
@@ -86,8 +91,8 @@ class LibrdkafkaProducer:
         except BufferError:
             sent.set_exception(TooManyInFlight(f"{topic}: librdkafka's own queue is full."))
         except KafkaException as refused:
-            error = _reason_of(refused)
-            self._broken |= _is_fatal(error)
+            error: KafkaError = refused.args[0]
+            self.broken |= _is_fatal(error)
             sent.set_exception(_of_send(error, topic))
         else:
             if not self._busy:
@@ -106,12 +111,10 @@ class LibrdkafkaProducer:
         try:
             return await asyncio.shield(question)
         except KafkaException as failed:
-            raise _of_request(_reason_of(failed), topic) from failed
-
-    @property
-    def broken(self) -> bool:
-        """Whether librdkafka raised an error that it calls fatal."""
-        return self._broken
+            error: KafkaError = failed.args[0]
+            if error.code() > 0:
+                raise errors.of_code(error.code(), topic) from failed
+            raise BackendUnavailable(f"{topic}: {error.str()}.") from failed
 
     async def close(self, patience: int) -> None:
         """Send what is accepted, withdraw what is left, end librdkafka's threads."""
@@ -147,7 +150,7 @@ class LibrdkafkaProducer:
     def _failed(self, error: KafkaError) -> None:
         """Handle an error of `poll` that is not about one record."""
         if _is_fatal(error):
-            self._broken = True
+            self.broken = True
             _log.error("%s: %s", self._what, error.str())
         elif error.code() == _ALL_DOWN:
             self._all_down = True
@@ -157,14 +160,30 @@ class LibrdkafkaProducer:
         else:
             self._reason = error.str()
 
+    def _connected(self) -> bool:
+        """Whether any broker has answered; without waiting."""
+        try:
+            return bool(self._client.cluster_id(0))
+        except KafkaException:
+            return False
+
     # In a thread
 
     def _make(self) -> confluent_kafka.Producer:
-        check(self._security)
+        """Make the client. Says what is wrong with a file or a token, as librdkafka does not."""
+        if self._security.tls:
+            tls_context(self._security)
+        if self._security.mechanism == "OAUTHBEARER":
+            try:
+                TokenProvider(self._security).token()
+            except Exception as error:  # a file, the network, an invalid answer
+                raise BackendUnavailable(f"There is no token for Kafka: {error}.") from error
         try:
             return confluent_kafka.Producer(self._settings)
-        except KafkaException as refused:
-            raise _of_creation(_reason_of(refused), self._what) from refused
+        except KafkaException as refused:  # it got no token in time, or does not understand its settings
+            reason: KafkaError = refused.args[0]
+            is_login = reason.code() == KafkaError.SASL_AUTHENTICATION_FAILED
+            raise (BackendUnavailable if is_login else CannotStart)(f"{self._what}: {reason.str()}.") from refused
 
     def _describe(self, topic: str) -> int | None:
         found = self._client.list_topics(topic, REQUEST_TIMEOUT / 1000).topics[topic]
@@ -187,8 +206,18 @@ def _report(
         sent.set_result(Stored(message.partition(), message.offset()))
 
 
-def _settings(options: Options) -> Settings:
+def _settings_of(options: Options) -> Settings:
     return {
+        "bootstrap.servers": ",".join(options.servers),
+        "client.id": f"oms-bridge-{options.instance}" if options.instance else "oms-bridge",
+        "socket.timeout.ms": REQUEST_TIMEOUT,
+        "socket.connection.setup.timeout.ms": REQUEST_TIMEOUT,
+        "socket.nagle.disable": True,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 500,
+        "topic.metadata.refresh.interval.ms": METADATA_AGE,
+        "topic.metadata.propagation.max.ms": _UNKNOWN,
+        "allow.auto.create.topics": False,
         "acks": "all",
         "enable.idempotence": True,
         "compression.type": options.compression,
@@ -199,49 +228,11 @@ def _settings(options: Options) -> Settings:
         "message.timeout.ms": DELIVERY_TIMEOUT,
         "request.timeout.ms": REQUEST_TIMEOUT,
         "queue.buffering.max.messages": 1_000_000,  # the engine bounds what is in flight
-        "topic.metadata.propagation.max.ms": _UNKNOWN,
-    }
-
-
-def _connected(client: confluent_kafka.Producer) -> bool:
-    """Whether any broker has answered; without waiting."""
-    try:
-        return bool(client.cluster_id(0))
-    except KafkaException:
-        return False
-
-
-def settings_of(options: Options) -> Settings:
-    """Return the settings for connections."""
-    return {
-        "bootstrap.servers": ",".join(options.servers),
-        "client.id": f"oms-bridge-{options.instance}" if options.instance else "oms-bridge",
-        "socket.timeout.ms": REQUEST_TIMEOUT,
-        "socket.connection.setup.timeout.ms": REQUEST_TIMEOUT,
-        "socket.nagle.disable": True,
-        "reconnect.backoff.ms": 50,
-        "reconnect.backoff.max.ms": 500,
-        "topic.metadata.refresh.interval.ms": METADATA_AGE,
-        "allow.auto.create.topics": False,
         "log.connection.close": False,
         "log_level": _CRITICAL,
         "logger": logging.getLogger(__name__),
         **_security(options.security),
     }
-
-
-def check(security: Security) -> None:
-    """Say what is wrong with a file or a token, as librdkafka does not. Blocks for as long as it takes to get a token.
-
-    Raises `CannotStart` for a file that is no certificate, and `BackendUnavailable` where there is no token.
-    """
-    if security.tls:
-        tls_context(security)
-    if security.mechanism == "OAUTHBEARER":
-        try:
-            TokenProvider(security).token()
-        except Exception as error:  # a file, the network, an invalid answer
-            raise BackendUnavailable(f"There is no token for Kafka: {error}.") from error
 
 
 def _security(security: Security) -> Settings:
@@ -253,7 +244,13 @@ def _security(security: Security) -> Settings:
     }
     settings: Settings = {"security.protocol": protocol, **{name: str(path) for name, path in files.items() if path}}
     if security.mechanism == "OAUTHBEARER":
-        settings |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": _Tokens(security)}
+        provider = TokenProvider(security)
+
+        def token_and_end(_config: str) -> tuple[str, float]:
+            """Called by librdkafka on one of its threads; what it raises is a failed login."""
+            return provider.token(), time.time() + _TOKEN_AGE
+
+        settings |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": token_and_end}
     elif security.mechanism:
         settings |= {
             "sasl.mechanism": security.mechanism,
@@ -263,39 +260,9 @@ def _security(security: Security) -> Settings:
     return settings
 
 
-class _Tokens:
-    """Called by librdkafka on one of its threads when it needs a token."""
-
-    def __init__(self, security: Security) -> None:
-        self._provider = TokenProvider(security)
-
-    def __call__(self, _config: str) -> tuple[str, float]:
-        """Return a token and until when to use it, in seconds since 1970. What it raises is a failed login."""
-        return self._provider.token(), time.time() + _TOKEN_AGE
-
-
-_ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN
-"""librdkafka says it after the reasons, again and again while it tries to connect."""
-_QUIET: Final = 5.0
-"""Seconds without an error after which an outage is over; it is tried twice a second to connect."""
-
-
-def _reason_of(exception: KafkaException) -> KafkaError:
-    """Return the error in an exception of librdkafka."""
-    error: KafkaError = exception.args[0]
-    return error
-
-
 def _is_fatal(error: KafkaError) -> bool:
     """Whether this client will never do its work again."""
     return error.fatal() or error.code() == KafkaError._FATAL
-
-
-def _of_creation(error: KafkaError, what: str) -> BackendUnavailable | CannotStart:
-    """Why there is no client: it got no token in time, or does not understand its settings."""
-    if error.code() == KafkaError.SASL_AUTHENTICATION_FAILED:
-        return BackendUnavailable(f"{what}: {error.str()}.")
-    return CannotStart(f"{what}: {error.str()}.")
 
 
 def _of_send(error: KafkaError, topic: str) -> BridgeError:
@@ -320,10 +287,3 @@ def _of_delivery(error: KafkaError, topic: str) -> BridgeError:
         return errors.of_produce(errors.UNKNOWN_TOPIC, topic)
     # A message whose time is up may have been on its way once or never: its Python side does not say.
     return OutcomeUnknown(f"{topic}: Kafka does not say whether it stored the message: {error.str()}.")
-
-
-def _of_request(error: KafkaError, what: str) -> BridgeError:
-    """Why a request that stores no message failed."""
-    if error.code() > 0:
-        return errors.of_code(error.code(), what)
-    return BackendUnavailable(f"{what}: {error.str()}.")

@@ -8,10 +8,10 @@ from time import monotonic
 from typing import Final, Protocol
 
 from adapters.base import Stored
-from adapters.kafka.errors import is_topic_removed
+from adapters.kafka.errors import TopicRemoved
 from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import Options
-from adapters.kafka.thread_to_loop import complete
+from adapters.kafka.thread_to_loop import cancel, complete
 from bridge.errors import BackendUnavailable, BridgeError, CannotStart, OutcomeUnknown
 
 
@@ -19,43 +19,29 @@ class Producer(Protocol):
     """Idempotent, and sends in batches; a record is stored once all replicas in sync have it."""
 
     async def start(self) -> None:
-        """Connect.
-
-        Raises `BackendUnavailable` with what the broker or the network said, `CannotStart` if a retry cannot help.
-        """
-        ...
+        """Connect. Raises `BackendUnavailable` with the reason, or `CannotStart` if a retry cannot help."""
 
     def send(self, record: Outgoing) -> asyncio.Future[Stored]:
         """Store one record; the future says where.
 
         The order of calls is kept within a partition. The future raises `NotStored`, `Rejected` or `OutcomeUnknown`;
-        of the first `errors.topic_removed`, if the topic or partition does not exist any more.
+        of the first `TopicRemoved`, if the topic or partition does not exist any more.
         The topic is one that `partitions` has just returned, so the library need not wait for its metadata.
         """
-        ...
 
     async def partitions(self, topic: str) -> int | None:
-        """Number of partitions, asked of the cluster; None: there is no such topic.
-
-        Raises `BackendUnavailable`, or `Refused` if the topic may not be described.
-        """
-        ...
+        """Ask the cluster for the number of partitions; None: no such topic. Raises `BackendUnavailable`, `Refused`."""
 
     @property
     def broken(self) -> bool:
         """Whether it will never send again and has to be replaced."""
-        ...
 
     async def close(self, patience: int) -> None:
         """Send what is accepted for at most `patience` ms, and close every thread and socket. Idempotent."""
-        ...
 
 
 def producer_of(options: Options) -> Producer:
-    """Return a producer that is not started yet: on librdkafka with `client=confluent`, else on kafka-python.
-
-    Raises `CannotStart` if librdkafka is not installed.
-    """
+    """Return a producer that is not started yet. Raises `CannotStart` if its library is not installed."""
     if options.client != "confluent":
         from adapters.kafka.produce.kafka_python_producer import KafkaPythonProducer  # noqa: PLC0415
 
@@ -106,10 +92,7 @@ class Publisher:
             await asyncio.shield(self._begin())
 
     def send(self, record: Outgoing) -> asyncio.Future[Stored]:
-        """Store a record, or keep it until the producer that is being started can.
-
-        The future raises as `Adapter.publish` says.
-        """
+        """Store a record, or keep it until the producer that is being started can. Raises as `Adapter.publish` says."""
         producer = self._producer
         if producer is not None and not producer.broken:
             sent = producer.send(record)
@@ -123,7 +106,7 @@ class Publisher:
         return sent
 
     async def partitions(self, topic: str) -> int | None:
-        """Number of partitions, asked of the cluster; None: there is no such topic."""
+        """See `Producer`."""
         if self._producer is None or self._producer.broken:
             self._replace()
             raise BackendUnavailable(self._last_error)
@@ -134,8 +117,7 @@ class Publisher:
         self._closed = True
         self._last_error = "The connection to Kafka is closed."
         if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
+            await cancel([self._starting])
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close(patience)
@@ -189,7 +171,7 @@ class Publisher:
             if self._failed_at is not None and monotonic() - self._failed_at > _WELL_AFTER:
                 self._failed_at = None
                 _log.warning("Kafka stores messages again")
-        elif is_topic_removed(error):
+        elif isinstance(error, TopicRemoved):
             self.on_removed(topic)
         elif isinstance(error, (BackendUnavailable, OutcomeUnknown)):
             if self._failed_at is None:

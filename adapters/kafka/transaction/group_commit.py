@@ -14,10 +14,11 @@ from kafka import errors as kafka
 
 from adapters.base import Stored
 from adapters.kafka import errors
-from adapters.kafka.connections import transactional
+from adapters.kafka.connections import connect
 from adapters.kafka.mapping import Outgoing
 from adapters.kafka.names import Own
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
+from adapters.kafka.thread_to_loop import complete
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 
 _PATIENCE: Final = 10.0
@@ -40,16 +41,12 @@ class CommitFailed(Exception):
         """It may have been committed."""
         self.alone = alone
         """It had the records of one commit only, so the reason is about these."""
-        self._reason = reason
-        self._topics = topics
-
-    @property
-    def error(self) -> BridgeError:
+        self.error: BridgeError = errors.of_exception(reason, topics)
         """The error if the records turn out not to be stored."""
-        if isinstance(self._reason, kafka.BrokerResponseError):
-            error = errors.of_produce(errors.code_of(self._reason), self._topics)
-            return BackendUnavailable(error.detail) if isinstance(error, OutcomeUnknown) else error
-        return errors.of_exception(self._reason, self._topics)
+        if isinstance(reason, kafka.BrokerResponseError):
+            self.error = errors.of_produce(errors.code_of(reason), topics)
+            if isinstance(self.error, OutcomeUnknown):
+                self.error = BackendUnavailable(self.error.detail)
 
 
 class _Group(NamedTuple):
@@ -93,10 +90,7 @@ class GroupCommit:
         return future
 
     async def fence(self, name: str) -> None:
-        """End the open transaction of a writer, which can write nothing from now on.
-
-        Raises `BackendUnavailable` or `Refused`.
-        """
+        """End a writer's open transaction; it writes nothing from now on. Raises `BackendUnavailable`, `Refused`."""
         await asyncio.to_thread(_Writer(self._options, name).fence)
 
     async def close(self) -> None:
@@ -138,7 +132,9 @@ class GroupCommit:
     async def _commit(self, groups: Sequence[_Group]) -> None:
         writer = self._writer
         if writer is None or writer.name != groups[0].writer:
-            self._fail(groups, CommitFailed(kafka.ProducerFencedError(), "", ending=False, alone=False))
+            failure = CommitFailed(kafka.ProducerFencedError(), "", ending=False, alone=False)
+            for group in groups:
+                complete(group.future, None, failure)
             return
         records = [record for group in groups for record in group.records]
         try:
@@ -147,17 +143,11 @@ class GroupCommit:
             self._writer = None
             with contextlib.suppress(Exception):  # a defect of the library; the next step fences the producer
                 await self._on_thread(writer.close)
-            self._fail(groups, failed)
+            for group in groups:
+                complete(group.future, None, failed)
             return
         for group in groups:
-            places = [next(stored) for _ in group.records]
-            if not group.future.done():
-                group.future.set_result(places)
-
-    def _fail(self, groups: Sequence[_Group], failed: CommitFailed) -> None:
-        for group in groups:
-            if not group.future.done():
-                group.future.set_exception(failed)
+            complete(group.future, [next(stored) for _ in group.records])
 
     async def _on_thread(self, do: Any) -> Any:  # noqa: ANN401 - what `do` returns
         return await asyncio.get_running_loop().run_in_executor(self._thread, do)
@@ -175,9 +165,11 @@ class _Writer:
         """Connect; a transaction that was open under the name has ended when this returns."""
         compression = None if self._options.compression == "none" else self._options.compression
         try:
-            self._producer = producer = transactional(
+            self._producer = producer = connect(
+                KafkaProducer,
                 self._options,
-                self.name,
+                transactional_id=self.name,
+                metrics_enabled=False,
                 transaction_timeout_ms=_TIMEOUT,
                 retry_backoff_ms=5,  # with the default of 100 a transaction takes 59 ms, with 5 it takes 12
                 delivery_timeout_ms=6 * REQUEST_TIMEOUT,
@@ -186,7 +178,9 @@ class _Writer:
                 batch_size=128 << 10,
                 compression_type=compression,
             )
-            self._wait(producer, producer._transaction_manager.initialize_transactions())  # noqa: SLF001
+            # After some errors 3.0.12 gets itself a new epoch, on old brokers also if another has fenced this producer.
+            producer._transaction_manager._supports_epoch_bump = lambda: False  # noqa: SLF001
+            self._wait(producer._transaction_manager.initialize_transactions())  # noqa: SLF001
         except Exception as error:
             self.close()
             raise errors.of_exception(error, self.name) from error
@@ -202,11 +196,14 @@ class _Writer:
         transaction = producer._transaction_manager  # noqa: SLF001 - for the halves of its methods that do not wait
         try:
             producer.begin_transaction()
-            sent = [_send(producer, record) for record in records]
+            sent = [
+                producer.send(topic, value, key, list(headers), partition, timestamp)
+                for topic, partition, timestamp, key, value, headers in records
+            ]
             until = time.monotonic() + _PATIENCE
             found = [future.get(timeout=max(until - time.monotonic(), 0)) for future in sent]
             ending = True
-            self._wait(producer, transaction.begin_commit())
+            self._wait(transaction.begin_commit())
         except Exception as error:  # the library raises any exception
             topics = ", ".join(sorted({record.topic for record in records}))
             raise CommitFailed(transaction.last_error or error, topics, ending=ending, alone=alone) from error
@@ -224,13 +221,7 @@ class _Writer:
         producer._sender.force_close()  # noqa: SLF001
         producer._sender.join(1)  # noqa: SLF001
 
-    def _wait(self, producer: KafkaProducer, result: Any) -> None:  # noqa: ANN401 - has no type
-        producer._sender.wakeup()  # noqa: SLF001
+    def _wait(self, result: Any) -> None:  # noqa: ANN401 - has no type
+        self._producer._sender.wakeup()  # noqa: SLF001
         if not result.wait(timeout_ms=_PATIENCE * 1000):
             raise kafka.KafkaTimeoutError
-
-
-def _send(producer: KafkaProducer, record: Outgoing) -> Any:  # noqa: ANN401 - a future without a type
-    return producer.send(
-        record.topic, record.value, record.key, list(record.headers), record.partition, record.timestamp
-    )

@@ -95,26 +95,6 @@ def entry_of(record: Record) -> Entry:
     return Entry(Kind(kind), *rest)
 
 
-def transaction_of(entry: Entry) -> Transaction:
-    """Return the transaction that begins with a prepared message."""
-    began, timeout, check, *_ = entry.details
-    return Transaction(entry.id, TransactionState.OPEN, began, timeout, check, messages=0, size=0)
-
-
-def message_of(entry: Entry, record: Record) -> Message:
-    """Return a prepared message as it was."""
-    *_, destination, partition, store_timestamp, _ = entry.details
-    return from_record(record, destination)._replace(partition=partition, store_timestamp=store_timestamp)
-
-
-def ended_of(record: Record) -> list[tuple[Transaction, int]]:
-    """Return the transactions that an `ENDED` record lists."""
-    return [
-        (Transaction(name, TransactionState(state), began, timeout, None, messages=0, size=0), at)
-        for name, state, began, timeout, at in json.loads(record.value or b"[]")
-    ]
-
-
 class Verdict(Enum):
     """The effect of an entry."""
 
@@ -125,18 +105,13 @@ class Verdict(Enum):
     UNKNOWN = auto()
 
 
-class _Prepared(NamedTuple):
-    entry: Entry
-    record: Record
-
-
 class _Open:
     """A transaction that has not ended."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         """Of its first record."""
-        self.prepared: list[_Prepared] = []
+        self.prepared: list[tuple[Entry, Record]] = []
         self.owner: str | None = None
         self.claimed = 0
         """Number of messages before the owner's claim."""
@@ -179,8 +154,12 @@ class TransactionTable:
 
     def messages(self, name: str) -> list[Message]:
         """Return the messages that the owner of a transaction is to commit."""
-        found = self._open[name]
-        return [message_of(*each) for each in found.prepared[: found.claimed]]
+        found, messages = self._open[name], []
+        for entry, record in found.prepared[: found.claimed]:
+            *_, destination, partition, store_timestamp, _ = entry.details
+            message = from_record(record, destination)
+            messages.append(message._replace(partition=partition, store_timestamp=store_timestamp))
+        return messages
 
     def apply(self, entry: Entry, record: Record) -> Verdict:
         """Apply a record and return its effect."""
@@ -193,10 +172,11 @@ class TransactionTable:
                     self._release(each, entry.writer)
             case Kind.ENDED:
                 self.unlisted = 0
-                for transaction, at in ended_of(record):
-                    self._end(transaction, at)
+                for name, state, began, timeout, at in json.loads(record.value or b"[]"):
+                    self._end(Transaction(name, TransactionState(state), began, timeout, None, 0, 0), at)
             case Kind.PREPARED if entry.id not in self.known:
-                self.known[entry.id] = transaction_of(entry)
+                began, timeout, check, *_ = entry.details
+                self.known[entry.id] = Transaction(entry.id, TransactionState.OPEN, began, timeout, check, 0, 0)
                 self._open[entry.id] = _Open(record.offset)
                 return self._prepare(self._open[entry.id], entry, record)
             case _:
@@ -220,12 +200,12 @@ class TransactionTable:
                 return Verdict.BLOCKED
             case Kind.COMMITTED | Kind.ROLLED_BACK:
                 if behind := found.prepared[found.claimed :]:
-                    self.left_out[entry.id] = frozenset(each.entry.token for each in behind)
+                    self.left_out[entry.id] = frozenset(left.token for left, _ in behind)
                 self._end(transaction._replace(state=TransactionState(entry.kind)), record.timestamp)
         return Verdict.DONE
 
     def _prepare(self, found: _Open, entry: Entry, record: Record) -> Verdict:
-        found.prepared.append(_Prepared(entry, record))
+        found.prepared.append((entry, record))
         before = self.known[entry.id]
         self.known[entry.id] = before._replace(messages=before.messages + 1, size=before.size + entry.details[-1])
         return Verdict.DONE if found.owner is None else Verdict.BLOCKED

@@ -5,25 +5,20 @@ import contextlib
 import itertools
 import logging
 import random
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from adapters.kafka import errors
-from adapters.kafka.admin import Admin
-from adapters.kafka.connections import read_on
-from adapters.kafka.errors import is_topic_removed
+from adapters.kafka.errors import TopicRemoved
+from adapters.kafka.log_reader import LogReader
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
-from adapters.kafka.options import Options
-from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.thread_to_loop import ThreadToLoop, until_ended
-from adapters.kafka.topics import Topics
+from adapters.kafka.thread_to_loop import cancel
+from adapters.kafka.topics import Cluster
 from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of
 from adapters.wall_clock import wall
-from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
+from bridge.errors import BridgeError, OutcomeUnknown
 
 _CONFIGS: Final = {
     "cleanup.policy": "delete",
@@ -41,9 +36,6 @@ _PATIENCE: Final = 5.0
 """Seconds until an entry that was written and not read is taken for held up by a bridge that was killed."""
 _ROUNDS: Final = 4
 """Number of waits of `_PATIENCE` before the outcome of an entry is reported as unknown."""
-_PAUSE: Final = 1.0
-"""Seconds between two attempts to read."""
-_FETCH_MAX: Final = 8 << 20
 
 _log = logging.getLogger("bridge.kafka")
 
@@ -51,25 +43,16 @@ _log = logging.getLogger("bridge.kafka")
 class TransactionTopic:
     """Created with the first prepared message; until then `table` is empty."""
 
-    def __init__(
-        self,
-        options: Options,
-        admin: Admin,
-        topics: Topics,
-        publisher: Publisher,
-        on_held_up: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, cluster: Cluster, on_held_up: Callable[[], Awaitable[None]]) -> None:
         """`on_held_up` is to end transactions of Kafka's that other bridges have left open."""
-        self.name = Own(options.prefix).transactions
+        self.name = Own(cluster.options.prefix).transactions
         self.table = TransactionTable()
+        self.started = False
         self.is_read = False
         """Whether the table is up to date."""
-        self._options = options
-        self._admin = admin
-        self._topics = topics
-        self._publisher = publisher
+        self._cluster = cluster
         self._on_held_up = on_held_up
-        self._reader: _LogReader | None = None
+        self._reader: LogReader | None = None
         self._reading = asyncio.Lock()
         self._upkeep: list[asyncio.Task[None]] = []
         self._tokens = (f"{uuid4().hex}/{number}" for number in itertools.count())
@@ -79,21 +62,13 @@ class TransactionTopic:
     async def start(self) -> None:
         """Read the topic if it exists. Raises `BackendUnavailable` or `Refused`."""
         await self.read(create=False)
+        self.started = True
         if not self._upkeep:
             self._upkeep = [asyncio.create_task(self._tidy_repeatedly()), asyncio.create_task(self._read_repeatedly())]
 
-    @property
-    def started(self) -> bool:
-        """Whether the table is complete."""
-        return bool(self._upkeep)
-
     async def close(self) -> None:
         """Stop reading. Idempotent."""
-        left, self._upkeep = self._upkeep, []
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
+        await cancel(self._upkeep)
         await self._stop_reading()
 
     def entry(self, kind: Kind, transaction: str = "", writer: str = "") -> Entry:
@@ -101,10 +76,7 @@ class TransactionTopic:
         return Entry(kind, transaction, writer, next(self._tokens))
 
     async def append(self, entry: Entry, record: Outgoing | None = None) -> Verdict:
-        """Store an entry, with its record unless it is a short one, and return its verdict.
-
-        Raises `NotStored`, `OutcomeUnknown` or a `Rejected`.
-        """
+        """Store an entry, in its record if it has one; return its verdict. Raises as the future of `Publisher.send`."""
         verdict = self.expect(entry)
         try:
             await self._send(control(self.name, entry, wall()) if record is None else record)
@@ -136,11 +108,12 @@ class TransactionTopic:
             if self.is_read:
                 return True
             if create:
-                await self._topics.ensure(self.name, 1, _CONFIGS)
-            elif await self._publisher.partitions(self.name) is None:
+                await self._cluster.topics.ensure(self.name, 1, _CONFIGS)
+            elif await self._cluster.publisher.partitions(self.name) is None:
                 return False
             self.table = TransactionTable()
-            self._reader = _LogReader(self._options, self.name, self._take)
+            failed = partial(_log.warning, "Transactions cannot be read now; the bridge retries. %s")
+            self._reader = LogReader(self._cluster.options, Part(self.name, 0), self._take, failed)
             try:
                 await asyncio.shield(self._reader.caught_up)
             except BaseException:
@@ -157,14 +130,13 @@ class TransactionTopic:
         for record in others:  # one by one, so that no bridge has to take all at once
             await self._send(record)
         await self.append(entry, last)
-        await self._admin.delete_records({Part(self.name, 0): low})
+        await self._cluster.admin.delete_records({Part(self.name, 0): low})
 
     async def _send(self, record: Outgoing) -> None:
         try:
-            await self._publisher.send(record)
-        except BackendUnavailable as error:
-            if is_topic_removed(error):
-                await self._stop_reading()
+            await self._cluster.publisher.send(record)
+        except TopicRemoved:
+            await self._stop_reading()
             raise
 
     def _take(self, records: Sequence[Record]) -> None:
@@ -203,50 +175,3 @@ class TransactionTopic:
                     await self.tidy()
                 except BridgeError as error:
                     _log.warning("Records of ended transactions cannot be deleted: %s", error)
-
-
-class _LogReader:
-    """Passes on each committed record once, in order, on the event loop. Connects again until it is closed."""
-
-    def __init__(self, options: Options, topic: str, take: Callable[[list[Record]], None]) -> None:
-        self._options = options
-        self._part = Part(topic, 0)
-        self._take = take
-        self._next: int | None = None
-        self._failing = False
-        loop = asyncio.get_running_loop()
-        self._to_loop = ThreadToLoop(loop)
-        self.caught_up: asyncio.Future[None] = loop.create_future()
-        """Done when all records are passed on that there were at the start; raises `BackendUnavailable`, `Refused`."""
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kafka-transactions", daemon=True)
-        self._thread.start()
-
-    async def close(self) -> None:
-        """End the thread. Idempotent."""
-        self._closing.set()
-        await until_ended(self._thread)
-
-    # On the thread
-
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            try:
-                self._read()
-            except Exception as error:  # noqa: BLE001 - another connection may do better
-                problem = errors.of_exception(error, self._part.topic)
-                if not self._failing:
-                    self._failing = True
-                    _log.warning("Transactions cannot be read now; the bridge retries. %s", problem)
-                self._to_loop.answer(self.caught_up, problem)
-                self._closing.wait(_PAUSE)
-
-    def _read(self) -> None:
-        more = {"isolation_level": "read_committed", "max_partition_fetch_bytes": _FETCH_MAX}
-        for records, caught_up in read_on(self._options, self._part, self._next, self._closing, **more):
-            if records:
-                self._next = records[-1].offset + 1
-                self._failing = False
-                self._to_loop.put(partial(self._take, records))
-            if caught_up:
-                self._to_loop.answer(self.caught_up, None)

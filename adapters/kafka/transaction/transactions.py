@@ -10,11 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from adapters.base import Complete, Stored, Transaction, TransactionState
-from adapters.kafka.admin import Admin
 from adapters.kafka.mapping import Outgoing
-from adapters.kafka.options import Options
-from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.topics import Topics
+from adapters.kafka.thread_to_loop import cancel
+from adapters.kafka.topics import Cluster
 from adapters.kafka.transaction.group_commit import CommitFailed, GroupCommit
 from adapters.kafka.transaction.table import Entry, Kind, Verdict, control, prepared
 from adapters.kafka.transaction.topic import TransactionTopic
@@ -31,26 +29,16 @@ _PATIENCE: Final = 5.0
 class Transactions:
     """Prepares, commits and rolls back."""
 
-    def __init__(
-        self,
-        options: Options,
-        admin: Admin,
-        topics: Topics,
-        publisher: Publisher,
-        to_outgoing: Callable[[Message], Awaitable[Outgoing]],
-    ) -> None:
+    def __init__(self, cluster: Cluster, to_outgoing: Callable[[Message], Awaitable[Outgoing]]) -> None:
         """`to_outgoing` returns the record of a complete message: for its destination, or for a delay topic."""
-        self._own = options.prefix
+        self._own = cluster.options.prefix
         self._to_outgoing = to_outgoing
-        self._topic = TransactionTopic(options, admin, topics, publisher, self._fence_others)
-        self._group = GroupCommit(options)
+        self._topic = TransactionTopic(cluster, self._fence_others)
+        self.start = self._topic.start
+        self._group = GroupCommit(cluster.options)
         self._ending: dict[str, asyncio.Future[Any]] = {}
         """Commits and rollbacks that run, by transaction."""
         self._retiring: dict[str, asyncio.Task[None]] = {}
-
-    async def start(self) -> None:
-        """Read the topic if there is one. Raises `BackendUnavailable` or `Refused`."""
-        await self._topic.start()
 
     def known(self) -> Mapping[str, Transaction]:
         """See `Transactional.known_transactions`."""
@@ -82,11 +70,7 @@ class Transactions:
         """Finish the commits that run, and disconnect. Idempotent."""
         if self._ending:
             await asyncio.wait(self._ending.values(), timeout=_PATIENCE)
-        left: list[asyncio.Future[Any]] = [*self._ending.values(), *self._retiring.values()]
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
+        await cancel([*self._ending.values(), *self._retiring.values()])
         await self._group.close()
         await self._topic.close()
 
@@ -97,13 +81,14 @@ class Transactions:
         while (earlier := self._ending.get(name)) is not None:
             await asyncio.wait([earlier])
         task = self._ending[name] = asyncio.ensure_future(ending())
-        task.add_done_callback(lambda done: self._ended(name, done))
-        return await asyncio.shield(task)
 
-    def _ended(self, name: str, task: asyncio.Future[_T]) -> None:
-        del self._ending[name]
-        if not task.cancelled():
-            task.exception()  # the caller may no longer wait
+        def ended(done: asyncio.Future[_T]) -> None:
+            del self._ending[name]
+            if not done.cancelled():
+                done.exception()  # the caller may no longer wait
+
+        task.add_done_callback(ended)
+        return await asyncio.shield(task)
 
     async def _commit(self, name: str, complete: Complete) -> Sequence[Stored | None]:
         alone = False

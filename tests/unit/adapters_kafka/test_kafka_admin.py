@@ -8,6 +8,7 @@ from adapters.kafka import connections
 from adapters.kafka.admin import Admin
 from adapters.kafka.options import Options
 from bridge.errors import BackendUnavailable
+from tests.kafka.driven import topics_of
 
 
 class FakeClient:
@@ -31,9 +32,9 @@ class FakeClient:
 
 async def test_a_defect_is_one_failed_request_and_another_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeClient, "made", 0)
-    monkeypatch.setattr(connections, "admin", lambda _: FakeClient())
+    monkeypatch.setattr(connections, "connect", lambda *_: FakeClient())
     admin = Admin(Options(("nowhere",)))
     with pytest.raises(BackendUnavailable, match="NetworkSelector closed"):
-        await admin.topics("")
-    assert await admin.topics("") == ["orders"]
+        await topics_of(admin, "")
+    assert await topics_of(admin, "") == ["orders"]
     await admin.close()

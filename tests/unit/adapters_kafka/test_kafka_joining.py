@@ -33,8 +33,6 @@ class FakePoller:
         self.final: Commits | None = None
         self.made.append(self)
 
-    def start(self) -> None: ...
-
     def stop(self, final: Commits) -> None:
         if self.final is None:
             self.final = final

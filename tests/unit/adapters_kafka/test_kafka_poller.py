@@ -66,7 +66,6 @@ class Bench:
         monkeypatch.setattr(poller, "Session", lambda *_: self.session)
         loop = asyncio.get_running_loop()
         self.poller = Poller(loop, Options(("nowhere",)), "group", ["orders"], self.owner)
-        self.poller.start()
 
     async def stop(self) -> None:
         self.poller.stop({})

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.base import Delivery, Outcome
 from adapters.kafka.admin import Admin
-from adapters.kafka.consume import group_member, subscription
+from adapters.kafka.consume import consumer, subscription
 from adapters.kafka.consume.buffer import RECORDS_MAX
 from adapters.kafka.consume.subscription import KafkaSubscription
 from adapters.kafka.mapping import Commit, Commits, Part, Record, to_record
@@ -29,11 +29,8 @@ class FakeConsumer:
         self.is_paused: set[Part] = set()
         self.written: list[Commits] = []
 
-    def pause(self, parts: Collection[Part]) -> None:
-        self.is_paused.update(parts)
-
-    def resume(self, parts: Collection[Part]) -> None:
-        self.is_paused.difference_update(parts)
+    def set_paused(self, parts: Collection[Part], *, paused: bool) -> None:
+        (self.is_paused.update if paused else self.is_paused.difference_update)(parts)
 
     def commit(self, commits: Commits) -> asyncio.Future[None]:
         self.written.append(commits)
@@ -51,7 +48,7 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = NOW
         self.revoked: list[int] = []
-        monkeypatch.setattr(group_member, "Consumer", FakeConsumer)
+        monkeypatch.setattr(consumer, "Consumer", FakeConsumer)
         monkeypatch.setattr(subscription, "wall", lambda: self.now)
         admin = cast("Admin", None)
         self.subscription = KafkaSubscription(Options(("nowhere",)), admin, "group", ["orders"], self._revoke)

@@ -10,7 +10,7 @@ from adapters.kafka.admin import Admin
 from adapters.kafka.mapping import Outgoing, Record
 from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.topics import Topics
+from adapters.kafka.topics import Cluster, Topics
 from adapters.kafka.transaction import group_commit, topic, transactions
 from adapters.kafka.transaction.group_commit import CommitFailed, GroupCommit
 from adapters.kafka.transaction.table import Entry, Kind, control
@@ -21,6 +21,7 @@ from bridge.message import Message
 
 NOW = 1_800_000_000_000
 OPTIONS = Options(("nowhere",))
+CLUSTER = Cluster(OPTIONS, cast("Admin", None), cast("Topics", None), cast("Publisher", None))
 OPEN = Transaction("tx", TransactionState.OPEN, NOW, 60_000, None, messages=0, size=0)
 
 
@@ -51,8 +52,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> tuple[Transactions, MemoryTopic]:
     async def to_outgoing(message: Message) -> Outgoing:
         raise AssertionError(message)
 
-    parts = cast("Admin", None), cast("Topics", None), cast("Publisher", None)
-    made = Transactions(OPTIONS, *parts, to_outgoing)
+    made = Transactions(CLUSTER, to_outgoing)
     return made, cast("MemoryTopic", made._topic)
 
 
@@ -96,8 +96,7 @@ async def test_a_topic_that_was_deleted_is_read_again_when_it_is_there(monkeypat
             self.is_read = True
             return True
 
-    parts = cast("Admin", None), cast("Topics", None), cast("Publisher", None)
-    one = Counting(OPTIONS, *parts, lambda: asyncio.sleep(0))
+    one = Counting(CLUSTER, lambda: asyncio.sleep(0))
     await one.start()
     await one._stop_reading()
     async with asyncio.timeout(60):

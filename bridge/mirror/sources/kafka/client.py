@@ -48,7 +48,7 @@ def read_bounds(options: Options) -> Bounds:
     """Ask for everything that is mirrored. Raises `BackendUnavailable`; `CannotStart` if Kafka refuses."""
     is_mirrored = re.compile(pattern(Own(options.prefix))).fullmatch
     try:
-        with closing(connections.admin(options)) as client:
+        with closing(connections.connect(KafkaAdminClient, options)) as client:
             topics = tuple(
                 Topic(topic["name"], str(topic["topic_id"]), len(topic["partitions"]))
                 for topic in client.describe_topics()
