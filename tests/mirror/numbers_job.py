@@ -20,7 +20,7 @@ from bridge.mirror.rows import Rows
 from bridge.mirror.session import s3_settings, session
 from bridge.mirror.sink import Sink
 from bridge.mirror.sources import Options
-from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, RangeSource
+from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, Source
 from bridge.mirror.spark_checkpoint import Checkpoint
 from bridge.mirror.table import create, spark_path
 
@@ -70,7 +70,7 @@ class NumbersData(RangeDataSource):
         return "numbers"
 
 
-class Numbers(RangeSource):
+class Numbers(Source):
     """See `Source`."""
 
     data = NumbersData

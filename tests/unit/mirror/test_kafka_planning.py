@@ -15,9 +15,8 @@ from adapters.kafka.options import parse
 from bridge.errors import BackendUnavailable, CannotStart, Refused
 from bridge.mirror.offsets import Gap
 from bridge.mirror.sources import OnDataLoss, Options, ranges
-from bridge.mirror.sources.kafka import source
-from bridge.mirror.sources.kafka.client import Bounds, Topic, described, pattern
-from bridge.mirror.sources.kafka.source import KafkaReader, KafkaSource
+from bridge.mirror.sources import kafka as source
+from bridge.mirror.sources.kafka import Bounds, KafkaReader, KafkaSource, Topic, described, pattern
 from bridge.mirror.sources.range_source import DataLost, ReaderOptions
 
 URL = "kafka://127.0.0.1:9092"

@@ -16,7 +16,7 @@ from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.records import Contents
 from bridge.mirror.offsets import Ranges
 from bridge.mirror.sources.rabbitmq.connection import OFFSET
-from bridge.mirror.sources.ranges import Position
+from bridge.mirror.sources.ranges import Position, ended
 
 _GENERATION: Final = "#"
 """In no name of a destination."""
@@ -102,11 +102,6 @@ def behind(found: Ranges, before: Mapping[str, Position]) -> list[str]:
         for stream, position in positions.items()
         if position and not ended(position) and found[stream][1] < position.next
     ]
-
-
-def ended(position: Position) -> bool:
-    """Whether the log is gone."""
-    return position.lost is not None and position.lost[1] is None
 
 
 def _log(stream: str, generation: int) -> str:
