@@ -16,12 +16,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.jars import spark_jars
 from bridge.mirror.monitoring.reporter import Reporter, Show, reporting, sentence
-from bridge.mirror.offsets import Record
 from bridge.mirror.parquet_export import exporting
 from bridge.mirror.session import S3_SCHEME, check_conditional_writes, s3_settings, session, submitted
 from bridge.mirror.sink import Sink, explain_full_disk
 from bridge.mirror.sources import Options, Source, open_source
-from bridge.mirror.spark_checkpoint import Checkpoint, Found, check
+from bridge.mirror.spark_checkpoint import Checkpoint, check_start
 from bridge.mirror.table import Table, create, is_remote, local_path, shown, spark_path
 from bridge.settings import Address
 
@@ -55,7 +54,10 @@ class StopSignal:
 
 @contextmanager
 def stop_signal() -> Iterator[StopSignal]:
-    """Handle the signals while the block runs; `KeyboardInterrupt` ends the block and is not raised further."""
+    """Handle the signals while the block runs.
+
+    `KeyboardInterrupt` ends the block and is not raised further; nor is the loss of the JVM after a signal.
+    """
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     stop = StopSignal()
     stop.install()
@@ -63,6 +65,9 @@ def stop_signal() -> Iterator[StopSignal]:
         yield stop
     except KeyboardInterrupt:
         stop.number = stop.number or signal.SIGINT  # PySpark's handler raises it too, until ours is installed again
+    except (Py4JError, OSError):  # systemd signals the job and its JVM at once
+        if stop.number is None:
+            raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -117,7 +122,7 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
         jars = () if submitted() else spark_jars()  # Maven may take a minute, and ends with the first Ctrl-C
         stop.deferred = True  # an interrupted start would leave Spark's JVM running
         reporter.activity("starting Spark")
-        with _lost_jvm(stop), session("oms-bridge mirror", jars, conf) as spark:
+        with session("oms-bridge mirror", jars, conf) as spark:
             stop.install()
             spark.streams.addListener(reporter)
             reporter.activity("reading the mirror")
@@ -128,16 +133,6 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
                 if _supervise(query, source, reporter, stop, timeout):
                     stop.number = None
     return reporter, stop.number
-
-
-@contextmanager
-def _lost_jvm(stop: StopSignal) -> Iterator[None]:
-    """End the block without an error if the JVM is gone after a stop signal: systemd signals it and the job at once."""
-    try:
-        yield
-    except (Py4JError, OSError):
-        if stop.number is None:
-            raise
 
 
 def check_writable(out: str) -> None:
@@ -192,21 +187,12 @@ def _prepare(  # noqa: PLR0913 - the job, its options and what it reports to
         if options.out.startswith(S3_SCHEME):
             check_conditional_writes(spark, options.out)
         checkpoint = Checkpoint(spark, _checkpoint(options))
-        record = check_start(options.out, checkpoint, resume=options.resume)
+        record = check_start(options.out, checkpoint, Table.require(options.out), resume=options.resume)
         sink = Sink(options.out, checkpoint, source, reporter.committed, tracing)
     except Py4JJavaError as error:
         raise CannotStart(f"--out {shown(options.out)} cannot be used: {error.java_exception.toString()}") from None
     start = {} if record is None else record.next
     return _Query(lambda: source.rows(spark, start), sink, checkpoint.place, None if once else options.every)
-
-
-def check_start(out: str, checkpoint: Checkpoint, *, resume: bool) -> Record | None:
-    """Return the newest record of the offsets that the table holds. Raises `CannotStart` if the job may not begin."""
-    table = Table.require(out)
-    record, files = table.record(), next(table.files(), None) is not None
-    found = (checkpoint.query(), checkpoint.planned(), checkpoint.committed())
-    check(Found(out, checkpoint.place, *found, files, record), resume=resume)
-    return record
 
 
 class _Query(NamedTuple):

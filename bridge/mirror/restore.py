@@ -29,7 +29,7 @@ RESTORED_FROM: Final = "oms-restored-from"
 RESTORED_EXPIRE_TIME: Final = "oms-restored-expiretime"
 """Property: the expireTime of a message that had expired and was restored all the same."""
 
-_FIELDS: Final = [str(column.attribute) for column in MESSAGE]
+_FIELDS: Final = [column.name for column in MESSAGE]
 
 
 class Row(NamedTuple):
@@ -155,10 +155,6 @@ class State:
         self.next: dict[str, int] = {}
         if path is not None and path.exists():
             self.next = self._read(path)
-
-    def reached(self, log: str, offset: int) -> None:
-        """Note that a message is done."""
-        self.next[log] = offset + 1
 
     def keep(self) -> None:
         """Replace the file at once: a crash leaves the old one. Raises `CannotStart` if it cannot be written."""
@@ -309,7 +305,7 @@ async def restore(  # noqa: PLR0913, PLR0917 - the input, the options and the ca
         await sender.send(messages)
         outcome.expired += len(chunk) - len(messages)
         for row in chunk:
-            state.reached(row.log, row.offset)
+            state.next[row.log] = row.offset + 1
         state.keep()
         advance(len(chunk))
 

@@ -4,25 +4,19 @@ Nothing that is added makes a batch fail: what no reader of Parquet could show i
 """
 
 from collections.abc import Sequence
-from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from bridge.engine.destination_names import is_dead_letter
 from bridge.message import Message
-from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX
+from bridge.mirror.schema import SOURCE, TIME_MAX
 
 BATCH_ROWS: Final = 1000
 """Rows worth one Arrow batch; 5,000 were not faster."""
 BATCH_BYTES: Final = 16 << 20
 """Bytes of bodies that end a batch before it has its rows: one batch is held by the reader, the JVM and the writer."""
 
-_PLACES: Final = [Message._fields.index(str(column.attribute)) for column in MESSAGE]
-_BORN: Final = Message._fields.index("born_timestamp")
-_STORED: Final = Message._fields.index("store_timestamp")
-_PROPERTIES: Final = Message._fields.index("properties")
-_BODY: Final = Message._fields.index("body")
 _MICROS: Final = 1000
 
 
@@ -77,38 +71,21 @@ class Rows:
         return row
 
     def _batch(self, rows: Sequence[_Row]) -> pa.RecordBatch:
-        columns: list[Sequence[Any]] = list(zip(*(row.message for row in rows), strict=True)) or [()] * len(
-            Message._fields
-        )
-        bodies = columns[_BODY]
-        arrays = [
-            pa.array([_area(row) for row in rows], pa.string()),
-            pa.array([row.message.destination for row in rows], pa.string()),
-            *(
-                _array(columns[place], place, SOURCE.field(column.name).type)
-                for place, column in zip(_PLACES, MESSAGE, strict=True)
-            ),
-            pa.array(list(map(len, bodies)), pa.int64()),
-            pa.array(list(repeat(self._backend, len(rows))), pa.string()),
-            pa.array([row.log for row in rows], pa.string()),
-            pa.array([row.offset for row in rows], pa.int64()),
-            pa.array([row.error for row in rows], pa.string()),
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=SOURCE)
+        of_messages = zip(*(row.message for row in rows), strict=True)
+        columns = dict(zip(Message._fields, of_messages, strict=False)) or dict.fromkeys(Message._fields, ())
+        for name in ("born_timestamp", "store_timestamp"):
+            columns[name] = tuple(None if value is None else _micros(value) for value in columns[name])
+        columns["properties"] = tuple(list(value.items()) for value in columns["properties"])
+        _, logs, offsets, errors = zip(*rows, strict=True) if rows else ((),) * 4
+        of_position = {"backend": [self._backend] * len(rows), "log": logs, "offset": offsets, "error": errors}
+        areas, sizes = list(map(_area, rows)), list(map(len, columns["body"]))
+        return pa.RecordBatch.from_pydict(columns | of_position | {"area": areas, "body_size": sizes}, schema=SOURCE)
 
 
 def _area(row: _Row) -> str:
     if row.error is not None:
         return "quarantine"
     return "dead-letters" if is_dead_letter(row.message.destination) else "data"
-
-
-def _array(values: Sequence[Any], place: int, kind: pa.DataType) -> pa.Array:
-    if place in (_BORN, _STORED):
-        return pa.array([None if value is None else _micros(value) for value in values], pa.int64()).cast(kind)
-    if place == _PROPERTIES:
-        return pa.array([list(value.items()) for value in values], kind)
-    return pa.array(values, kind)
 
 
 def _micros(milliseconds: int) -> int:

@@ -35,13 +35,12 @@ TIME_MAX: Final = 253_402_300_799_999
 
 
 class Column(NamedTuple):
-    """One column: `attribute` is that of `Message` where it comes from there."""
+    """One column."""
 
     name: str
     kind: Kind
     says: str
     """For docs/mirror-schema.md."""
-    attribute: str | None = None
 
 
 _TIMES: Final = ("bornTimestamp", "storeTimestamp")
@@ -52,18 +51,14 @@ def _kind(field: Field) -> Kind:
 
 
 MESSAGE: Final = (
-    *(
-        Column(field.attribute, _kind(field), field.name, field.attribute)
-        for field in FIELDS
-        if field.name != "destination"
-    ),
-    Column("content_type", "string", "media type of the body, as its producer named it", "content_type"),
-    Column("traceparent", "string", "W3C trace context", "traceparent"),
-    Column("tracestate", "string", "W3C trace context", "tracestate"),
-    Column("properties", "map", "properties of the message", "properties"),
-    Column("body", "binary", "the body, as it was stored", "body"),
+    *(Column(field.attribute, _kind(field), field.name) for field in FIELDS if field.name != "destination"),
+    Column("content_type", "string", "media type of the body, as its producer named it"),
+    Column("traceparent", "string", "W3C trace context"),
+    Column("tracestate", "string", "W3C trace context"),
+    Column("properties", "map", "properties of the message"),
+    Column("body", "binary", "the body, as it was stored"),
 )
-"""What comes from a `Message`."""
+"""What comes from a `Message`, by the names of its attributes."""
 
 POSITION: Final = (
     Column("body_size", "bigint", "bytes of the body"),
@@ -111,4 +106,4 @@ COLUMNS: Final = tuple(column.name for column in TABLE)
 STATISTICS: Final = ("destination", "message_id", "partition", "store_timestamp", "log", "offset", "mirrored_timestamp")
 """Columns whose least and greatest value the log holds for each file: by them readers skip files."""
 
-assert {c.attribute for c in MESSAGE} | {"destination"} == set(Message._fields)  # noqa: S101 - the table is whole
+assert {c.name for c in MESSAGE} | {"destination"} == set(Message._fields)  # noqa: S101 - the table is whole

@@ -126,21 +126,18 @@ def _check_versions(spark: SparkSession) -> None:
 
 
 S3_SCHEME: Final = "s3a://"
-_LOG_STORE: Final = "openmessaging.mirror.S3LogStore"
-_CHECKPOINTS: Final = "openmessaging.mirror.S3Checkpoints"
-"""Of s3.scala."""
 
 
 def s3_settings(checkpoint: str) -> dict[str, str]:
     """Return Spark's settings for tables on S3; `checkpoint` is the URI of the query's checkpoint."""
     found = {
-        "spark.delta.logStore.s3a.impl": _LOG_STORE,
+        "spark.delta.logStore.s3a.impl": "openmessaging.mirror.S3LogStore",  # of s3.scala, as the other
         "spark.hadoop.fs.s3a.aws.credentials.provider": (  # variables, web identity, profile, role: as delta-rs does
             "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
         ),
     }
     if checkpoint.startswith(S3_SCHEME):
-        found["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINTS
+        found["spark.sql.streaming.checkpointFileManagerClass"] = "openmessaging.mirror.S3Checkpoints"
     if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
         found["spark.hadoop.fs.s3a.endpoint"] = endpoint
         found["spark.hadoop.fs.s3a.path.style.access"] = "true"

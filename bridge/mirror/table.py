@@ -99,29 +99,24 @@ class Table:
         self.name = name
 
     @classmethod
-    def open(cls, out: str, name: Name = MESSAGES, as_of: int | datetime | None = None) -> Self | None:
-        """Open a table of the mirror in `out`; None: it does not exist.
+    def require(cls, out: str, name: Name = MESSAGES, as_of: int | datetime | None = None) -> Self:
+        """Open a table of the mirror in `out`.
 
-        `as_of`: a version, or a time: the newest version that is not younger. Raises `CannotStart` if the table
-        cannot be read, or no longer has that version.
+        `as_of`: a version, or a time: the newest version that is not younger. Raises `CannotStart` if there is no
+        table, it cannot be read, or it no longer has that version.
         """
         try:
             table = DeltaTable(location(out, name), storage_options=storage_options())
         except TableNotFoundError:
-            return None
+            raise CannotStart(f"There is no mirror in {shown(out)}.") from None
         except (DeltaError, OSError, ValueError) as error:
             raise CannotStart(f"{shown(out)} cannot be read: {one_line(error)}") from None
         if as_of is not None:
-            _travel(table, as_of, out)
+            try:
+                table.load_as_version(as_of)
+            except (DeltaError, OSError, ValueError, OverflowError) as error:
+                raise CannotStart(f"{shown(out)} has no version of {as_of}: {one_line(error)}") from None
         return cls(table, name)
-
-    @classmethod
-    def require(cls, out: str, name: Name = MESSAGES, as_of: int | datetime | None = None) -> Self:
-        """Open a table as `open` does. Raises `CannotStart` if there is none."""
-        table = cls.open(out, name, as_of)
-        if table is None:
-            raise CannotStart(f"There is no mirror in {shown(out)}.")
-        return table
 
     def refresh(self) -> None:
         """Go on to the newest version."""
@@ -253,13 +248,6 @@ def storage_options() -> dict[str, str]:
 def shown(out: str) -> str:
     """Return a path without the secrets that some put into it: `s3a://key:secret@bucket`."""
     return redact(out) if "://" in out and "@" in out else out
-
-
-def _travel(table: DeltaTable, as_of: int | datetime, out: str) -> None:
-    try:
-        table.load_as_version(as_of)
-    except (DeltaError, OSError, ValueError, OverflowError) as error:
-        raise CannotStart(f"{shown(out)} has no version of {as_of}: {one_line(error)}") from None
 
 
 def _named(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _whole(block: Block, log: str) -> pa.RecordBatch:
         "offset": pa.array(block.offsets, pa.int64()),
         "error": pa.nulls(count, pa.string()),
     }
-    return pa.RecordBatch.from_arrays([arrays[name] for name in SOURCE.names], schema=SOURCE)
+    return pa.RecordBatch.from_pydict(arrays, schema=SOURCE)
 
 
 def _column(block: Block, name: str, count: int) -> pa.Array:

@@ -8,7 +8,7 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 
 from bridge.errors import CannotStart
-from bridge.mirror.offsets import Gap, Overlap, Record, to_json
+from bridge.mirror.offsets import Gap, Record, to_json
 from bridge.mirror.table import MESSAGES, Commit, Hour, Table
 
 FIRST = Record("q", 0, 5, {"orders/0": (0, 4), "orders/1": (3, 9)}, (Gap("orders/0", 1, 2),))
@@ -24,7 +24,8 @@ def write(out: str, hour: str, metadata: str) -> None:
 
 def test_a_table_tells_its_files_commits_and_offsets(tmp_path: Path) -> None:
     out = str(tmp_path / "a b é")
-    assert Table.open(out) is None
+    with pytest.raises(CannotStart, match="There is no mirror in"):
+        Table.require(out)
     write(out, "07", to_json(FIRST))
     write(out, "08", "of another program")
     table = Table.require((tmp_path / "a b é").as_uri())
@@ -78,5 +79,5 @@ def test_a_record_grows_batch_by_batch() -> None:
 
 def test_offsets_that_are_held_are_found_again() -> None:
     assert FIRST.overlap({"orders/0": (4, 7), "new/0": (0, 2)}) is None
-    assert FIRST.overlap({"orders/0": (2, 7)}) == Overlap("orders/0", 2, 4)
+    assert FIRST.overlap({"orders/0": (2, 7)}) == ("orders/0", 2, 4)
     assert FIRST.overlap({"orders/0": (0, 3)}, [Gap("orders/0", 4, None)]) is None
