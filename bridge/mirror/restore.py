@@ -276,31 +276,26 @@ def _may_succeed_later(error: BridgeError) -> bool:
     return is_transient(error) or isinstance(error, QuotaExceeded)
 
 
-class RestoreOptions(NamedTuple):
-    """How to restore."""
-
-    destination: str | None = None
-    """Another one than the messages' own."""
-    expired: bool = False
-    """Also what has expired, without its expireTime."""
-    rate: float | None = None
-    """At most so many messages a second (> 0)."""
-
-
-async def restore(  # noqa: PLR0913, PLR0917 - the input, the options and the callbacks
+async def restore(  # noqa: PLR0913 - the input, the options and the callbacks
     client: Client,
     rows: Iterator[Row],
     state: State,
-    options: RestoreOptions,
     outcome: Outcome,
     advance: Callable[[int], None],
+    *,
+    destination: str | None = None,
+    expired: bool = False,
+    rate: float | None = None,
 ) -> None:
-    """Send everything. `advance` gets the number of rows of each batch; `outcome` is complete also when this raises."""
+    """Send everything; `destination` and `expired` as in `to_message`, `rate`: at most so many messages a second (> 0).
+
+    `advance` gets the number of rows of each batch; `outcome` is complete also when this raises.
+    """
     state.keep()  # before anything is sent: without its file the next run would send everything again
-    sender = Sender(client, options.rate, outcome)
+    sender = Sender(client, rate, outcome)
     while chunk := await asyncio.to_thread(_take, rows, sender.batch):
         now = time.time_ns() // 1_000_000
-        there = [to_message(row, destination=options.destination, expired=options.expired, now=now) for row in chunk]
+        there = [to_message(row, destination=destination, expired=expired, now=now) for row in chunk]
         messages = [message for message in there if message is not None]
         await sender.send(messages)
         outcome.expired += len(chunk) - len(messages)

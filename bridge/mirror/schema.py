@@ -69,34 +69,23 @@ POSITION: Final = (
 )
 """What the source adds."""
 
-STAMPS: Final = (
-    Column("mirrored_timestamp", "timestamp", "when the batch was written"),
-    Column("schema_version", "int", "of this table"),
-)
-"""What the sink adds."""
-
 PARTITION: Final = ("date", "hour")
 """Columns by which the tables are partitioned: `date=2026-11-21/hour=07`, of store_timestamp in UTC."""
 
-SOURCE: Final = pa.schema(
-    [
-        pa.field("area", pa.string()),
-        pa.field("destination", pa.string()),
-        *(pa.field(column.name, ARROW[column.kind]) for column in (*MESSAGE, *POSITION)),
-    ]
-)
-"""What every source gives, as Arrow."""
+_DESTINATION: Final = Column("destination", "string", "destination")
+_SOURCE: Final = (Column("area", "string", "what the row is"), _DESTINATION, *MESSAGE, *POSITION)
 
-SOURCE_DDL: Final = ", ".join(
-    ["area string", "destination string", *(f"`{c.name}` {SPARK[c.kind]}" for c in (*MESSAGE, *POSITION))]
-)
+SOURCE: Final = pa.schema([(column.name, ARROW[column.kind]) for column in _SOURCE])
+"""What every source gives, as Arrow."""
+SOURCE_DDL: Final = ", ".join(f"`{column.name}` {SPARK[column.kind]}" for column in _SOURCE)
 """The same for Spark."""
 
 TABLE: Final = (
-    Column("destination", "string", "destination"),
+    _DESTINATION,
     *MESSAGE,
     *POSITION,
-    *STAMPS,
+    Column("mirrored_timestamp", "timestamp", "when the batch was written"),
+    Column("schema_version", "int", "of this table"),
     Column("date", "string", "day of `store_timestamp`, or of `mirrored_timestamp` without one: `2026-11-21`, in UTC"),
     Column("hour", "string", "its hour: `00` to `23`"),
 )

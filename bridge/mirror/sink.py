@@ -175,7 +175,8 @@ class Sink:
         counts = (F.count_if(F.col("area") == area).alias(area) for area in AREAS)
         self._append(frame.observe(seen, *counts), MESSAGES, record)
         commit = self._commit(record)
-        rows: Mapping[Area, int] = seen.get  # waits for the rows, which a skipped commit never reads
+        counted = seen.get  # waits for the rows, which a skipped commit never reads
+        rows = {area: int(counted[area]) for area in AREAS}
         if rows["quarantine"]:
             self._append(frame, QUARANTINE, record)
         return rows, commit

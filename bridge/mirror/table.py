@@ -220,7 +220,7 @@ def spark_path(out: str, name: str) -> str:
 
 def create(out: str) -> None:
     """Create the tables that do not exist yet. Raises `CannotStart` if nothing can be written there."""
-    schema = Schema.from_arrow(pa.schema([pa.field(column.name, ARROW[column.kind]) for column in TABLE]))
+    schema = Schema.from_arrow(pa.schema([(column.name, ARROW[column.kind]) for column in TABLE]))
     for name in reversed(NAMES):  # so that quarantine is there when the messages are
         place = location(out, name)
         try:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -106,7 +107,7 @@ def test_a_probe_is_detached_while_the_rest_of_its_chunk_arrives(
             await probes.detach([probe])
         return (await connection.link()).up
 
-    with BlockingConnection(parse(backend), "test") as connection:
+    with closing(BlockingConnection(parse(backend), "test")) as connection:
         assert connection.run(detach())
 
 

@@ -29,36 +29,22 @@ class Stream(NamedTuple):
     partitions: int
 
 
-def streams(catalogue: Mapping[str, Layout], options: Options) -> dict[str, Stream]:
-    """Return the expected streams by name; the settings override the catalogue."""
-    return {
-        names.log(destination): Stream(destination, partitions)
-        for destination, partitions in _destinations(catalogue, options).items()
-        if _keeps_log(destination, catalogue, options)
-    }
+def streams(catalogue: Mapping[str, Layout], options: Options) -> tuple[dict[str, Stream], list[str]]:
+    """Return the expected streams by name, and the destinations that keep none; the settings override the catalogue.
 
-
-def without_log(catalogue: Mapping[str, Layout], options: Options) -> list[str]:
-    """Return the destinations that keep none."""
-    return sorted(d for d in _destinations(catalogue, options) if not _keeps_log(d, catalogue, options))
-
-
-def _destinations(catalogue: Mapping[str, Layout], options: Options) -> dict[str, int]:
-    """Return all with their partitions. A destination with another program's exchange or queue is in no catalogue."""
-    foreign = {
-        name
-        for name, existing in options.destinations.items()
-        if existing.exchange is not None or existing.queue is not None
-    }
-    return {name: layout.partitions for name, layout in catalogue.items()} | dict.fromkeys(foreign, 1)
-
-
-def _keeps_log(destination: str, catalogue: Mapping[str, Layout], options: Options) -> bool:
-    existing = options.destinations.get(destination, Existing())
-    if existing.queue is not None or existing.log is False:
-        return False
-    layout = catalogue.get(destination)
-    return bool(existing.log) or (options.log if layout is None else layout.log_bytes > 0)
+    A destination with another program's exchange or queue is in no catalogue.
+    """
+    found, without = {}, []
+    foreign = [name for name, own in options.destinations.items() if own.exchange is not None or own.queue is not None]
+    partitions = {name: layout.partitions for name, layout in catalogue.items()} | dict.fromkeys(foreign, 1)
+    for destination in sorted(partitions):
+        existing, layout = options.destinations.get(destination, Existing()), catalogue.get(destination)
+        by_default = options.log if layout is None else layout.log_bytes > 0
+        if existing.queue is None and (by_default if existing.log is None else existing.log):
+            found[names.log(destination)] = Stream(destination, partitions[destination])
+        else:
+            without.append(destination)
+    return found, without
 
 
 def stream_of(log: str) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from pika import exceptions as pika
 
@@ -62,12 +62,6 @@ class BlockingConnection:
         """End it all; once."""
         self._runner.run(self.disconnect())
         self._runner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def is_refusal(error: BackendUnavailable) -> bool:

@@ -25,7 +25,7 @@ from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.names import Own
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.sources.rabbitmq.catalogue import CatalogueReader, Stream, streams, without_log
+from bridge.mirror.sources.rabbitmq.catalogue import CatalogueReader, Stream, streams
 from bridge.mirror.sources.rabbitmq.connection import OFFSET, BlockingConnection
 
 _AT_ONCE: Final = 500
@@ -196,8 +196,7 @@ class EndOffsets:
             known = await self._catalogue.destinations()
         except DestinationUnknown:
             self._catalogue = None
-        self.streams = streams(known, self._options)
-        self._without_log = without_log(known, self._options)
+        self.streams, self._without_log = streams(known, self._options)
 
     async def bounds(self) -> Ranges:
         """Return the first and the next offset of every stream there is. Raises `Refused` or `BackendUnavailable`."""

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -302,7 +303,7 @@ class RabbitMQSource(Source):
 
     def _ask(self, question: Callable[[EndOffsets], Coroutine[Any, Any, T]]) -> T:
         options = parse(self._options.backend)
-        with BlockingConnection(options, "mirror") as connection:
+        with closing(BlockingConnection(options, "mirror")) as connection:
             try:
                 return connection.run(question(EndOffsets(options, connection)))
             except BackendUnavailable as error:
