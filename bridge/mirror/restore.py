@@ -21,7 +21,7 @@ from bridge.client.request_sender import is_transient, retry_delay
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, CannotStart, QuotaExceeded
 from bridge.message import Message
 from bridge.mirror.query import AREAS, one_of
-from bridge.mirror.schema import MESSAGE, Area
+from bridge.mirror.schema import MESSAGE, TIMES, Area
 from bridge.mirror.table import MESSAGES
 
 RESTORED_FROM: Final = "oms-restored-from"
@@ -72,8 +72,6 @@ def to_message(row: Row, *, destination: str | None, expired: bool, now: int) ->
 
 
 _STORED: Final = "coalesce(store_timestamp, mirrored_timestamp)"
-_CHOSEN: Final = "chosen"
-_DONE: Final = "done"
 
 
 class Selection(NamedTuple):
@@ -98,20 +96,19 @@ class DestinationTotal(NamedTuple):
 
 def select(connection: duckdb.DuckDBPyConnection, selection: Selection, reached: Mapping[str, int]) -> None:
     """Create a view of the selected rows that are not sent yet: `reached` is the next offset by log."""
-    connection.execute(f'CREATE TABLE {_DONE} (log VARCHAR, "next" BIGINT)')
+    connection.execute('CREATE TABLE done (log VARCHAR, "next" BIGINT)')
     if reached:
-        connection.executemany(f"INSERT INTO {_DONE} VALUES (?, ?)", list(reached.items()))  # noqa: S608 - ours
+        connection.executemany("INSERT INTO done VALUES (?, ?)", list(reached.items()))
     conditions = " AND ".join(_conditions(selection))
-    missing = f'NOT EXISTS (FROM {_DONE} WHERE {_DONE}.log = m.log AND m."offset" < {_DONE}."next")'
-    chosen = f"SELECT * FROM {MESSAGES} AS m WHERE {conditions} AND {missing}"  # noqa: S608 - quoted
-    connection.execute(f"CREATE VIEW {_CHOSEN} AS {chosen}")
+    missing = 'NOT EXISTS (FROM done WHERE done.log = m.log AND m."offset" < done."next")'
+    connection.execute(f"CREATE VIEW chosen AS FROM {MESSAGES} AS m WHERE {conditions} AND {missing}")
 
 
 def amounts(connection: duckdb.DuckDBPyConnection) -> list[DestinationTotal]:
     """Count, by destination."""
     counted = (
         f"SELECT destination, count(*), coalesce(sum(body_size), 0)::BIGINT, min(epoch_ms({_STORED})), "  # noqa: S608
-        f"max(epoch_ms({_STORED})) FROM {_CHOSEN} GROUP BY destination ORDER BY destination"
+        f"max(epoch_ms({_STORED})) FROM chosen GROUP BY destination ORDER BY destination"
     )
     return [DestinationTotal(*row) for row in connection.execute(counted).fetchall()]
 
@@ -121,12 +118,11 @@ def in_order(connection: duckdb.DuckDBPyConnection, most: int | None = None) -> 
 
     The log that begins first comes first: if a log was created several times, the earlier comes before the later.
     """
-    times = {column.name for column in MESSAGE if column.kind == "timestamp"}
     columns = [*(column.name for column in MESSAGE), "destination", "log", "offset"]
-    shown = ", ".join(f'epoch_ms("{name}") AS "{name}"' if name in times else f'm."{name}"' for name in columns)
-    began = f"SELECT log AS of, min({_STORED}) AS began FROM {_CHOSEN} GROUP BY log"  # noqa: S608 - ours
+    shown = ", ".join(f'epoch_ms("{name}") AS "{name}"' if name in TIMES else f'm."{name}"' for name in columns)
+    began = f"SELECT log AS of, min({_STORED}) AS began FROM chosen GROUP BY log"  # noqa: S608 - ours
     limit = "" if most is None else f"LIMIT {most}"
-    rows = f'SELECT {shown} FROM {_CHOSEN} AS m JOIN ({began}) ON log = of ORDER BY began, m.log, m."offset" {limit}'  # noqa: S608
+    rows = f'SELECT {shown} FROM chosen AS m JOIN ({began}) ON log = of ORDER BY began, m.log, m."offset" {limit}'  # noqa: S608
     connection.execute(rows)
     for values in iter(connection.fetchone, None):
         yield to_row(dict(zip(columns, values, strict=True)))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bridge.engine.destination_names import is_dead_letter
 from bridge.message import Message
-from bridge.mirror.schema import SOURCE, TIME_MAX
+from bridge.mirror.schema import SOURCE, TIME_MAX, TIMES
 
 BATCH_ROWS: Final = 1000
 """Rows worth one Arrow batch; 5,000 were not faster."""
@@ -73,7 +73,7 @@ class Rows:
     def _batch(self, rows: Sequence[_Row]) -> pa.RecordBatch:
         of_messages = zip(*(row.message for row in rows), strict=True)
         columns = dict(zip(Message._fields, of_messages, strict=False)) or dict.fromkeys(Message._fields, ())
-        for name in ("born_timestamp", "store_timestamp"):
+        for name in TIMES:
             columns[name] = tuple(None if value is None else _micros(value) for value in columns[name])
         columns["properties"] = tuple(list(value.items()) for value in columns["properties"])
         _, logs, offsets, errors = zip(*rows, strict=True) if rows else ((),) * 4

@@ -43,11 +43,9 @@ class Column(NamedTuple):
     """For docs/mirror-schema.md."""
 
 
-_TIMES: Final = ("bornTimestamp", "storeTimestamp")
-
-
 def _kind(field: Field) -> Kind:
-    return "string" if field.maximum is None else "timestamp" if field.name in _TIMES else "bigint"
+    is_time = field.name in {"bornTimestamp", "storeTimestamp"}
+    return "string" if field.maximum is None else "timestamp" if is_time else "bigint"
 
 
 MESSAGE: Final = (
@@ -59,6 +57,7 @@ MESSAGE: Final = (
     Column("body", "binary", "the body, as it was stored"),
 )
 """What comes from a `Message`, by the names of its attributes."""
+TIMES: Final = tuple(column.name for column in MESSAGE if column.kind == "timestamp")
 
 POSITION: Final = (
     Column("body_size", "bigint", "bytes of the body"),

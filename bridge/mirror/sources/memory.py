@@ -16,7 +16,7 @@ from bridge.engine.destination_names import is_dead_letter
 from bridge.errors import BackendUnavailable, CannotStart, DestinationUnknown, NotFound
 from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.rows import Rows
-from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX
+from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX, TIMES
 from bridge.mirror.sources import ranges
 from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, ReaderOptions, Source
 from bridge.wire import log_block
@@ -27,10 +27,7 @@ _PATIENCE: Final = (0.2, 0.5, 1, 2, 4, 8, 8, 8)
 _TIMEOUT: Final = 30.0
 _PASSING: Final = 500
 """From this status on it is the bridge's trouble, and may pass."""
-
-
 BACKEND: Final = "memory"
-_MICROS: Final = 1000
 
 
 def to_batch(block: Block, log: str, end: int) -> pa.RecordBatch:
@@ -52,37 +49,29 @@ def destination_of(log: str) -> str:
 
 
 def _whole(block: Block, log: str) -> pa.RecordBatch:
-    count = len(block.offsets)
-    destination = destination_of(log)
+    count, destination = len(block.offsets), destination_of(log)
     bodies = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(block.starts), pa.py_buffer(block.bodies)])
-    of_message = {column.name: _column(block, column.name, count) for column in MESSAGE if column.name != "body"}
-    arrays = {
+    columns: dict[str, Any] = dict.fromkeys((column.name for column in MESSAGE), pa.nulls(count)) | block.columns
+    columns |= {name: _micros(block.columns[name]) for name in TIMES if name in block.columns}
+    columns |= {
         "area": pa.repeat("dead-letters" if is_dead_letter(destination) else "data", count),
         "destination": pa.repeat(destination, count),
-        **of_message,
+        "properties": [list(each.items()) for each in block.properties],
         "body": bodies,
-        "body_size": pc.binary_length(bodies).cast(pa.int64()),
+        "body_size": pc.binary_length(bodies),
         "backend": pa.repeat(BACKEND, count),
         "log": pa.repeat(log, count),
-        "offset": pa.array(block.offsets, pa.int64()),
-        "error": pa.nulls(count, pa.string()),
+        "offset": block.offsets,
+        "error": pa.nulls(count),
     }
-    return pa.RecordBatch.from_pydict(arrays, schema=SOURCE)
+    return pa.RecordBatch.from_pydict(columns, schema=SOURCE)
 
 
-def _column(block: Block, name: str, count: int) -> pa.Array:
-    kind = SOURCE.field(name).type
-    if name == "properties":
-        return pa.array([list(each.items()) for each in block.properties], kind)
-    values: list[Any] | None = block.columns.get(name)
-    if values is None:
-        return pa.nulls(count, kind)
-    if not pa.types.is_timestamp(kind):
-        return pa.array(values, kind)
+def _micros(values: list[Any]) -> pa.Array:
     millis = pa.array(values, pa.int64())
     if not pc.all(pc.less_equal(millis, TIME_MAX)).as_py():
         raise ValueError("a time that a Parquet file cannot hold")
-    return pc.multiply(millis, _MICROS).cast(kind)
+    return pc.multiply(millis, 1000)
 
 
 class MemoryReader(RangeReader):

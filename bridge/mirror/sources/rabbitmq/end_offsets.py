@@ -12,6 +12,7 @@ cost nothing but one answer to wait for.
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from pika.exceptions import AMQPError
@@ -32,16 +33,16 @@ _AT_ONCE: Final = 500
 """Consumers between two answers that are waited for; one takes 1.5 ms."""
 
 
+@dataclass(eq=False)
 class Probe:
     """One consumer."""
 
-    def __init__(self, stream: str) -> None:
-        self.stream = stream
-        self.first: int | None = None
-        """The first offset that came."""
-        self.next: int | None = None
-        """The one after the last that came."""
-        self.unacked = 0
+    stream: str
+    first: int | None = None
+    """The first offset that came."""
+    next: int | None = None
+    """The one after the last that came."""
+    unacked: int = 0
 
 
 class Probes:
