@@ -179,12 +179,7 @@ def _tables(figures: Figures) -> Iterable[Markup]:
     yield from _table("Dead letters", "", "destination|group|reason|messages", figures.dead)
     about = "Offsets that the backend dropped before the mirror read them."
     gaps = [
-        (
-            gap.log,
-            gap.start,
-            "unknown" if gap.end is None else gap.end - 1,
-            "" if gap.end is None else gap.end - gap.start,
-        )
+        (gap.log, gap.start, *(("unknown", "") if gap.end is None else (gap.end - 1, gap.end - gap.start)))
         for gap in figures.gaps
     ]
     yield from _table("Gaps", about, "log|first|last|offsets", gaps)

@@ -82,16 +82,12 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Arrow's own allocator keeps what a batch has freed: 25 MB more in Spark's Python processes
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    builder = SparkSession.builder.appName(name)
     chosen = settings(conf)
     if chosen.get("spark.driver.bindAddress") == LOOPBACK:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
-    if jars:
-        builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
+    brought = {"spark.jars": ",".join(map(str, jars))} if jars else {}
     try:
-        spark = builder.getOrCreate()
+        spark = SparkSession.builder.appName(name).config(map={**chosen, **brought}).getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise

@@ -130,16 +130,10 @@ class Table:
     def files(self) -> Iterator[File]:
         """Yield the table's files."""
         for fields in pa.table(self.delta.get_add_actions(flatten=True)).to_pylist():
+            date, hour = (str(fields[f"partition.{name}"]) for name in PARTITION)
+            rows, size = fields["num_records"] or 0, fields["size_bytes"]
             least, greatest = (_named(fields, prefix) for prefix in ("min.", "max."))
-            yield File(
-                unquote(fields["path"]),
-                str(fields["partition.date"]),
-                str(fields["partition.hour"]),
-                fields["num_records"] or 0,
-                fields["size_bytes"],
-                least,
-                greatest,
-            )
+            yield File(unquote(fields["path"]), date, hour, rows, size, least, greatest)
 
     def hours(self) -> dict[Hour, list[File]]:
         """Return the table's files by hour, the oldest first."""

@@ -15,7 +15,7 @@ from bridge.errors import CannotStart
 from bridge.message import Message
 from bridge.mirror.jars import spark_jars
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.rows import Rows
+from bridge.mirror.schema import Rows
 from bridge.mirror.session import s3_settings, session
 from bridge.mirror.sink import Sink
 from bridge.mirror.sources import Options

@@ -18,7 +18,7 @@ from bridge.errors import BackendUnavailable, CannotStart
 from bridge.message import FIELDS
 from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.sources import OnDataLoss, Options
-from bridge.mirror.sources.memory import MemoryReader, MemorySource
+from bridge.mirror.sources.memory import MemorySource, _MemoryReader
 from bridge.mirror.sources.range_source import DataLost, ReaderOptions, Splits
 from bridge.mirror.sources.ranges import Split
 from tests.launch import Bridge
@@ -393,8 +393,8 @@ def test_a_range_is_read_to_its_end_and_what_is_not_there_is_told(
                         list(reading(bridge, "fail").read(splits))
 
 
-def reading(bridge: Bridge, on_data_loss: OnDataLoss = "fail") -> MemoryReader:
-    return MemoryReader(ReaderOptions(Options("memory://", "/none", bridge.url, on_data_loss=on_data_loss), {}, 1))
+def reading(bridge: Bridge, on_data_loss: OnDataLoss = "fail") -> _MemoryReader:
+    return _MemoryReader(ReaderOptions(Options("memory://", "/none", bridge.url, on_data_loss=on_data_loss), {}, 1))
 
 
 def test_an_address_that_is_none_is_refused() -> None:

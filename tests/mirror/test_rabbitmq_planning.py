@@ -19,7 +19,7 @@ from bridge.mirror.offsets import Gap
 from bridge.mirror.sources import Options, ranges
 from bridge.mirror.sources.rabbitmq import end_offsets as rabbitmq_ends
 from bridge.mirror.sources.rabbitmq import source as rabbitmq_reader
-from bridge.mirror.sources.rabbitmq.connection import BlockingConnection
+from bridge.mirror.sources.rabbitmq.catalogue import BlockingConnection
 from bridge.mirror.sources.rabbitmq.source import RabbitMQSource
 from bridge.mirror.sources.range_source import DataLost
 from tests.brokers.provide import own_rabbitmq

@@ -31,7 +31,7 @@ from adapters.kafka.options import Options as KafkaOptions
 from adapters.kafka.security import connection_settings
 from bridge.errors import BackendUnavailable, BridgeError, CannotStart, Refused
 from bridge.mirror.offsets import Gap, Ranges
-from bridge.mirror.rows import BATCH_BYTES, BATCH_ROWS, Rows
+from bridge.mirror.schema import BATCH_BYTES, BATCH_ROWS, Rows
 from bridge.mirror.sources import ranges
 from bridge.mirror.sources.range_source import Options, RangeDataSource, RangeReader, ReaderOptions, Source
 from bridge.mirror.sources.ranges import Offset, Split
@@ -267,7 +267,7 @@ def _without_gc() -> Iterator[None]:
             gc.enable()
 
 
-class KafkaReader(RangeReader):
+class _KafkaReader(RangeReader):
     """See `RangeReader`. It connects for each plan; a task has one consumer for all that it reads."""
 
     backend = BACKEND
@@ -286,7 +286,6 @@ class KafkaReader(RangeReader):
         return {log: pair for log, pair in found.ranges().items() if log not in recreated}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """See `RangeReader`."""
         self._before = ranges.existing(ranges.from_json(start))
         return super().latestOffset(start, limit)
 
@@ -319,7 +318,7 @@ class KafkaReader(RangeReader):
 
 
 class _KafkaData(RangeDataSource):
-    reads = KafkaReader
+    reads = _KafkaReader
 
 
 class KafkaSource(Source):

@@ -15,8 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from bridge.engine.destination_names import is_dead_letter
 from bridge.errors import BackendUnavailable, CannotStart, DestinationUnknown, NotFound
 from bridge.mirror.offsets import Gap, Ranges
-from bridge.mirror.rows import Rows
-from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX, TIMES
+from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX, TIMES, Rows
 from bridge.mirror.sources import ranges
 from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, ReaderOptions, Source
 from bridge.wire import log_block
@@ -74,7 +73,7 @@ def _micros(values: list[Any]) -> pa.Array:
     return pc.multiply(millis, 1000)
 
 
-class MemoryReader(RangeReader):
+class _MemoryReader(RangeReader):
     """See `RangeReader`. Reads what one bridge keeps. Raises `CannotStart` for a URL that is no bridge's."""
 
     backend = BACKEND
@@ -94,7 +93,6 @@ class MemoryReader(RangeReader):
         self._connection: HTTPConnection | None = None
 
     def bounds(self) -> Ranges:
-        """See `RangeReader`."""
         logs = json.loads(self._get("/v1/logs", {}))["logs"]
         return {log: (first, end) for log, (first, end) in logs.items()}
 
@@ -111,7 +109,6 @@ class MemoryReader(RangeReader):
         return after
 
     def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """See `RangeReader`."""
         destination, at = destination_of(log), start
         while at < end:
             block = self._block(log, at, end - at)
@@ -126,7 +123,6 @@ class MemoryReader(RangeReader):
             at = block.next
 
     def stop(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -176,7 +172,7 @@ class MemoryReader(RangeReader):
 
 
 class _MemoryData(RangeDataSource):
-    reads = MemoryReader
+    reads = _MemoryReader
 
 
 class MemorySource(Source):

@@ -26,8 +26,7 @@ from pyspark.sql.types import StructType
 
 from bridge.errors import BackendUnavailable
 from bridge.mirror.offsets import Gap, Ranges
-from bridge.mirror.rows import Rows
-from bridge.mirror.schema import SOURCE_DDL
+from bridge.mirror.schema import SOURCE_DDL, Rows
 from bridge.mirror.sources import ranges
 from bridge.mirror.sources.ranges import Position, Split
 

@@ -16,7 +16,7 @@ from bridge.errors import BackendUnavailable, CannotStart, Refused
 from bridge.mirror.offsets import Gap
 from bridge.mirror.sources import OnDataLoss, Options, ranges
 from bridge.mirror.sources import kafka as source
-from bridge.mirror.sources.kafka import Bounds, KafkaReader, KafkaSource, Topic, described, pattern
+from bridge.mirror.sources.kafka import Bounds, KafkaSource, Topic, _KafkaReader, described, pattern
 from bridge.mirror.sources.range_source import DataLost, ReaderOptions
 
 URL = "kafka://127.0.0.1:9092"
@@ -26,7 +26,7 @@ class Planner:
     """A reader over brokers that keep `bounds`; remembers its offset as Spark does."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, loss: OnDataLoss = "record") -> None:
-        self.reader = KafkaReader(ReaderOptions(Options(URL, "out", on_data_loss=loss), {}, 2))
+        self.reader = _KafkaReader(ReaderOptions(Options(URL, "out", on_data_loss=loss), {}, 2))
         self.offset: dict[str, Any] = {}
         monkeypatch.setattr(source, "read_bounds", lambda _: self.kept)
 

@@ -6,7 +6,7 @@ import pytest
 
 from adapters.kafka.mapping import Part, Record, from_record, to_record
 from bridge.message import Message
-from bridge.mirror.rows import Rows
+from bridge.mirror.schema import Rows
 from bridge.mirror.sources import kafka as source
 from bridge.mirror.sources.kafka import add, destination_of, log_of, part_of
 

@@ -26,8 +26,7 @@ from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.names import Own
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.sources.rabbitmq.catalogue import CatalogueReader, Stream, streams
-from bridge.mirror.sources.rabbitmq.connection import OFFSET, BlockingConnection
+from bridge.mirror.sources.rabbitmq.catalogue import OFFSET, BlockingConnection, CatalogueReader, Stream, streams
 
 _AT_ONCE: Final = 500
 """Consumers between two answers that are waited for; one takes 1.5 ms."""

@@ -28,10 +28,17 @@ from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology import names
 from bridge.errors import BackendUnavailable, CannotStart, DestinationUnknown
 from bridge.mirror.offsets import Gap, Ranges
-from bridge.mirror.rows import Rows
+from bridge.mirror.schema import Rows
 from bridge.mirror.sources import ranges
-from bridge.mirror.sources.rabbitmq.catalogue import Stream, behind, logs, stream_of
-from bridge.mirror.sources.rabbitmq.connection import OFFSET, BlockingConnection, is_refusal
+from bridge.mirror.sources.rabbitmq.catalogue import (
+    OFFSET,
+    BlockingConnection,
+    Stream,
+    behind,
+    is_refusal,
+    logs,
+    stream_of,
+)
 from bridge.mirror.sources.rabbitmq.end_offsets import EndOffsets, read_end, read_firsts
 from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, ReaderOptions, Source, Splits
 from bridge.mirror.sources.ranges import Position, Split, ended
@@ -193,7 +200,7 @@ class StreamSplits(Splits):
         self.streams = {stream_of(split.log): streams[stream_of(split.log)] for split in splits}
 
 
-class RabbitMQReader(RangeReader):
+class _RabbitMQReader(RangeReader):
     """See `RangeReader`. The connection to plan with stays; a task has one for all that it reads."""
 
     backend = BACKEND
@@ -211,7 +218,6 @@ class RabbitMQReader(RangeReader):
         """How far to read where the query is to end."""
 
     def bounds(self) -> Ranges:
-        """See `RangeReader`."""
         self._connection = self._connection or BlockingConnection(self._url, "mirror plans")
         ends = self._ends = self._ends or EndOffsets(self._url, self._connection)
         try:
@@ -224,7 +230,6 @@ class RabbitMQReader(RangeReader):
         return logs(found, ends.missing, self._before, self._recreated())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        """See `RangeReader`."""
         super().prepareForTriggerAvailableNow()
         self._all = self._target
 
@@ -252,14 +257,12 @@ class RabbitMQReader(RangeReader):
             ) from None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See `RangeReader`."""
         assert isinstance(partition, StreamSplits)  # noqa: S101 - only the mirror makes them
         self._streams = partition.streams
         self._connection = BlockingConnection(self._url, "mirror reads")
         yield from super().read(partition)
 
     def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """See `RangeReader`."""
         assert self._connection is not None  # noqa: S101 - `read` has made it
         stream = self._streams[stream_of(log)]
         reading = StreamRangeReader(self._connection, Split(log, start, end), stream)
@@ -270,7 +273,6 @@ class RabbitMQReader(RangeReader):
                 yield step
 
     def stop(self) -> None:
-        """Close the connection."""
         connection, self._connection, self._ends = self._connection, None, None
         if connection is not None:
             connection.close()
@@ -280,7 +282,7 @@ class RabbitMQReader(RangeReader):
 
 
 class _RabbitMQData(RangeDataSource):
-    reads = RabbitMQReader
+    reads = _RabbitMQReader
 
 
 class RabbitMQSource(Source):
