@@ -47,14 +47,9 @@ class Checkpoint:
         return any(name.isdecimal() for name in self._names("offsets"))
 
     def offset(self, batch: int) -> str | None:
-        """Return the source's offset at the end of a batch; for -1 that at which the query began, if it was noted.
-
-        None: there is no such file. Spark keeps those of the last 100 batches.
-        """
-        text = self._read("sources/0/0" if batch < 0 else f"offsets/{batch}")
-        if text is None:
-            return None
-        return text.split("\n", 1 if batch < 0 else _HEAD)[-1].strip()
+        """Return the source's offset at the end of a batch; None: no such file. Spark keeps the last 100."""
+        text = self._read(f"offsets/{batch}")
+        return None if text is None else text.split("\n", _HEAD)[-1].strip()
 
     def _path(self, path: str) -> Any:  # noqa: ANN401 - of the JVM
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.place}/{path}" if path else self.place)
