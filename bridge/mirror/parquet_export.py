@@ -56,7 +56,7 @@ def export(out: str, closed: datetime) -> Iterator[Exported]:
         if not hour.ended(closed):
             continue
         folder = f"{FOLDER}/date={hour.date}/hour={hour.hour}"
-        upto = max(round(file.greatest["mirrored_timestamp"].timestamp() * 1000) for file in files)
+        upto = max(round(file.mirrored.timestamp() * 1000) for file in files)
         after = _exported(place, folder)
         if upto > after:
             path = f"{folder}/{after:013d}.parquet"

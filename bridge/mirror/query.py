@@ -61,15 +61,18 @@ def connect(out: str, as_of: int | datetime | None = None) -> Iterator[duckdb.Du
         if isinstance(as_of, datetime) and when > as_of:
             raise CannotStart(f"{shown(out)} has no version of {as_of}: the oldest is of {when}.")
         quarantine = Table.require(out, QUARANTINE, when if isinstance(as_of, int) else as_of)
-    with _reported(), TemporaryDirectory(prefix="oms-query-") as spill, duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET python_enable_replacements = false")  # a name in SQL is no variable of this program
-        connection.execute(f"SET temp_directory = {quoted(spill)}")
-        connection.execute("SET enable_external_access = false")
-        connection.register(MESSAGES, messages.dataset())
-        connection.execute(f"CREATE VIEW dead_letters AS FROM {MESSAGES} WHERE {DEAD_LETTER}")
-        connection.register(QUARANTINE, quarantine.dataset())
-        yield connection
+    try:
+        with TemporaryDirectory(prefix="oms-query-") as spill, duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET python_enable_replacements = false")  # a name in SQL is no variable of this program
+            connection.execute(f"SET temp_directory = {quoted(spill)}")
+            connection.execute("SET enable_external_access = false")
+            connection.register(MESSAGES, messages.dataset())
+            connection.execute(f"CREATE VIEW dead_letters AS FROM {MESSAGES} WHERE {DEAD_LETTER}")
+            connection.register(QUARANTINE, quarantine.dataset())
+            yield connection
+    except duckdb.Error as error:
+        raise CannotStart(f"The query failed: {error}") from None
 
 
 def one_of(column: str, texts: Iterable[str]) -> str:
@@ -80,11 +83,3 @@ def one_of(column: str, texts: Iterable[str]) -> str:
 def quoted(text: str) -> str:
     """Return a text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
-
-
-@contextmanager
-def _reported() -> Iterator[None]:
-    try:
-        yield
-    except duckdb.Error as error:
-        raise CannotStart(f"The query failed: {error}") from None

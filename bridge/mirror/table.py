@@ -50,9 +50,8 @@ class File(NamedTuple):
     """`00` to `23`."""
     rows: int
     bytes: int
-    least: Mapping[str, Any]
-    """By column, the least value; only of columns with statistics: see `schema.STATISTICS`."""
-    greatest: Mapping[str, Any]
+    mirrored: datetime
+    """When the newest of its rows was mirrored."""
 
 
 class Hour(NamedTuple):
@@ -76,9 +75,6 @@ class Hour(NamedTuple):
 class Commit(NamedTuple):
     """One version of a table."""
 
-    version: int
-    time: int
-    """Ms since 1970."""
     operation: str
     """As Delta names it: WRITE, OPTIMIZE, DELETE, VACUUM START and so on."""
     metrics: Mapping[str, Any]
@@ -132,8 +128,7 @@ class Table:
         for fields in pa.table(self.delta.get_add_actions(flatten=True)).to_pylist():
             date, hour = (str(fields[f"partition.{name}"]) for name in PARTITION)
             rows, size = fields["num_records"] or 0, fields["size_bytes"]
-            least, greatest = (_named(fields, prefix) for prefix in ("min.", "max."))
-            yield File(unquote(fields["path"]), date, hour, rows, size, least, greatest)
+            yield File(unquote(fields["path"]), date, hour, rows, size, fields.get("max.mirrored_timestamp"))
 
     def hours(self) -> dict[Hour, list[File]]:
         """Return the table's files by hour, the oldest first."""
@@ -149,8 +144,7 @@ class Table:
                 record = from_json(entry.get("userMetadata"))
             except ValueError as error:
                 raise CannotStart(f"Version {entry['version']} of the mirror cannot be read: {error}.") from None
-            metrics = entry.get("operationMetrics") or {}
-            yield Commit(entry["version"], entry["timestamp"], entry["operation"], metrics, record)
+            yield Commit(entry["operation"], entry.get("operationMetrics") or {}, record)
 
     def record(self) -> Record | None:
         """Return the newest record of the offsets that the mirror holds; None: the log holds none."""
@@ -242,14 +236,6 @@ def storage_options() -> dict[str, str]:
 def shown(out: str) -> str:
     """Return a path without the secrets that some put into it: `s3a://key:secret@bucket`."""
     return redact(out) if "://" in out and "@" in out else out
-
-
-def _named(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {
-        name.removeprefix(prefix): value
-        for name, value in fields.items()
-        if name.startswith(prefix) and value is not None
-    }
 
 
 def one_line(error: Exception) -> str:
