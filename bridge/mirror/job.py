@@ -2,12 +2,12 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import FrameType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
@@ -31,18 +31,34 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignal:
-    """The first signal that asked the job to stop. A second one ends the process."""
+    """The first signal that asked the job to stop while the block ran. A second one ends the process.
+
+    `KeyboardInterrupt` ends the block and is not raised further; nor is the loss of the JVM after a signal.
+    """
 
     def __init__(self) -> None:
         self.number: int | None = None
         """None: the job is to continue."""
         self.deferred = False
         """Whether the job looks at `number` regularly; else a signal raises `KeyboardInterrupt`."""
+        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def install(self) -> None:
         """Handle the signals. Again after the start of Spark: PySpark replaces the handler of SIGINT."""
         for number in _SIGNALS:
             signal.signal(number, self._handle)
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if isinstance(error, KeyboardInterrupt):
+            self.number = self.number or signal.SIGINT  # PySpark's handler raises it too, until ours is installed again
+        # the loss of the JVM: systemd signals it and the job at once
+        return self.number is not None and isinstance(error, KeyboardInterrupt | Py4JError | OSError)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.number = number
@@ -50,27 +66,6 @@ class StopSignal:
             signal.signal(each, signal.SIG_DFL)
         if not self.deferred:
             raise KeyboardInterrupt
-
-
-@contextmanager
-def stop_signal() -> Iterator[StopSignal]:
-    """Handle the signals while the block runs.
-
-    `KeyboardInterrupt` ends the block and is not raised further; nor is the loss of the JVM after a signal.
-    """
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    stop = StopSignal()
-    stop.install()
-    try:
-        yield stop
-    except KeyboardInterrupt:
-        stop.number = stop.number or signal.SIGINT  # PySpark's handler raises it too, until ours is installed again
-    except (Py4JError, OSError):  # systemd signals the job and its JVM at once
-        if stop.number is None:
-            raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 QUERY: Final = "oms-mirror"
@@ -114,7 +109,7 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
     source = open_source(options)
     conf = s3_settings(_checkpoint(options)) | dict(pair.split("=", 1) for pair in options.conf)
     status, metrics, show, tracing = monitoring
-    with reporting(options, source, status_file=status, metrics=metrics, show=show) as reporter, stop_signal() as stop:
+    with reporting(options, source, status_file=status, metrics=metrics, show=show) as reporter, StopSignal() as stop:
         check_writable(options.out)
         create(options.out)
         if timeout is not None:

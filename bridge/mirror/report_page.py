@@ -24,7 +24,6 @@ _COLOURS: Final = tuple(f"var(--s{number})" for number in range(6))
 _SHADES: Final = ("var(--low)", "var(--mid)", "var(--high)")
 _DAYS: Final = tuple(86_400 * 10**power for power in range(8))  # a clock may say anything
 _LABELS: Final = 7
-"""Labels below a plot."""
 _TIMES: Final = (1, 10, 100, *(seconds * 1000 for seconds in (1, 10, 60, 600, 3600, 36_000, *_DAYS)))
 """Round times in ms, for the axis of durations."""
 _EXPIRED: Final = "Expired: the expireTime had passed when this page was written. A consumer may have read them before."

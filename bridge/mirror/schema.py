@@ -27,10 +27,7 @@ ARROW: Final[dict[Kind, pa.DataType]] = {
     "binary": pa.binary(),
     "map": pa.map_(pa.string(), pa.string()),
 }
-SPARK: Final[dict[Kind, str]] = {
-    **{kind: kind for kind in ("string", "bigint", "int", "timestamp", "binary")},
-    "map": "map<string,string>",
-}
+SPARK: Final[dict[Kind, str]] = {**{kind: kind for kind in ARROW}, "map": "map<string,string>"}
 
 TIME_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: the last one that every reader of a Parquet timestamp can show."""

@@ -144,7 +144,6 @@ def s3_settings(checkpoint: str) -> dict[str, str]:
 
 def check_conditional_writes(spark: SparkSession, out: str) -> None:
     """Write one object twice. Raises `CannotStart` if the second write replaces the first."""
-    # py4j has no types: everything that comes from the JVM is Any
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop
     context: Any = spark.sparkContext._jsc  # noqa: SLF001
     conf = context.hadoopConfiguration()

@@ -73,6 +73,8 @@ _CONFLICT: Final = "DELTA_CONCURRENT_TRANSACTION"
 _LATEST: Final = 20
 """Commits among which a batch's own is looked for: upkeep may have committed after it."""
 
+Observer = Callable[[Committed], None]
+
 _log = logging.getLogger(__name__)
 
 
@@ -80,12 +82,7 @@ class Sink:
     """Of one job. `failed` is what it refused, if it did: Spark passes on only the text."""
 
     def __init__(
-        self,
-        out: str,
-        checkpoint: Checkpoint,
-        source: Source,
-        observe: Callable[[Committed], None],
-        tracing: "Tracing | None" = None,
+        self, out: str, checkpoint: Checkpoint, source: Source, observe: Observer, tracing: "Tracing | None" = None
     ) -> None:
         self._checkpoint = checkpoint
         self._source = source

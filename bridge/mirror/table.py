@@ -210,10 +210,9 @@ def create(out: str) -> None:
     """Create the tables that do not exist yet. Raises `CannotStart` if nothing can be written there."""
     schema = Schema.from_arrow(pa.schema([(column.name, ARROW[column.kind]) for column in TABLE]))
     for name in reversed(NAMES):  # so that quarantine is there when the messages are
-        place = location(out, name)
         try:
             DeltaTable.create(
-                place,
+                location(out, name),
                 schema,
                 mode="ignore",
                 partition_by=list(PARTITION),

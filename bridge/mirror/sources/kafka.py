@@ -37,7 +37,6 @@ from bridge.mirror.sources.range_source import Options, RangeDataSource, RangeRe
 from bridge.mirror.sources.ranges import Offset, Split
 
 BACKEND: Final = "kafka"
-_SUBJECT: Final = "topics of the mirror"
 _TASKS: Final = 32
 """Tasks of a batch on a cluster, if there are rows enough: the query starts before all executors are there."""
 Offsets = Mapping[Part, int]
@@ -89,7 +88,7 @@ def read_bounds(options: KafkaOptions) -> Bounds:
 
 def described(error: BaseException) -> BackendUnavailable | CannotStart:
     """Return the job's error for one of Kafka's: an outage, or something that an operator must change."""
-    found = errors.of_exception(error, _SUBJECT)
+    found = errors.of_exception(error, "topics of the mirror")
     if isinstance(found, Refused | errors.LoginRefused):
         return CannotStart(found.detail)
     return found if isinstance(found, BackendUnavailable) else BackendUnavailable(found.detail)
