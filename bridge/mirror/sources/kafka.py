@@ -39,7 +39,6 @@ from bridge.mirror.sources.ranges import Offset, Split
 BACKEND: Final = "kafka"
 _TASKS: Final = 32
 """Tasks of a batch on a cluster, if there are rows enough: the query starts before all executors are there."""
-Offsets = Mapping[Part, int]
 
 
 class Topic(NamedTuple):
@@ -59,14 +58,8 @@ class Bounds(NamedTuple):
     """What the brokers keep now."""
 
     topics: tuple[Topic, ...]
-    firsts: Offsets
-    """Of each partition the first offset."""
-    nexts: Offsets
-    """And the next one: the last stable offset."""
-
-    def ranges(self) -> Ranges:
-        """Return both by log."""
-        return {log_of(part): (first, self.nexts[part]) for part, first in self.firsts.items()}
+    ranges: Ranges
+    """By log, the first offset and the last stable one."""
 
 
 def read_bounds(options: KafkaOptions) -> Bounds:
@@ -83,7 +76,7 @@ def read_bounds(options: KafkaOptions) -> Bounds:
             firsts, nexts = (_offsets(client, parts, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
     except (BridgeError, kafka.KafkaError, OSError) as error:
         raise described(error) from error
-    return Bounds(topics, firsts, nexts)
+    return Bounds(topics, {log_of(part): (first, nexts[part]) for part, first in firsts.items()})
 
 
 def described(error: BaseException) -> BackendUnavailable | CannotStart:
@@ -100,7 +93,7 @@ def pattern(own: Own) -> str:
     return rf"(?!__|oms\.|(?:{ours})$).+"
 
 
-def _offsets(client: KafkaAdminClient, parts: Collection[Part], spec: OffsetSpec) -> Offsets:
+def _offsets(client: KafkaAdminClient, parts: Collection[Part], spec: OffsetSpec) -> dict[Part, int]:
     if not parts:
         return {}
     specs = {TopicPartition(*part): spec for part in parts}
@@ -240,11 +233,11 @@ class SplitReader:
 
     def _deleted(self, consumer: KafkaConsumer) -> Iterator[Gap]:
         try:
-            there = read_bounds(self._options).firsts
+            there = read_bounds(self._options).ranges
         except BridgeError:
             return
         for part, split in [*self._left.items()]:
-            if part_of(split.log) not in there:
+            if split.log not in there:
                 yield from self._lost(consumer, part, split.end)
 
 
@@ -282,7 +275,7 @@ class _KafkaReader(RangeReader):
         """See `RangeReader`. A topic that was recreated is left out once, and so begins anew with the next plan."""
         found = read_bounds(self._kafka)
         recreated = self._recreated(found)
-        return {log: pair for log, pair in found.ranges().items() if log not in recreated}
+        return {log: pair for log, pair in found.ranges.items() if log not in recreated}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         self._before = ranges.existing(ranges.from_json(start))
@@ -306,10 +299,9 @@ class _KafkaReader(RangeReader):
         """
         removed: set[str] = set()
         for topic in found.topics:
-            logs = {log_of(part): found.nexts[part] for part in topic.parts()}
-            planned = {log for log in logs if log in self._before}
+            planned = {log for log in map(log_of, topic.parts()) if log in self._before}
             is_other = self._topic_ids.setdefault(topic.name, topic.id) != topic.id
-            if planned and (is_other or any(logs[log] < self._before[log].next for log in planned)):
+            if planned and (is_other or any(found.ranges[log][1] < self._before[log].next for log in planned)):
                 removed |= planned
             else:
                 self._topic_ids[topic.name] = topic.id

@@ -9,7 +9,6 @@ from kafka import errors as kafka
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from adapters.kafka.errors import no_connection
-from adapters.kafka.mapping import Part
 from adapters.kafka.names import Own
 from adapters.kafka.options import parse
 from bridge.errors import BackendUnavailable, CannotStart, Refused
@@ -32,9 +31,8 @@ class Planner:
 
     def plan(self, *topics: tuple[str, str, int, int]) -> tuple[dict[str, tuple[int, int]], list[Gap]]:
         """Return ranges and gaps of the next batch; a topic is its name, id, first offset and end."""
-        firsts = {Part(name, 0): first for name, _, first, _ in topics}
-        nexts = {Part(name, 0): end for name, _, _, end in topics}
-        self.kept = Bounds(tuple(Topic(name, key, 1) for name, key, _, _ in topics), firsts, nexts)
+        kept = {f"{name}/0": (first, end) for name, _, first, end in topics}
+        self.kept = Bounds(tuple(Topic(name, key, 1) for name, key, _, _ in topics), kept)
         before = ranges.from_json(self.offset)
         self.offset = self.reader.latestOffset(self.offset, ReadMaxRows(1000))
         after = ranges.from_json(self.offset)

@@ -9,7 +9,6 @@ import pytest
 from kafka import TopicPartition
 from kafka import errors as kafka
 
-from adapters.kafka.mapping import Part
 from adapters.kafka.options import parse
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.offsets import Gap
@@ -136,7 +135,7 @@ def test_a_new_leader_that_lacks_records_is_asked_for_the_next_offset(read: Call
 
 @pytest.mark.usefixtures("clock")
 def test_a_topic_that_is_gone_is_lost(read: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "read_bounds", lambda _: Bounds((), {Part("b", 0): 0}, {Part("b", 0): 2}))
+    monkeypatch.setattr(source, "read_bounds", lambda _: Bounds((), {"b/0": (0, 2)}))
     consumer = Consumer(found(A, 3), *[{}] * 9, found(B, 0, 1))
     assert read(consumer, Split("a/0", 3, 6), Split("b/0", 0, 2)) == [
         Gap("a/0", 4, 6),
