@@ -233,8 +233,11 @@ class Sender:
                     raise
                 results = [error] * len(pending)
             rest = to_resend(pending, results)
-            self._record(pending, results, rest)
-            if len(rest) < len(pending):
+            done = [pair for place, pair in enumerate(zip(pending, results, strict=True)) if place not in rest]
+            refused = [(message, result) for message, result in done if isinstance(result, BridgeError)]
+            self._outcome.refused += refused
+            self._outcome.stored += len(done) - len(refused)
+            if done:
                 failures, failing_since = 0, time.monotonic()
             if rest:
                 last_error = next(
@@ -245,15 +248,6 @@ class Sender:
                 failures += 1
                 await asyncio.sleep(retry_delay(failures, random.random(), last_error.retry_after))  # noqa: S311 - no secret
             pending = [pending[place] for place in rest]
-
-    def _record(self, batch: Sequence[Message], results: Sequence[Result], rest: Sequence[int]) -> None:
-        for place, (message, result) in enumerate(zip(batch, results, strict=True)):
-            if place in rest:
-                continue
-            if isinstance(result, BridgeError):
-                self._outcome.refused.append((message, result))
-            else:
-                self._outcome.stored += 1
 
 
 def to_resend(batch: Sequence[Message], results: Sequence[Result]) -> list[int]:
