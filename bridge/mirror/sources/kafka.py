@@ -21,6 +21,7 @@ from kafka import errors as kafka
 from kafka.admin import OffsetSpec
 from kafka.consumer.fetcher import IsolationLevel
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from adapters.kafka import connections, errors
@@ -33,7 +34,7 @@ from bridge.errors import BackendUnavailable, BridgeError, CannotStart, Refused
 from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.schema import BATCH_BYTES, BATCH_ROWS, Rows
 from bridge.mirror.sources import ranges
-from bridge.mirror.sources.range_source import Options, RangeDataSource, RangeReader, ReaderOptions, Source
+from bridge.mirror.sources.range_source import Options, RangeDataSource, RangeReader, ReaderOptions, Source, Splits
 from bridge.mirror.sources.ranges import Offset, Split
 
 BACKEND: Final = "kafka"
@@ -281,9 +282,10 @@ class _KafkaReader(RangeReader):
         self._before = ranges.existing(ranges.from_json(start))
         return super().latestOffset(start, limit)
 
-    def read_splits(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See `RangeReader`. All at once: a fetch for each of many partitions would cost milliseconds."""
-        for step in SplitReader(self._kafka, splits).read():
+        assert isinstance(partition, Splits)  # noqa: S101 - only the mirror makes them
+        for step in SplitReader(self._kafka, partition.splits).read():
             if isinstance(step, Gap):
                 yield from self.lost(step, destination_of(part_of(step.log).topic))
             else:

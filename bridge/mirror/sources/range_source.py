@@ -129,12 +129,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         What is gone since it was planned: `yield from self.lost(…)`. Raises `BackendUnavailable` after some attempts.
         """
-        raise NotImplementedError("read_log or read_splits")
-
-    def read_splits(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        """Read all splits of one task, as `read_log` does one. A source that reads them together overrides it."""
-        for log, start, end in splits:
-            yield from self.read_log(log, start, end)
+        raise NotImplementedError("read_log or read")
 
     @abstractmethod
     def stop(self) -> None:
@@ -197,10 +192,14 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Splits(splits) for splits in ranges.split(wanted, self._ask.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read what one task was given. Raises `DataLost` and `BackendUnavailable`."""
+        """Read what one task was given; a source that reads its logs together overrides this.
+
+        Raises `DataLost` and `BackendUnavailable`.
+        """
         assert isinstance(partition, Splits)  # noqa: S101 - only this module makes them
         try:
-            yield from self.read_splits(partition.splits)
+            for log, start, end in partition.splits:
+                yield from self.read_log(log, start, end)
         finally:
             self.stop()
 

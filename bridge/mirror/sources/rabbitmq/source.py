@@ -213,7 +213,6 @@ class _RabbitMQReader(RangeReader):
         self._before: Mapping[str, Position] = {}
         self._short_since: dict[str, float] = {}
         """Since when a stream ends before its place."""
-        self._streams: Mapping[str, Stream] = {}
         self._all: Ranges | None = None
         """How far to read where the query is to end."""
 
@@ -258,19 +257,15 @@ class _RabbitMQReader(RangeReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, StreamSplits)  # noqa: S101 - only the mirror makes them
-        self._streams = partition.streams
-        self._connection = BlockingConnection(self._url, "mirror reads")
-        yield from super().read(partition)
-
-    def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        assert self._connection is not None  # noqa: S101 - `read` has made it
-        stream = self._streams[stream_of(log)]
-        reading = StreamRangeReader(self._connection, Split(log, start, end), stream)
-        while (step := self._connection.run(reading.step())) is not None:
-            if isinstance(step, Gap):
-                yield from self.lost(step, stream.destination)
-            else:
-                yield step
+        with closing(BlockingConnection(self._url, "mirror reads")) as connection:
+            for split in partition.splits:
+                stream = partition.streams[stream_of(split.log)]
+                reading = StreamRangeReader(connection, split, stream)
+                while (step := connection.run(reading.step())) is not None:
+                    if isinstance(step, Gap):
+                        yield from self.lost(step, stream.destination)
+                    else:
+                        yield step
 
     def stop(self) -> None:
         connection, self._connection, self._ends = self._connection, None, None
