@@ -102,9 +102,8 @@ class Monitoring(NamedTuple):
 def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> tuple[Reporter, int | None]:
     """Mirror until SIGTERM or Ctrl-C; with a `timeout`, until all that is there now is mirrored.
 
-    `timeout` is in seconds: how long the backend may be unreachable before the job gives up. Returns the reporter, and
-    the signal that stopped the job before it had ended. Raises `CannotStart` for whatever an operator has to repair,
-    before the start or later.
+    `timeout`: seconds for which the backend may be unreachable. Returns the reporter, and the signal that stopped the
+    job before it had ended. Raises `CannotStart` for whatever an operator has to repair, before the start or later.
     """
     source = open_source(options)
     conf = s3_settings(_checkpoint(options)) | dict(pair.split("=", 1) for pair in options.conf)

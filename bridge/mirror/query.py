@@ -48,9 +48,8 @@ def run_query(
 def connect(out: str, as_of: int | datetime | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a DuckDB with the views `messages`, `dead_letters`, which are also messages, and `quarantine`.
 
-    It can read no file and reach no network.
-
-    Raises `CannotStart`, also for what DuckDB raises in the block: a statement is wrong, or a file is missing.
+    It can read no file and reach no network. Raises `CannotStart`, also for what DuckDB raises in the block: a
+    statement is wrong, or a file is missing.
     """
     if as_of is None:
         quarantine = Table.require(out, QUARANTINE)  # first: its rows are covered by the offsets of the other table

@@ -180,10 +180,7 @@ def _file_system(place: str) -> FileSystem | None:
 
 
 def location(out: str, name: str) -> str:
-    """Return the URL of a table, or of another folder of the mirror, as delta-rs names it.
-
-    Raises `CannotStart` for a path with one of `_UNUSABLE`.
-    """
+    """Return the URL of a folder of the mirror, as delta-rs names it. Raises `CannotStart` for one of `_UNUSABLE`."""
     if found := _UNUSABLE.intersection(out if is_remote(out) else str(local_path(out))):
         raise CannotStart(
             f"The path {shown(out)} holds {' '.join(sorted(found))}: the mirror's tables cannot lie there."

@@ -295,10 +295,7 @@ class _KafkaReader(RangeReader):
         """Nothing is held."""
 
     def _recreated(self, found: Bounds) -> set[str]:
-        """Return the logs of the last plan that are of a deleted topic, although there is one of the same name.
-
-        Its offsets have gone back, or its id has changed while this planner runs.
-        """
+        """Return the planned logs of topics that were recreated: their offsets went back, or their ids changed."""
         removed: set[str] = set()
         for topic in found.topics:
             planned = {log for log in map(log_of, topic.parts()) if log in self._before}

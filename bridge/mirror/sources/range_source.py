@@ -192,10 +192,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Splits(splits) for splits in ranges.split(wanted, self._ask.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read what one task was given; a source that reads its logs together overrides this.
-
-        Raises `DataLost` and `BackendUnavailable`.
-        """
+        """Read what one task was given, log by log. Raises `DataLost` and `BackendUnavailable`."""
         assert isinstance(partition, Splits)  # noqa: S101 - only this module makes them
         try:
             for log, start, end in partition.splits:
@@ -275,10 +272,7 @@ class Source:
         return ranges.gaps(ranges.read(before), ranges.read(after))
 
     def bounds(self) -> Ranges:
-        """Return the first offset kept and the next one of every log, now. Raises `BackendUnavailable`, `CannotStart`.
-
-        It may be called from another thread while the query runs.
-        """
+        """Return what every log keeps, now; any thread may ask. Raises `BackendUnavailable`, `CannotStart`."""
         reader = self._reader()
         try:
             return reader.bounds()

@@ -68,8 +68,7 @@ class Probes:
     async def attach(self, streams: Iterable[str], offset: str) -> list[Probe]:
         """Read streams from an offset on: `first`, or `last`, which is where the last chunk of messages begins.
 
-        Raises `Refused`, or `BackendUnavailable`, also for a stream that is not there; there is no channel any more
-        then.
+        Raises `Refused`, or `BackendUnavailable`, also for a stream that is not there; the channel is closed then.
         """
         probes: list[Probe] = []
         try:
