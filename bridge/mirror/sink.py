@@ -118,7 +118,7 @@ class Sink:
         """Return the committed batch; None: it was committed before the last stop."""
         before, after = self._offsets(number)
         ranges, gaps = self._source.moved(before, after), tuple(self._source.gaps(before, after))
-        self._table.refresh()
+        self._table.delta.update_incremental()
         held = self._table.record() or Record()
         if query == held.query and number <= held.batch:
             self._again(frame, number, held, ranges)
@@ -196,7 +196,7 @@ class Sink:
 
     def _commit(self, record: Record) -> Commit:
         """Return the commit of a batch. Raises `CannotStart` if another job has committed its number."""
-        self._table.refresh()
+        self._table.delta.update_incremental()
         for most in (1, _LATEST):
             for commit in self._table.commits(most):
                 if commit.of_batch and commit.record == record:

@@ -39,27 +39,14 @@ _PROPERTIES: Final[dict[str, str | None]] = {
 }
 
 
-class File(NamedTuple):
-    """One Parquet file of a table."""
-
-    path: str
-    """Relative to the table."""
-    date: str
-    """As in the path: `2026-11-21`."""
-    hour: str
-    """`00` to `23`."""
-    rows: int
-    bytes: int
-    mirrored: datetime
-    """When the newest of its rows was mirrored."""
-
-
 class Hour(NamedTuple):
     """One partition of a table."""
 
     table: Name
     date: str
+    """As in the path: `2026-11-21`."""
     hour: str
+    """`00` to `23`."""
 
     @property
     def path(self) -> str:
@@ -70,6 +57,18 @@ class Hour(NamedTuple):
         """Whether it was over at that time."""
         # not start + HOUR: the last hour of the year 9999, which a producer's clock may say, has no end in Python
         return datetime.fromisoformat(f"{self.date}T{self.hour}+00:00") <= by - HOUR
+
+
+class File(NamedTuple):
+    """One Parquet file of a table."""
+
+    path: str
+    """Relative to the table."""
+    hour: Hour
+    rows: int
+    bytes: int
+    mirrored: datetime
+    """When the newest of its rows was mirrored."""
 
 
 class Commit(NamedTuple):
@@ -114,10 +113,6 @@ class Table:
                 raise CannotStart(f"{shown(out)} has no version of {as_of}: {one_line(error)}") from None
         return cls(table, name)
 
-    def refresh(self) -> None:
-        """Go on to the newest version."""
-        self.delta.update_incremental()
-
     @property
     def time(self) -> int:
         """When that version was committed, ms since 1970."""
@@ -126,15 +121,15 @@ class Table:
     def files(self) -> Iterator[File]:
         """Yield the table's files."""
         for fields in pa.table(self.delta.get_add_actions(flatten=True)).to_pylist():
-            date, hour = (str(fields[f"partition.{name}"]) for name in PARTITION)
+            hour = Hour(self.name, *(str(fields[f"partition.{name}"]) for name in PARTITION))
             rows, size = fields["num_records"] or 0, fields["size_bytes"]
-            yield File(unquote(fields["path"]), date, hour, rows, size, fields.get("max.mirrored_timestamp"))
+            yield File(unquote(fields["path"]), hour, rows, size, fields.get("max.mirrored_timestamp"))
 
     def hours(self) -> dict[Hour, list[File]]:
         """Return the table's files by hour, the oldest first."""
         found: defaultdict[Hour, list[File]] = defaultdict(list)
         for file in self.files():
-            found[Hour(self.name, file.date, file.hour)].append(file)
+            found[file.hour].append(file)
         return dict(sorted(found.items()))
 
     def commits(self, most: int | None = None) -> Iterator[Commit]:

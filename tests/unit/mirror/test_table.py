@@ -34,8 +34,8 @@ def test_a_table_tells_its_files_commits_and_offsets(tmp_path: Path) -> None:
     assert [commit.record for commit in table.commits()] == [None, FIRST]
     assert table.record() == FIRST
     late, early = table.files()
-    assert (early.rows, early.date, early.hour) == (2, "2026-11-22", "07")
-    assert late.hour == "08"
+    assert (early.rows, early.hour) == (2, Hour(MESSAGES, "2026-11-22", "07"))
+    assert late.hour.hour == "08"
     (first, _), (second, files) = table.hours().items()
     assert (first.path, second.path) == (f"{MESSAGES}/date=2026-11-22/hour=07", f"{MESSAGES}/date=2026-11-22/hour=08")
     assert files == [late]
