@@ -56,6 +56,8 @@ def _home() -> Path:
 
 def _fill(home: Path) -> None:
     """Fill a separate folder, then rename it: another process may do the same at that time."""
+    import pyspark  # noqa: PLC0415 - see above
+
     maven = shutil.which("mvn")
     if maven is None:
         raise CannotStart(
@@ -68,21 +70,14 @@ def _fill(home: Path) -> None:
         partial = Path(own) / "jars"
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
         _run([maven, "--batch-mode", "--quiet", "--file", str(_POM), *goal])
-        _run(_scalac(partial))
+        spark = Path(pyspark.__file__).parent / "jars" / "*"
+        target = ["-d", str(partial / "openmessaging-mirror.jar"), *map(str, _SCALA)]
+        _run([java(), "-cp", str(spark), "scala.tools.nsc.Main", "-cp", f"{spark}:{partial}/*", *target])
         try:
             partial.rename(home)
         except OSError:
             if not home.exists():
                 raise
-
-
-def _scalac(jars: Path) -> list[str]:
-    """Return the command that compiles `_SCALA` into one more jar."""
-    import pyspark  # noqa: PLC0415 - see above
-
-    spark = Path(pyspark.__file__).parent / "jars" / "*"
-    target = ["-d", str(jars / "openmessaging-mirror.jar"), *map(str, _SCALA)]
-    return [java(), "-cp", str(spark), "scala.tools.nsc.Main", "-cp", f"{spark}:{jars}/*", *target]
 
 
 def _run(command: list[str]) -> None:

@@ -2,12 +2,12 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import FrameType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
@@ -16,12 +16,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.jars import spark_jars
 from bridge.mirror.monitoring.reporter import Reporter, Show, reporting, sentence
-from bridge.mirror.offsets import Record
 from bridge.mirror.parquet_export import exporting
 from bridge.mirror.session import S3_SCHEME, check_conditional_writes, s3_settings, session, submitted
 from bridge.mirror.sink import Sink, explain_full_disk
 from bridge.mirror.sources import Options, Source, open_source
-from bridge.mirror.spark_checkpoint import Checkpoint, Found, check
+from bridge.mirror.spark_checkpoint import Checkpoint, check_start
 from bridge.mirror.table import Table, create, is_remote, local_path, shown, spark_path
 from bridge.settings import Address
 
@@ -32,18 +31,34 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignal:
-    """The first signal that asked the job to stop. A second one ends the process."""
+    """The first signal that asked the job to stop while the block ran. A second one ends the process.
+
+    `KeyboardInterrupt` ends the block and is not raised further; nor is the loss of the JVM after a signal.
+    """
 
     def __init__(self) -> None:
         self.number: int | None = None
         """None: the job is to continue."""
         self.deferred = False
         """Whether the job looks at `number` regularly; else a signal raises `KeyboardInterrupt`."""
+        self._before = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def install(self) -> None:
         """Handle the signals. Again after the start of Spark: PySpark replaces the handler of SIGINT."""
         for number in _SIGNALS:
             signal.signal(number, self._handle)
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if isinstance(error, KeyboardInterrupt):
+            self.number = self.number or signal.SIGINT  # PySpark's handler raises it too, until ours is installed again
+        # the loss of the JVM: systemd signals it and the job at once
+        return self.number is not None and isinstance(error, KeyboardInterrupt | Py4JError | OSError)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.number = number
@@ -51,21 +66,6 @@ class StopSignal:
             signal.signal(each, signal.SIG_DFL)
         if not self.deferred:
             raise KeyboardInterrupt
-
-
-@contextmanager
-def stop_signal() -> Iterator[StopSignal]:
-    """Handle the signals while the block runs; `KeyboardInterrupt` ends the block and is not raised further."""
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    stop = StopSignal()
-    stop.install()
-    try:
-        yield stop
-    except KeyboardInterrupt:
-        stop.number = stop.number or signal.SIGINT  # PySpark's handler raises it too, until ours is installed again
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 QUERY: Final = "oms-mirror"
@@ -102,14 +102,13 @@ class Monitoring(NamedTuple):
 def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> tuple[Reporter, int | None]:
     """Mirror until SIGTERM or Ctrl-C; with a `timeout`, until all that is there now is mirrored.
 
-    `timeout` is in seconds: how long the backend may be unreachable before the job gives up. Returns the reporter, and
-    the signal that stopped the job before it had ended. Raises `CannotStart` for whatever an operator has to repair,
-    before the start or later.
+    `timeout`: seconds for which the backend may be unreachable. Returns the reporter, and the signal that stopped the
+    job before it had ended. Raises `CannotStart` for whatever an operator has to repair, before the start or later.
     """
     source = open_source(options)
     conf = s3_settings(_checkpoint(options)) | dict(pair.split("=", 1) for pair in options.conf)
     status, metrics, show, tracing = monitoring
-    with reporting(options, source, status_file=status, metrics=metrics, show=show) as reporter, stop_signal() as stop:
+    with reporting(options, source, status_file=status, metrics=metrics, show=show) as reporter, StopSignal() as stop:
         check_writable(options.out)
         create(options.out)
         if timeout is not None:
@@ -117,7 +116,7 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
         jars = () if submitted() else spark_jars()  # Maven may take a minute, and ends with the first Ctrl-C
         stop.deferred = True  # an interrupted start would leave Spark's JVM running
         reporter.activity("starting Spark")
-        with _lost_jvm(stop), session("oms-bridge mirror", jars, conf) as spark:
+        with session("oms-bridge mirror", jars, conf) as spark:
             stop.install()
             spark.streams.addListener(reporter)
             reporter.activity("reading the mirror")
@@ -128,16 +127,6 @@ def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> t
                 if _supervise(query, source, reporter, stop, timeout):
                     stop.number = None
     return reporter, stop.number
-
-
-@contextmanager
-def _lost_jvm(stop: StopSignal) -> Iterator[None]:
-    """End the block without an error if the JVM is gone after a stop signal: systemd signals it and the job at once."""
-    try:
-        yield
-    except (Py4JError, OSError):
-        if stop.number is None:
-            raise
 
 
 def check_writable(out: str) -> None:
@@ -192,21 +181,12 @@ def _prepare(  # noqa: PLR0913 - the job, its options and what it reports to
         if options.out.startswith(S3_SCHEME):
             check_conditional_writes(spark, options.out)
         checkpoint = Checkpoint(spark, _checkpoint(options))
-        record = check_start(options.out, checkpoint, resume=options.resume)
+        record = check_start(options.out, checkpoint, Table.require(options.out), resume=options.resume)
         sink = Sink(options.out, checkpoint, source, reporter.committed, tracing)
     except Py4JJavaError as error:
         raise CannotStart(f"--out {shown(options.out)} cannot be used: {error.java_exception.toString()}") from None
     start = {} if record is None else record.next
     return _Query(lambda: source.rows(spark, start), sink, checkpoint.place, None if once else options.every)
-
-
-def check_start(out: str, checkpoint: Checkpoint, *, resume: bool) -> Record | None:
-    """Return the newest record of the offsets that the table holds. Raises `CannotStart` if the job may not begin."""
-    table = Table.require(out)
-    record, files = table.record(), next(table.files(), None) is not None
-    found = (checkpoint.query(), checkpoint.planned(), checkpoint.committed())
-    check(Found(out, checkpoint.place, *found, files, record), resume=resume)
-    return record
 
 
 class _Query(NamedTuple):

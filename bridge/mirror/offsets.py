@@ -26,20 +26,12 @@ class Gap(NamedTuple):
     """The first offset after the gap; None: the log was deleted, and its end is unknown."""
 
 
-class Overlap(NamedTuple):
-    """Offsets of a new batch that the mirror holds already."""
-
-    log: str
-    start: int
-    end: int
-
-
 class Record(NamedTuple):
     """What the mirror holds after a batch."""
 
-    query: str
+    query: str = ""
     """Id of the streaming query, from its checkpoint."""
-    batch: int
+    batch: int = -1
     """Number of the batch in that query; -1: before the first."""
     written: int = 0
     """When, ms since 1970."""
@@ -55,13 +47,13 @@ class Record(NamedTuple):
         """By log, where a new query begins."""
         return {log: end for log, (_, end) in self.covered.items()}
 
-    def overlap(self, ranges: Ranges, gaps: Sequence[Gap] = ()) -> Overlap | None:
-        """Return offsets of a new batch that are held already; `gaps` are those found with it."""
+    def overlap(self, ranges: Ranges, gaps: Sequence[Gap] = ()) -> tuple[str, int, int] | None:
+        """Return a log, and the range of a new batch that is held already; `gaps` are those found with the batch."""
         ended = {gap.log for gap in gaps if gap.end is None}
         for log, (start, end) in ranges.items():
             held = self.covered.get(log)
             if held and log not in ended and max(start, held[0]) < min(end, held[1]):
-                return Overlap(log, max(start, held[0]), min(end, held[1]))
+                return log, max(start, held[0]), min(end, held[1])
         return None
 
     def after(self, query: str, batch: int, written: int, ranges: Ranges, gaps: Sequence[Gap]) -> Self:
@@ -75,8 +67,7 @@ class Record(NamedTuple):
 
 def to_json(record: Record) -> str:
     """Write a record."""
-    covered = {log: list(pair) for log, pair in sorted(record.covered.items())}
-    fields = record._asdict() | {"covered": covered, "gaps": [list(gap) for gap in record.gaps]}
+    fields = record._asdict() | {"covered": dict(sorted(record.covered.items()))}
     return json.dumps({"oms-mirror": _VERSION, **fields}, separators=(",", ":"))
 
 

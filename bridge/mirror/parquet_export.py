@@ -45,10 +45,7 @@ class Exported(NamedTuple):
 
 
 def export(out: str, closed: datetime) -> Iterator[Exported]:
-    """Export the hours that ended by `closed`, the oldest first, and yield the files. Raises `CannotStart`.
-
-    Only one export may run at a time.
-    """
+    """Export hours that ended by `closed`, the oldest first; only one export may run. Raises `CannotStart`."""
     table = Table.require(out)
     handler = DeltaStorageHandler(location(out, ""), storage_options())
     place = pyarrow.fs.PyFileSystem(handler)
@@ -56,7 +53,7 @@ def export(out: str, closed: datetime) -> Iterator[Exported]:
         if not hour.ended(closed):
             continue
         folder = f"{FOLDER}/date={hour.date}/hour={hour.hour}"
-        upto = max(round(file.greatest["mirrored_timestamp"].timestamp() * 1000) for file in files)
+        upto = max(round(file.mirrored.timestamp() * 1000) for file in files)
         after = _exported(place, folder)
         if upto > after:
             path = f"{folder}/{after:013d}.parquet"
@@ -68,10 +65,7 @@ def export(out: str, closed: datetime) -> Iterator[Exported]:
 
 @contextmanager
 def exporting(out: str) -> Iterator[None]:
-    """Export closed hours in a thread while the block runs: at once, and then every minute.
-
-    A failure is logged, and the next export goes on after what is there.
-    """
+    """Export closed hours in a thread while the block runs: at once, and then every minute. A failure is logged."""
     over = threading.Event()
 
     def repeat() -> None:

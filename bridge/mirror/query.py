@@ -17,9 +17,6 @@ DEAD_LETTER: Final = f"ends_with(destination, '{DEAD_LETTER_SUFFIX}')"
 """Whether a row is the copy of a message that could not be delivered, as SQL."""
 AREAS: Final[Mapping[Area, str]] = {"data": f"NOT {DEAD_LETTER}", "dead-letters": DEAD_LETTER}
 """The areas of the table of messages, as SQL."""
-DEAD_LETTERS: Final = "dead_letters"
-VIEWS: Final = (MESSAGES, DEAD_LETTERS, QUARANTINE)
-"""What a query selects from. Dead letters are among the messages too."""
 
 Row = tuple[Any, ...]  # of whatever the query selects
 
@@ -35,7 +32,7 @@ class Result(NamedTuple):
 def run_query(
     out: str, sql: str, values: Mapping[str, str] | None = None, as_of: int | datetime | None = None
 ) -> Iterator[Result]:
-    """Run one statement over the views `VIEWS`; `values` stand in it as `$name`.
+    """Run one statement over the views of `connect`; `values` stand in it as `$name`.
 
     `as_of`: a version of the table of messages, or a time. Raises `CannotStart` if there is no mirror or the
     statement is wrong; so may the iteration over rows.
@@ -49,9 +46,10 @@ def run_query(
 
 @contextmanager
 def connect(out: str, as_of: int | datetime | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a DuckDB with the views `VIEWS` that can read no file and reach no network.
+    """Open a DuckDB with the views `messages`, `dead_letters`, which are also messages, and `quarantine`.
 
-    Raises `CannotStart`, also for what DuckDB raises in the block: a statement is wrong, or a file is missing.
+    It can read no file and reach no network. Raises `CannotStart`, also for what DuckDB raises in the block: a
+    statement is wrong, or a file is missing.
     """
     if as_of is None:
         quarantine = Table.require(out, QUARANTINE)  # first: its rows are covered by the offsets of the other table
@@ -62,15 +60,18 @@ def connect(out: str, as_of: int | datetime | None = None) -> Iterator[duckdb.Du
         if isinstance(as_of, datetime) and when > as_of:
             raise CannotStart(f"{shown(out)} has no version of {as_of}: the oldest is of {when}.")
         quarantine = Table.require(out, QUARANTINE, when if isinstance(as_of, int) else as_of)
-    with _reported(), TemporaryDirectory(prefix="oms-query-") as spill, duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET python_enable_replacements = false")  # a name in SQL is no variable of this program
-        connection.execute(f"SET temp_directory = {quoted(spill)}")
-        connection.execute("SET enable_external_access = false")
-        connection.register(MESSAGES, messages.dataset())
-        connection.execute(f"CREATE VIEW {DEAD_LETTERS} AS FROM {MESSAGES} WHERE {DEAD_LETTER}")
-        connection.register(QUARANTINE, quarantine.dataset())
-        yield connection
+    try:
+        with TemporaryDirectory(prefix="oms-query-") as spill, duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET python_enable_replacements = false")  # a name in SQL is no variable of this program
+            connection.execute(f"SET temp_directory = {quoted(spill)}")
+            connection.execute("SET enable_external_access = false")
+            connection.register(MESSAGES, messages.dataset())
+            connection.execute(f"CREATE VIEW dead_letters AS FROM {MESSAGES} WHERE {DEAD_LETTER}")
+            connection.register(QUARANTINE, quarantine.dataset())
+            yield connection
+    except duckdb.Error as error:
+        raise CannotStart(f"The query failed: {error}") from None
 
 
 def one_of(column: str, texts: Iterable[str]) -> str:
@@ -81,11 +82,3 @@ def one_of(column: str, texts: Iterable[str]) -> str:
 def quoted(text: str) -> str:
     """Return a text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
-
-
-@contextmanager
-def _reported() -> Iterator[None]:
-    try:
-        yield
-    except duckdb.Error as error:
-        raise CannotStart(f"The query failed: {error}") from None

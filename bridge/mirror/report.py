@@ -18,17 +18,8 @@ PERCENTILES: Final = (0.5, 0.95, 0.99)
 BARS: Final = 96
 """Bars of a plot; more are thinner than a line."""
 _HOUR: Final = 3_600_000
-_DAY: Final = 24 * _HOUR
-# a clock may say anything: 100 years, too
-_WIDTHS: Final = (
-    60_000,
-    300_000,
-    900_000,
-    _HOUR,
-    3 * _HOUR,
-    6 * _HOUR,
-    *(days * _DAY for days in (1, 7, 30, 365, 36_500)),
-)
+_HOURS: Final = (1, 3, 6, 24, 7 * 24, 30 * 24, 365 * 24, 36_500 * 24)  # a clock may say anything: 100 years, too
+_WIDTHS: Final = (60_000, 300_000, 900_000, *(hours * _HOUR for hours in _HOURS))
 
 _DATA: Final = f"""
 CREATE TEMP TABLE data AS SELECT

@@ -24,7 +24,6 @@ _COLOURS: Final = tuple(f"var(--s{number})" for number in range(6))
 _SHADES: Final = ("var(--low)", "var(--mid)", "var(--high)")
 _DAYS: Final = tuple(86_400 * 10**power for power in range(8))  # a clock may say anything
 _LABELS: Final = 7
-"""Labels below a plot."""
 _TIMES: Final = (1, 10, 100, *(seconds * 1000 for seconds in (1, 10, 60, 600, 3600, 36_000, *_DAYS)))
 """Round times in ms, for the axis of durations."""
 _EXPIRED: Final = "Expired: the expireTime had passed when this page was written. A consumer may have read them before."
@@ -179,12 +178,7 @@ def _tables(figures: Figures) -> Iterable[Markup]:
     yield from _table("Dead letters", "", "destination|group|reason|messages", figures.dead)
     about = "Offsets that the backend dropped before the mirror read them."
     gaps = [
-        (
-            gap.log,
-            gap.start,
-            "unknown" if gap.end is None else gap.end - 1,
-            "" if gap.end is None else gap.end - gap.start,
-        )
+        (gap.log, gap.start, *(("unknown", "") if gap.end is None else (gap.end - 1, gap.end - gap.start)))
         for gap in figures.gaps
     ]
     yield from _table("Gaps", about, "log|first|last|offsets", gaps)

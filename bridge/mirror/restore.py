@@ -21,7 +21,7 @@ from bridge.client.request_sender import is_transient, retry_delay
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, CannotStart, QuotaExceeded
 from bridge.message import Message
 from bridge.mirror.query import AREAS, one_of
-from bridge.mirror.schema import MESSAGE, Area
+from bridge.mirror.schema import MESSAGE, TIMES, Area
 from bridge.mirror.table import MESSAGES
 
 RESTORED_FROM: Final = "oms-restored-from"
@@ -29,7 +29,7 @@ RESTORED_FROM: Final = "oms-restored-from"
 RESTORED_EXPIRE_TIME: Final = "oms-restored-expiretime"
 """Property: the expireTime of a message that had expired and was restored all the same."""
 
-_FIELDS: Final = [str(column.attribute) for column in MESSAGE]
+_FIELDS: Final = [column.name for column in MESSAGE]
 
 
 class Row(NamedTuple):
@@ -72,8 +72,6 @@ def to_message(row: Row, *, destination: str | None, expired: bool, now: int) ->
 
 
 _STORED: Final = "coalesce(store_timestamp, mirrored_timestamp)"
-_CHOSEN: Final = "chosen"
-_DONE: Final = "done"
 
 
 class Selection(NamedTuple):
@@ -98,20 +96,19 @@ class DestinationTotal(NamedTuple):
 
 def select(connection: duckdb.DuckDBPyConnection, selection: Selection, reached: Mapping[str, int]) -> None:
     """Create a view of the selected rows that are not sent yet: `reached` is the next offset by log."""
-    connection.execute(f'CREATE TABLE {_DONE} (log VARCHAR, "next" BIGINT)')
+    connection.execute('CREATE TABLE done (log VARCHAR, "next" BIGINT)')
     if reached:
-        connection.executemany(f"INSERT INTO {_DONE} VALUES (?, ?)", list(reached.items()))  # noqa: S608 - ours
+        connection.executemany("INSERT INTO done VALUES (?, ?)", list(reached.items()))
     conditions = " AND ".join(_conditions(selection))
-    missing = f'NOT EXISTS (FROM {_DONE} WHERE {_DONE}.log = m.log AND m."offset" < {_DONE}."next")'
-    chosen = f"SELECT * FROM {MESSAGES} AS m WHERE {conditions} AND {missing}"  # noqa: S608 - quoted
-    connection.execute(f"CREATE VIEW {_CHOSEN} AS {chosen}")
+    missing = 'NOT EXISTS (FROM done WHERE done.log = m.log AND m."offset" < done."next")'
+    connection.execute(f"CREATE VIEW chosen AS FROM {MESSAGES} AS m WHERE {conditions} AND {missing}")
 
 
 def amounts(connection: duckdb.DuckDBPyConnection) -> list[DestinationTotal]:
     """Count, by destination."""
     counted = (
         f"SELECT destination, count(*), coalesce(sum(body_size), 0)::BIGINT, min(epoch_ms({_STORED})), "  # noqa: S608
-        f"max(epoch_ms({_STORED})) FROM {_CHOSEN} GROUP BY destination ORDER BY destination"
+        f"max(epoch_ms({_STORED})) FROM chosen GROUP BY destination ORDER BY destination"
     )
     return [DestinationTotal(*row) for row in connection.execute(counted).fetchall()]
 
@@ -121,12 +118,11 @@ def in_order(connection: duckdb.DuckDBPyConnection, most: int | None = None) -> 
 
     The log that begins first comes first: if a log was created several times, the earlier comes before the later.
     """
-    times = {column.name for column in MESSAGE if column.kind == "timestamp"}
     columns = [*(column.name for column in MESSAGE), "destination", "log", "offset"]
-    shown = ", ".join(f'epoch_ms("{name}") AS "{name}"' if name in times else f'm."{name}"' for name in columns)
-    began = f"SELECT log AS of, min({_STORED}) AS began FROM {_CHOSEN} GROUP BY log"  # noqa: S608 - ours
+    shown = ", ".join(f'epoch_ms("{name}") AS "{name}"' if name in TIMES else f'm."{name}"' for name in columns)
+    began = f"SELECT log AS of, min({_STORED}) AS began FROM chosen GROUP BY log"  # noqa: S608 - ours
     limit = "" if most is None else f"LIMIT {most}"
-    rows = f'SELECT {shown} FROM {_CHOSEN} AS m JOIN ({began}) ON log = of ORDER BY began, m.log, m."offset" {limit}'  # noqa: S608
+    rows = f'SELECT {shown} FROM chosen AS m JOIN ({began}) ON log = of ORDER BY began, m.log, m."offset" {limit}'  # noqa: S608
     connection.execute(rows)
     for values in iter(connection.fetchone, None):
         yield to_row(dict(zip(columns, values, strict=True)))
@@ -155,10 +151,6 @@ class State:
         self.next: dict[str, int] = {}
         if path is not None and path.exists():
             self.next = self._read(path)
-
-    def reached(self, log: str, offset: int) -> None:
-        """Note that a message is done."""
-        self.next[log] = offset + 1
 
     def keep(self) -> None:
         """Replace the file at once: a crash leaves the old one. Raises `CannotStart` if it cannot be written."""
@@ -241,8 +233,11 @@ class Sender:
                     raise
                 results = [error] * len(pending)
             rest = to_resend(pending, results)
-            self._record(pending, results, rest)
-            if len(rest) < len(pending):
+            done = [pair for place, pair in enumerate(zip(pending, results, strict=True)) if place not in rest]
+            refused = [(message, result) for message, result in done if isinstance(result, BridgeError)]
+            self._outcome.refused += refused
+            self._outcome.stored += len(done) - len(refused)
+            if done:
                 failures, failing_since = 0, time.monotonic()
             if rest:
                 last_error = next(
@@ -253,15 +248,6 @@ class Sender:
                 failures += 1
                 await asyncio.sleep(retry_delay(failures, random.random(), last_error.retry_after))  # noqa: S311 - no secret
             pending = [pending[place] for place in rest]
-
-    def _record(self, batch: Sequence[Message], results: Sequence[Result], rest: Sequence[int]) -> None:
-        for place, (message, result) in enumerate(zip(batch, results, strict=True)):
-            if place in rest:
-                continue
-            if isinstance(result, BridgeError):
-                self._outcome.refused.append((message, result))
-            else:
-                self._outcome.stored += 1
 
 
 def to_resend(batch: Sequence[Message], results: Sequence[Result]) -> list[int]:
@@ -280,36 +266,31 @@ def _may_succeed_later(error: BridgeError) -> bool:
     return is_transient(error) or isinstance(error, QuotaExceeded)
 
 
-class RestoreOptions(NamedTuple):
-    """How to restore."""
-
-    destination: str | None = None
-    """Another one than the messages' own."""
-    expired: bool = False
-    """Also what has expired, without its expireTime."""
-    rate: float | None = None
-    """At most so many messages a second (> 0)."""
-
-
-async def restore(  # noqa: PLR0913, PLR0917 - the input, the options and the callbacks
+async def restore(  # noqa: PLR0913 - the input, the options and the callbacks
     client: Client,
     rows: Iterator[Row],
     state: State,
-    options: RestoreOptions,
     outcome: Outcome,
     advance: Callable[[int], None],
+    *,
+    destination: str | None = None,
+    expired: bool = False,
+    rate: float | None = None,
 ) -> None:
-    """Send everything. `advance` gets the number of rows of each batch; `outcome` is complete also when this raises."""
+    """Send everything; `destination` and `expired` as in `to_message`, `rate`: at most so many messages a second (> 0).
+
+    `advance` gets the number of rows of each batch; `outcome` is complete also when this raises.
+    """
     state.keep()  # before anything is sent: without its file the next run would send everything again
-    sender = Sender(client, options.rate, outcome)
+    sender = Sender(client, rate, outcome)
     while chunk := await asyncio.to_thread(_take, rows, sender.batch):
         now = time.time_ns() // 1_000_000
-        there = [to_message(row, destination=options.destination, expired=options.expired, now=now) for row in chunk]
+        there = [to_message(row, destination=destination, expired=expired, now=now) for row in chunk]
         messages = [message for message in there if message is not None]
         await sender.send(messages)
         outcome.expired += len(chunk) - len(messages)
         for row in chunk:
-            state.reached(row.log, row.offset)
+            state.next[row.log] = row.offset + 1
         state.keep()
         advance(len(chunk))
 

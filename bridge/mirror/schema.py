@@ -1,13 +1,15 @@
-"""The columns of the mirror, one table: what a row holds, in Parquet, in Arrow and in Spark.
+"""The columns of the mirror, one table: what a row holds, in Parquet, in Arrow and in Spark; messages as rows of it.
 
 Frozen: every column is nullable and as wide as it will ever need to be, and columns are only ever added, with a new
 `SCHEMA_VERSION`. Readers of an older version go on to work.
 """
 
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 import pyarrow as pa
 
+from bridge.engine.destination_names import is_dead_letter
 from bridge.message import FIELDS, Field, Message
 
 SCHEMA_VERSION: Final = 1
@@ -25,45 +27,36 @@ ARROW: Final[dict[Kind, pa.DataType]] = {
     "binary": pa.binary(),
     "map": pa.map_(pa.string(), pa.string()),
 }
-SPARK: Final[dict[Kind, str]] = {
-    **{kind: kind for kind in ("string", "bigint", "int", "timestamp", "binary")},
-    "map": "map<string,string>",
-}
+SPARK: Final[dict[Kind, str]] = {**{kind: kind for kind in ARROW}, "map": "map<string,string>"}
 
 TIME_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: the last one that every reader of a Parquet timestamp can show."""
 
 
 class Column(NamedTuple):
-    """One column: `attribute` is that of `Message` where it comes from there."""
+    """One column."""
 
     name: str
     kind: Kind
     says: str
     """For docs/mirror-schema.md."""
-    attribute: str | None = None
-
-
-_TIMES: Final = ("bornTimestamp", "storeTimestamp")
 
 
 def _kind(field: Field) -> Kind:
-    return "string" if field.maximum is None else "timestamp" if field.name in _TIMES else "bigint"
+    is_time = field.name in {"bornTimestamp", "storeTimestamp"}
+    return "string" if field.maximum is None else "timestamp" if is_time else "bigint"
 
 
 MESSAGE: Final = (
-    *(
-        Column(field.attribute, _kind(field), field.name, field.attribute)
-        for field in FIELDS
-        if field.name != "destination"
-    ),
-    Column("content_type", "string", "media type of the body, as its producer named it", "content_type"),
-    Column("traceparent", "string", "W3C trace context", "traceparent"),
-    Column("tracestate", "string", "W3C trace context", "tracestate"),
-    Column("properties", "map", "properties of the message", "properties"),
-    Column("body", "binary", "the body, as it was stored", "body"),
+    *(Column(field.attribute, _kind(field), field.name) for field in FIELDS if field.name != "destination"),
+    Column("content_type", "string", "media type of the body, as its producer named it"),
+    Column("traceparent", "string", "W3C trace context"),
+    Column("tracestate", "string", "W3C trace context"),
+    Column("properties", "map", "properties of the message"),
+    Column("body", "binary", "the body, as it was stored"),
 )
-"""What comes from a `Message`."""
+"""What comes from a `Message`, by the names of its attributes."""
+TIMES: Final = tuple(column.name for column in MESSAGE if column.kind == "timestamp")
 
 POSITION: Final = (
     Column("body_size", "bigint", "bytes of the body"),
@@ -74,34 +67,23 @@ POSITION: Final = (
 )
 """What the source adds."""
 
-STAMPS: Final = (
-    Column("mirrored_timestamp", "timestamp", "when the batch was written"),
-    Column("schema_version", "int", "of this table"),
-)
-"""What the sink adds."""
-
 PARTITION: Final = ("date", "hour")
 """Columns by which the tables are partitioned: `date=2026-11-21/hour=07`, of store_timestamp in UTC."""
 
-SOURCE: Final = pa.schema(
-    [
-        pa.field("area", pa.string()),
-        pa.field("destination", pa.string()),
-        *(pa.field(column.name, ARROW[column.kind]) for column in (*MESSAGE, *POSITION)),
-    ]
-)
-"""What every source gives, as Arrow."""
+_DESTINATION: Final = Column("destination", "string", "destination")
+_SOURCE: Final = (Column("area", "string", "what the row is"), _DESTINATION, *MESSAGE, *POSITION)
 
-SOURCE_DDL: Final = ", ".join(
-    ["area string", "destination string", *(f"`{c.name}` {SPARK[c.kind]}" for c in (*MESSAGE, *POSITION))]
-)
+SOURCE: Final = pa.schema([(column.name, ARROW[column.kind]) for column in _SOURCE])
+"""What every source gives, as Arrow."""
+SOURCE_DDL: Final = ", ".join(f"`{column.name}` {SPARK[column.kind]}" for column in _SOURCE)
 """The same for Spark."""
 
 TABLE: Final = (
-    Column("destination", "string", "destination"),
+    _DESTINATION,
     *MESSAGE,
     *POSITION,
-    *STAMPS,
+    Column("mirrored_timestamp", "timestamp", "when the batch was written"),
+    Column("schema_version", "int", "of this table"),
     Column("date", "string", "day of `store_timestamp`, or of `mirrored_timestamp` without one: `2026-11-21`, in UTC"),
     Column("hour", "string", "its hour: `00` to `23`"),
 )
@@ -111,4 +93,86 @@ COLUMNS: Final = tuple(column.name for column in TABLE)
 STATISTICS: Final = ("destination", "message_id", "partition", "store_timestamp", "log", "offset", "mirrored_timestamp")
 """Columns whose least and greatest value the log holds for each file: by them readers skip files."""
 
-assert {c.attribute for c in MESSAGE} | {"destination"} == set(Message._fields)  # noqa: S101 - the table is whole
+assert {c.name for c in MESSAGE} | {"destination"} == set(Message._fields)  # noqa: S101 - the table is whole
+
+BATCH_ROWS: Final = 1000
+"""Rows worth one Arrow batch; 5,000 were not faster."""
+BATCH_BYTES: Final = 16 << 20
+"""Bytes of bodies that end a batch before it has its rows: one batch is held by the reader, the JVM and the writer."""
+
+
+class _Row(NamedTuple):
+    message: Message
+    log: str
+    offset: int
+    error: str | None
+
+
+class Rows:
+    """Gathers rows of one backend, handed on as one Arrow batch.
+
+    Nothing that is added makes a batch fail: what no reader of Parquet could show is a row in quarantine.
+    """
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self._rows: list[_Row] = []
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to take the batch."""
+        return len(self._rows) >= BATCH_ROWS or self._bytes >= BATCH_BYTES
+
+    def add(self, message: Message, log: str, offset: int) -> None:
+        """Add a message, with its position in the backend."""
+        self._rows.append(_Row(message, log, offset, None))
+        self._bytes += len(message.body)
+
+    def add_bad(self, error: str, raw: bytes, destination: str, log: str, offset: int) -> None:
+        """Add a record that could not be read: a row in quarantine with the raw bytes."""
+        self._rows.append(_Row(Message(destination, raw), log, offset, error))
+        self._bytes += len(raw)
+
+    def take(self) -> pa.RecordBatch:
+        """Return all rows, of the columns `schema.SOURCE`, and clear them."""
+        rows, self._rows, self._bytes = self._rows, [], 0
+        try:
+            return self._batch(rows)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):  # one of them; UnicodeError is a ValueError
+            return self._batch([self._judged(row) for row in rows])
+
+    def _judged(self, row: _Row) -> _Row:
+        try:
+            self._batch([row])
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            body = row.message.body if isinstance(row.message.body, bytes) else b""
+            readable = row.message.destination.encode("utf-8", "replace").decode()
+            return _Row(Message(readable, body), row.log, row.offset, f"{type(error).__name__}: {error}")
+        return row
+
+    def _batch(self, rows: Sequence[_Row]) -> pa.RecordBatch:
+        of_messages = zip(*(row.message for row in rows), strict=True)
+        columns = dict(zip(Message._fields, of_messages, strict=False)) or dict.fromkeys(Message._fields, ())
+        for name in TIMES:
+            columns[name] = tuple(None if value is None else _micros(value) for value in columns[name])
+        columns["properties"] = tuple(list(value.items()) for value in columns["properties"])
+        _, logs, offsets, errors = zip(*rows, strict=True) if rows else ((),) * 4
+        of_position = {"backend": [self._backend] * len(rows), "log": logs, "offset": offsets, "error": errors}
+        areas, sizes = list(map(_area, rows)), list(map(len, columns["body"]))
+        return pa.RecordBatch.from_pydict(columns | of_position | {"area": areas, "body_size": sizes}, schema=SOURCE)
+
+
+def _area(row: _Row) -> str:
+    if row.error is not None:
+        return "quarantine"
+    return "dead-letters" if is_dead_letter(row.message.destination) else "data"
+
+
+def _micros(milliseconds: int) -> int:
+    if not 0 <= milliseconds <= TIME_MAX:
+        raise ValueError(f"{milliseconds} ms since 1970 is not a time that a Parquet file can hold")
+    return milliseconds * 1000

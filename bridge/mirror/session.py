@@ -82,16 +82,12 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Arrow's own allocator keeps what a batch has freed: 25 MB more in Spark's Python processes
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    builder = SparkSession.builder.appName(name)
     chosen = settings(conf)
     if chosen.get("spark.driver.bindAddress") == LOOPBACK:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
-    if jars:
-        builder = builder.config("spark.jars", ",".join(str(jar) for jar in jars))
+    brought = {"spark.jars": ",".join(map(str, jars))} if jars else {}
     try:
-        spark = builder.getOrCreate()
+        spark = SparkSession.builder.appName(name).config(map={**chosen, **brought}).getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
@@ -126,21 +122,18 @@ def _check_versions(spark: SparkSession) -> None:
 
 
 S3_SCHEME: Final = "s3a://"
-_LOG_STORE: Final = "openmessaging.mirror.S3LogStore"
-_CHECKPOINTS: Final = "openmessaging.mirror.S3Checkpoints"
-"""Of s3.scala."""
 
 
 def s3_settings(checkpoint: str) -> dict[str, str]:
     """Return Spark's settings for tables on S3; `checkpoint` is the URI of the query's checkpoint."""
     found = {
-        "spark.delta.logStore.s3a.impl": _LOG_STORE,
+        "spark.delta.logStore.s3a.impl": "openmessaging.mirror.S3LogStore",  # of s3.scala, as the other
         "spark.hadoop.fs.s3a.aws.credentials.provider": (  # variables, web identity, profile, role: as delta-rs does
             "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
         ),
     }
     if checkpoint.startswith(S3_SCHEME):
-        found["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINTS
+        found["spark.sql.streaming.checkpointFileManagerClass"] = "openmessaging.mirror.S3Checkpoints"
     if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
         found["spark.hadoop.fs.s3a.endpoint"] = endpoint
         found["spark.hadoop.fs.s3a.path.style.access"] = "true"
@@ -151,7 +144,6 @@ def s3_settings(checkpoint: str) -> dict[str, str]:
 
 def check_conditional_writes(spark: SparkSession, out: str) -> None:
     """Write one object twice. Raises `CannotStart` if the second write replaces the first."""
-    # py4j has no types: everything that comes from the JVM is Any
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop
     context: Any = spark.sparkContext._jsc  # noqa: SLF001
     conf = context.hadoopConfiguration()

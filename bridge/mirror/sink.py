@@ -14,15 +14,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.dataset as pds
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from adapters.wall_clock import wall
-from bridge.engine.destination_names import DEAD_LETTER_SUFFIX
 from bridge.errors import CannotStart
 from bridge.mirror.monitoring.status import Committed
-from bridge.mirror.offsets import Gap, Ranges, Record, to_json
-from bridge.mirror.schema import COLUMNS, PARTITION, SCHEMA_VERSION
+from bridge.mirror.offsets import Ranges, Record, to_json
+from bridge.mirror.schema import AREAS, COLUMNS, PARTITION, SCHEMA_VERSION, Area
 from bridge.mirror.sources import Source
 from bridge.mirror.spark_checkpoint import Checkpoint
 from bridge.mirror.table import MESSAGES, QUARANTINE, Commit, Name, Table, spark_path
@@ -47,16 +46,6 @@ def stamped(rows: DataFrame, mirrored: int) -> DataFrame:
     return rows.withColumns(stamps).select(*(f"`{column}`" for column in COLUMNS))
 
 
-def is_bad() -> Column:
-    """Whether a row of a table could not be read as a message."""
-    return F.col("error").isNotNull()
-
-
-def is_dead_letter() -> Column:
-    """Whether a row of a table is the copy of a message that could not be delivered."""
-    return F.col("error").isNull() & F.endswith(F.col("destination"), F.lit(DEAD_LETTER_SUFFIX))
-
-
 _FULL_TEXTS: Final = (
     "No space left on device",
     "Disk quota exceeded",
@@ -69,19 +58,18 @@ _FULL_NUMBERS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def explain_full_disk(error: BaseException, out: str) -> CannotStart | None:
     """Return the operator's sentence if the cause is a disk without space; else None."""
-    said = str(error)
-    if not (getattr(error, "errno", None) in _FULL_NUMBERS or any(word in said for word in _FULL_TEXTS)):
+    lines = [line.strip() for line in str(error).splitlines() if any(text in line for text in _FULL_TEXTS)]
+    if not lines and getattr(error, "errno", None) not in _FULL_NUMBERS:
         return None
-    line = next((line.strip() for line in said.splitlines() if any(word in line for word in _FULL_TEXTS)), said)
+    shown = (lines or [str(error)])[0][:200]
     return CannotStart(
-        f"The disk of {out}, or of Spark's folders, is full ({line[:200]}): free space and start again. The mirror "
+        f"The disk of {out}, or of Spark's folders, is full ({shown}): free space and start again. The mirror "
         "continues where it was; no message is lost."
     )
 
 
 APPLICATION: Final = "oms-mirror"
 _CONFLICT: Final = "DELTA_CONCURRENT_TRANSACTION"
-_BEFORE: Final = Record("", -1)
 _LATEST: Final = 20
 """Commits among which a batch's own is looked for: upkeep may have committed after it."""
 
@@ -112,15 +100,11 @@ class Sink:
                 self._mirror(frame, query, number)
             else:
                 self._mirror_traced(self._tracing, frame, query, number)
-        except CannotStart as error:
-            self.failed = error
-            raise
         except Exception as error:
-            failed = explain_full_disk(error, self.out)
-            if failed is None:
+            self.failed = error if isinstance(error, CannotStart) else explain_full_disk(error, self.out)
+            if self.failed is None or self.failed is error:
                 raise
-            self.failed = failed
-            raise failed from error
+            raise self.failed from error
 
     def _mirror_traced(self, tracing: "Tracing", frame: DataFrame, query: str, number: int) -> None:
         from bridge.tracing.spans import BatchSpan  # noqa: PLC0415 - not needed without tracing
@@ -134,22 +118,32 @@ class Sink:
         """Return the committed batch; None: it was committed before the last stop."""
         before, after = self._offsets(number)
         ranges, gaps = self._source.moved(before, after), tuple(self._source.gaps(before, after))
-        self._table.refresh()
-        held = self._table.record() or _BEFORE
+        self._table.delta.update_incremental()
+        held = self._table.record() or Record()
         if query == held.query and number <= held.batch:
             self._again(frame, number, held, ranges)
             return None
         if overlap := held.overlap(ranges, gaps):
+            log, start, end = overlap
             raise CannotStart(
-                f"{self.out} holds offsets {overlap.start} to {overlap.end - 1} of {overlap.log}, and this batch "
+                f"{self.out} holds offsets {start} to {end - 1} of {log}, and this batch "
                 "would repeat them: its checkpoint is an old copy or another mirror's. Move it away and run with "
                 "--resume."
             )
         began = time.monotonic()
         written = max(wall(), held.written + 1)  # increases also if the clock was set back: `export` relies on it
         record = held.after(query, number, written, ranges, gaps)
-        done = self._write(frame, record)
-        committed = _event(record, *done, gaps, round((time.monotonic() - began) * 1000))
+        rows, commit = self._write(frame, record)
+        committed = Committed(
+            key=f"{record.query}/{record.batch:012d}",
+            batch=record.batch,
+            rows=rows,
+            bytes=int(commit.metrics.get("numOutputBytes", 0)),
+            files=int(commit.metrics.get("numFiles", 0)),
+            gaps=gaps,
+            milliseconds={"stage": round((time.monotonic() - began) * 1000)},
+            committed=record.written,
+        )
         self._observe(committed)
         return committed
 
@@ -170,29 +164,27 @@ class Sink:
                 f"{held.batch} and other offsets: the checkpoint is an old copy. Move it away and run with --resume."
             )
         _log.info("batch %d is in the table already: it was committed before the last stop", number)
-        self._append(stamped(frame, held.written).where(is_bad()), QUARANTINE, held)
+        self._append(frame, QUARANTINE, held)
 
-    def _write(self, frame: DataFrame, record: Record) -> tuple[Mapping[str, int], Commit]:
+    def _write(self, frame: DataFrame, record: Record) -> tuple[Mapping[Area, int], Commit]:
+        """Commit a batch. Return its rows by area, and the commit of the messages."""
         seen = Observation("rows")
-        rows = stamped(frame, record.written).observe(
-            seen,
-            F.count("*").alias("all"),
-            F.count_if(is_bad()).alias("bad"),
-            F.count_if(is_dead_letter()).alias("dead"),
-        )
-        self._append(rows.where(~is_bad()), MESSAGES, record)
+        counts = (F.count_if(F.col("area") == area).alias(area) for area in AREAS)
+        self._append(frame.observe(seen, *counts), MESSAGES, record)
         commit = self._commit(record)
-        counts: Mapping[str, int] = seen.get  # waits for the rows, which a skipped commit never reads
-        if counts["bad"]:
-            self._append(stamped(frame, record.written).where(is_bad()), QUARANTINE, record)
-        return counts, commit
+        counted = seen.get  # waits for the rows, which a skipped commit never reads
+        rows = {area: int(counted[area]) for area in AREAS}
+        if rows["quarantine"]:
+            self._append(frame, QUARANTINE, record)
+        return rows, commit
 
-    def _append(self, rows: DataFrame, name: Name, record: Record) -> None:
-        """Commit the rows, unless the table has the transaction already.
+    def _append(self, frame: DataFrame, name: Name, record: Record) -> None:
+        """Commit the rows of a table, unless it has the transaction already.
 
         Delta skips the commit then, or reports a conflict: with another job's commit, or with this one if S3's answer
         to it was lost and the request repeated.
         """
+        rows = stamped(frame, record.written).where("error IS NULL" if name == MESSAGES else "error IS NOT NULL")
         transaction = {"txnAppId": APPLICATION, "txnVersion": str(record.sequence)}
         options = {**transaction, "userMetadata": to_json(record), "compression": "zstd"}
         append: Any = rows.sparkSession.sparkContext._jvm.openmessaging.mirror.Append  # type: ignore[union-attr] # noqa: SLF001 - py4j has no types
@@ -204,31 +196,12 @@ class Sink:
 
     def _commit(self, record: Record) -> Commit:
         """Return the commit of a batch. Raises `CannotStart` if another job has committed its number."""
-        self._table.refresh()
+        self._table.delta.update_incremental()
         for most in (1, _LATEST):
             for commit in self._table.commits(most):
                 if commit.of_batch and commit.record == record:
                     return commit
         raise CannotStart(f"Another mirror writes to {self.out}: stop one of the two.")
-
-
-def _event(
-    record: Record, counts: Mapping[str, int], commit: Commit, gaps: tuple[Gap, ...], milliseconds: int
-) -> Committed:
-    return Committed(
-        key=f"{record.query}/{record.batch:012d}",
-        batch=record.batch,
-        rows={
-            "data": counts["all"] - counts["bad"] - counts["dead"],
-            "dead-letters": counts["dead"],
-            "quarantine": counts["bad"],
-        },
-        bytes=int(commit.metrics.get("numOutputBytes", 0)),
-        files=int(commit.metrics.get("numFiles", 0)),
-        gaps=gaps,
-        milliseconds={"stage": milliseconds},
-        committed=record.written,
-    )
 
 
 def _describe(span: "BatchSpan", table: Table, batch: Committed) -> None:

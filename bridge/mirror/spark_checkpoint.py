@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Record
+from bridge.mirror.table import Table
 
 _HEAD: Final = 2
 """Lines of an offset file before the sources' own: a version, and Spark's metadata."""
@@ -46,14 +47,9 @@ class Checkpoint:
         return any(name.isdecimal() for name in self._names("offsets"))
 
     def offset(self, batch: int) -> str | None:
-        """Return the source's offset at the end of a batch; for -1 that at which the query began, if it was noted.
-
-        None: there is no such file. Spark keeps those of the last 100 batches.
-        """
-        text = self._read("sources/0/0" if batch < 0 else f"offsets/{batch}")
-        if text is None:
-            return None
-        return text.split("\n", 1 if batch < 0 else _HEAD)[-1].strip()
+        """Return the source's offset at the end of a batch; None: no such file. Spark keeps the last 100."""
+        text = self._read(f"offsets/{batch}")
+        return None if text is None else text.split("\n", _HEAD)[-1].strip()
 
     def _path(self, path: str) -> Any:  # noqa: ANN401 - of the JVM
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.place}/{path}" if path else self.place)
@@ -81,57 +77,41 @@ class Checkpoint:
             raise OSError(str(error.java_exception.toString())) from None
 
 
-class Found(NamedTuple):
-    """What was found."""
+def check_start(out: str, checkpoint: Checkpoint, table: Table, *, resume: bool) -> Record | None:
+    """Return the newest record of the table of messages. Raises `CannotStart` if the job may not begin.
 
-    out: str
-    checkpoint: str
-    query: str | None
-    """Id of the checkpoint's query; None: there is no checkpoint."""
-    planned: bool
-    """Whether it has planned a batch: from then on its query goes on where the checkpoint says."""
-    committed: int
-    """Its last batch that is done; -1: none."""
-    files: bool
-    """Whether the table holds files."""
-    record: Record | None
-    """The newest of the table."""
-
-
-def check(found: Found, *, resume: bool) -> None:
-    """Raise `CannotStart` unless the job may begin. `resume`: whether a new query may go on after an earlier one."""
-    if found.record is None:
-        _check_new(found)
-    elif found.query == found.record.query:
-        if found.committed > found.record.batch:
+    `resume`: whether a new query may go on after an earlier one.
+    """
+    record, place = table.record(), checkpoint.place
+    query, committed = checkpoint.query(), checkpoint.committed()
+    if record is None:
+        if next(table.files(), None) is not None:
             raise CannotStart(
-                f"The checkpoint {found.checkpoint} has committed batch {found.committed}, and the table in "
-                f"{found.out} ends with batch {found.record.batch}: the table is an old copy. Move the checkpoint away "
-                "and run with --resume: the mirror continues after the table's last batch."
+                f"{out} holds messages, and no commit that its log still has tells their offsets: another program "
+                "wrote them, or the log was cut off. Use another folder with --out."
             )
-    elif found.planned:
+        if committed >= 0:
+            raise CannotStart(
+                f"The checkpoint {place} has committed batch {committed}, and {out} holds no batch: the checkpoint "
+                "belongs to another table, or the table was deleted. Move the checkpoint away to mirror everything "
+                "from the beginning."
+            )
+    elif query == record.query:
+        if committed > record.batch:
+            raise CannotStart(
+                f"The checkpoint {place} has committed batch {committed}, and the table in {out} ends with batch "
+                f"{record.batch}: the table is an old copy. Move the checkpoint away and run with --resume: the mirror "
+                "continues after the table's last batch."
+            )
+    elif checkpoint.planned():
         raise CannotStart(
-            f"The checkpoint {found.checkpoint} belongs to query {found.query}, and the last batch in {found.out} to "
-            f"query {found.record.query}: use the folder of that query with --out, or move the checkpoint away and run "
-            "with --resume."
+            f"The checkpoint {place} belongs to query {query}, and the last batch in {out} to query {record.query}: "
+            "use the folder of that query with --out, or move the checkpoint away and run with --resume."
         )
     elif not resume:
         raise CannotStart(
-            f"{found.out} holds the batches of query {found.record.query}, and its checkpoint {found.checkpoint} is "
-            "missing. If it was deleted, run with --resume: the mirror continues after its last batch. If another job "
-            "writes to this folder, use another one with --out."
+            f"{out} holds the batches of query {record.query}, and its checkpoint {place} is missing. If it was "
+            "deleted, run with --resume: the mirror continues after its last batch. If another job writes to this "
+            "folder, use another one with --out."
         )
-
-
-def _check_new(found: Found) -> None:
-    if found.files:
-        raise CannotStart(
-            f"{found.out} holds messages, and no commit that its log still has tells their offsets: another program "
-            "wrote them, or the log was cut off. Use another folder with --out."
-        )
-    if found.committed >= 0:
-        raise CannotStart(
-            f"The checkpoint {found.checkpoint} has committed batch {found.committed}, and {found.out} holds no batch: "
-            "the checkpoint belongs to another table, or the table was deleted. Move the checkpoint away to mirror "
-            "everything from the beginning."
-        )
+    return record

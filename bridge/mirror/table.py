@@ -39,28 +39,14 @@ _PROPERTIES: Final[dict[str, str | None]] = {
 }
 
 
-class File(NamedTuple):
-    """One Parquet file of a table."""
-
-    path: str
-    """Relative to the table."""
-    date: str
-    """As in the path: `2026-11-21`."""
-    hour: str
-    """`00` to `23`."""
-    rows: int
-    bytes: int
-    least: Mapping[str, Any]
-    """By column, the least value; only of columns with statistics: see `schema.STATISTICS`."""
-    greatest: Mapping[str, Any]
-
-
 class Hour(NamedTuple):
     """One partition of a table."""
 
     table: Name
     date: str
+    """As in the path: `2026-11-21`."""
     hour: str
+    """`00` to `23`."""
 
     @property
     def path(self) -> str:
@@ -73,12 +59,21 @@ class Hour(NamedTuple):
         return datetime.fromisoformat(f"{self.date}T{self.hour}+00:00") <= by - HOUR
 
 
+class File(NamedTuple):
+    """One Parquet file of a table."""
+
+    path: str
+    """Relative to the table."""
+    hour: Hour
+    rows: int
+    bytes: int
+    mirrored: datetime
+    """When the newest of its rows was mirrored."""
+
+
 class Commit(NamedTuple):
     """One version of a table."""
 
-    version: int
-    time: int
-    """Ms since 1970."""
     operation: str
     """As Delta names it: WRITE, OPTIMIZE, DELETE, VACUUM START and so on."""
     metrics: Mapping[str, Any]
@@ -99,33 +94,24 @@ class Table:
         self.name = name
 
     @classmethod
-    def open(cls, out: str, name: Name = MESSAGES, as_of: int | datetime | None = None) -> Self | None:
-        """Open a table of the mirror in `out`; None: it does not exist.
+    def require(cls, out: str, name: Name = MESSAGES, as_of: int | datetime | None = None) -> Self:
+        """Open a table of the mirror in `out`.
 
-        `as_of`: a version, or a time: the newest version that is not younger. Raises `CannotStart` if the table
-        cannot be read, or no longer has that version.
+        `as_of`: a version, or a time: the newest version that is not younger. Raises `CannotStart` if there is no
+        table, it cannot be read, or it no longer has that version.
         """
         try:
             table = DeltaTable(location(out, name), storage_options=storage_options())
         except TableNotFoundError:
-            return None
+            raise CannotStart(f"There is no mirror in {shown(out)}.") from None
         except (DeltaError, OSError, ValueError) as error:
             raise CannotStart(f"{shown(out)} cannot be read: {one_line(error)}") from None
         if as_of is not None:
-            _travel(table, as_of, out)
+            try:
+                table.load_as_version(as_of)
+            except (DeltaError, OSError, ValueError, OverflowError) as error:
+                raise CannotStart(f"{shown(out)} has no version of {as_of}: {one_line(error)}") from None
         return cls(table, name)
-
-    @classmethod
-    def require(cls, out: str, name: Name = MESSAGES, as_of: int | datetime | None = None) -> Self:
-        """Open a table as `open` does. Raises `CannotStart` if there is none."""
-        table = cls.open(out, name, as_of)
-        if table is None:
-            raise CannotStart(f"There is no mirror in {shown(out)}.")
-        return table
-
-    def refresh(self) -> None:
-        """Go on to the newest version."""
-        self.delta.update_incremental()
 
     @property
     def time(self) -> int:
@@ -135,22 +121,15 @@ class Table:
     def files(self) -> Iterator[File]:
         """Yield the table's files."""
         for fields in pa.table(self.delta.get_add_actions(flatten=True)).to_pylist():
-            least, greatest = (_named(fields, prefix) for prefix in ("min.", "max."))
-            yield File(
-                unquote(fields["path"]),
-                str(fields["partition.date"]),
-                str(fields["partition.hour"]),
-                fields["num_records"] or 0,
-                fields["size_bytes"],
-                least,
-                greatest,
-            )
+            hour = Hour(self.name, *(str(fields[f"partition.{name}"]) for name in PARTITION))
+            rows, size = fields["num_records"] or 0, fields["size_bytes"]
+            yield File(unquote(fields["path"]), hour, rows, size, fields.get("max.mirrored_timestamp"))
 
     def hours(self) -> dict[Hour, list[File]]:
         """Return the table's files by hour, the oldest first."""
         found: defaultdict[Hour, list[File]] = defaultdict(list)
         for file in self.files():
-            found[Hour(self.name, file.date, file.hour)].append(file)
+            found[file.hour].append(file)
         return dict(sorted(found.items()))
 
     def commits(self, most: int | None = None) -> Iterator[Commit]:
@@ -160,8 +139,7 @@ class Table:
                 record = from_json(entry.get("userMetadata"))
             except ValueError as error:
                 raise CannotStart(f"Version {entry['version']} of the mirror cannot be read: {error}.") from None
-            metrics = entry.get("operationMetrics") or {}
-            yield Commit(entry["version"], entry["timestamp"], entry["operation"], metrics, record)
+            yield Commit(entry["operation"], entry.get("operationMetrics") or {}, record)
 
     def record(self) -> Record | None:
         """Return the newest record of the offsets that the mirror holds; None: the log holds none."""
@@ -197,10 +175,7 @@ def _file_system(place: str) -> FileSystem | None:
 
 
 def location(out: str, name: str) -> str:
-    """Return the URL of a table, or of another folder of the mirror, as delta-rs names it.
-
-    Raises `CannotStart` for a path with one of `_UNUSABLE`.
-    """
+    """Return the URL of a folder of the mirror, as delta-rs names it. Raises `CannotStart` for one of `_UNUSABLE`."""
     if found := _UNUSABLE.intersection(out if is_remote(out) else str(local_path(out))):
         raise CannotStart(
             f"The path {shown(out)} holds {' '.join(sorted(found))}: the mirror's tables cannot lie there."
@@ -225,12 +200,11 @@ def spark_path(out: str, name: str) -> str:
 
 def create(out: str) -> None:
     """Create the tables that do not exist yet. Raises `CannotStart` if nothing can be written there."""
-    schema = Schema.from_arrow(pa.schema([pa.field(column.name, ARROW[column.kind]) for column in TABLE]))
+    schema = Schema.from_arrow(pa.schema([(column.name, ARROW[column.kind]) for column in TABLE]))
     for name in reversed(NAMES):  # so that quarantine is there when the messages are
-        place = location(out, name)
         try:
             DeltaTable.create(
-                place,
+                location(out, name),
                 schema,
                 mode="ignore",
                 partition_by=list(PARTITION),
@@ -253,21 +227,6 @@ def storage_options() -> dict[str, str]:
 def shown(out: str) -> str:
     """Return a path without the secrets that some put into it: `s3a://key:secret@bucket`."""
     return redact(out) if "://" in out and "@" in out else out
-
-
-def _travel(table: DeltaTable, as_of: int | datetime, out: str) -> None:
-    try:
-        table.load_as_version(as_of)
-    except (DeltaError, OSError, ValueError, OverflowError) as error:
-        raise CannotStart(f"{shown(out)} has no version of {as_of}: {one_line(error)}") from None
-
-
-def _named(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {
-        name.removeprefix(prefix): value
-        for name, value in fields.items()
-        if name.startswith(prefix) and value is not None
-    }
 
 
 def one_line(error: Exception) -> str:

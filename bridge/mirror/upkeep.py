@@ -94,8 +94,7 @@ def prune(out: str, rule: Rule, now: datetime) -> Iterator[Pruned]:
     Their offsets stay recorded, so they are not mirrored again. Their files are removed by `vacuum`.
     """
     for going in list(due(out, rule, now)):
-        condition = _condition(going.hour.table, rule)
-        _delete(out, going.hour, f"{condition}")
+        _delete(out, going.hour, f"{_condition(going.hour.table, rule)}")
         yield going
 
 

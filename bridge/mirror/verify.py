@@ -137,8 +137,7 @@ def _logs(observations: Observations) -> Iterator[Finding]:
         says = f"has {span.number} rows that no commit covers, {_from_to(span)}"
         yield Finding("uncovered", log, span.number, says)
     for gap in observations.gaps:
-        count = 0 if gap.end is None else gap.end - gap.start
-        to = "on" if gap.end is None else f"to {gap.end - 1}"
+        count, to = (0, "on") if gap.end is None else (gap.end - gap.start, f"to {gap.end - 1}")
         says = f"lost its offsets from {gap.start} {to} before the mirror read them"
         yield Finding("gap", gap.log, count, says)
 

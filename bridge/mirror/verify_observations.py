@@ -19,7 +19,6 @@ from bridge.mirror.verify import FileObservation, Ledger, LedgerEntry, Observati
 _AT_ONCE: Final = 8
 """Threads for the files: each reads a footer, on an object store by requests."""
 _ROWS: Final = f'SELECT log, "offset" FROM {MESSAGES} UNION ALL SELECT log, "offset" FROM {QUARANTINE}'  # noqa: S608 - ours
-_EMPTY: Final = Record("", -1)
 
 
 def gather(out: str, bounds: Callable[[], Ranges] | None, ledger: str | None, names: int | None) -> Observations:
@@ -27,11 +26,11 @@ def gather(out: str, bounds: Callable[[], Ranges] | None, ledger: str | None, na
 
     The job may run meanwhile. Raises `CannotStart`, and what `bounds` raises.
     """
-    before = (Table.require(out).record() or _EMPTY).next  # first: what the backend keeps only grows
+    before = (Table.require(out).record() or Record()).next  # first: what the backend keeps only grows
     kept = None if bounds is None else _current_bounds(bounds, before)
     files = [found for name in NAMES for found in _files(out, name)]
     with connect(out) as connection:
-        after = Table.require(out).record() or _EMPTY
+        after = Table.require(out).record() or Record()
         return Observations(
             files=files,
             doubled=_spans(connection, f'SELECT log, "offset" FROM ({_ROWS}) GROUP BY ALL HAVING count(*) > 1'),  # noqa: S608 - ours

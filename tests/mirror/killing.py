@@ -39,9 +39,12 @@ class Reader:
         self.wrong: list[str] = []
 
     def look(self) -> None:
-        table = Table.open(str(self._out))
-        if table is None:
-            return
+        try:
+            table = Table.require(str(self._out))
+        except CannotStart as error:
+            if "There is no mirror in" in str(error):
+                return
+            raise
         with duckdb.connect() as connection:
             connection.register("rows", table.dataset())
             sums = 'SELECT count(*), count(DISTINCT (log, "offset")), sum(octet_length(body)) FROM rows'

@@ -11,8 +11,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from bridge.message import Message
 from bridge.mirror.offsets import Gap, Ranges, Record, to_json
-from bridge.mirror.rows import Rows
-from bridge.mirror.schema import COLUMNS, PARTITION, SCHEMA_VERSION
+from bridge.mirror.schema import COLUMNS, PARTITION, SCHEMA_VERSION, Rows
 from bridge.mirror.table import MESSAGES, QUARANTINE, Table, create, location, storage_options
 
 QUERY: Final = "5b6c3d1e-8a11-4b8e-9f0a-2f6c1d7e4a90"

@@ -14,15 +14,14 @@ from pyspark.sql import SparkSession
 from bridge.errors import CannotStart
 from bridge.message import Message
 from bridge.mirror.jars import spark_jars
-from bridge.mirror.job import check_start
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.rows import Rows
+from bridge.mirror.schema import Rows
 from bridge.mirror.session import s3_settings, session
 from bridge.mirror.sink import Sink
 from bridge.mirror.sources import Options
-from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, RangeSource
-from bridge.mirror.spark_checkpoint import Checkpoint
-from bridge.mirror.table import create, spark_path
+from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, Source
+from bridge.mirror.spark_checkpoint import Checkpoint, check_start
+from bridge.mirror.table import Table, create, spark_path
 
 LOGS = ("even", "odd")
 DESTINATIONS = ("orders", "a long name.with-dots", "orders.dlq")
@@ -70,7 +69,7 @@ class NumbersData(RangeDataSource):
         return "numbers"
 
 
-class Numbers(RangeSource):
+class Numbers(Source):
     """See `Source`."""
 
     data = NumbersData
@@ -86,7 +85,7 @@ def mirror(spark: SparkSession, out: str, source: Numbers, *, resume: bool = Fal
     """Mirror all numbers: the job's own steps, in the job's order. `place`: of the checkpoint."""
     create(out)
     checkpoint = Checkpoint(spark, place or spark_path(out, "checkpoint"))
-    record = check_start(out, checkpoint, resume=resume)
+    record = check_start(out, checkpoint, Table.require(out), resume=resume)
     sink = Sink(out, checkpoint, source, lambda _: None)
     writer = source.rows(spark, {} if record is None else record.next).writeStream.foreachBatch(sink)
     query = writer.option("checkpointLocation", checkpoint.place).trigger(availableNow=True).start()

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from adapters.rabbitmq.options import parse
 from bridge.errors import BackendUnavailable
 from bridge.mirror.sources import OnDataLoss, Options
-from bridge.mirror.sources.rabbitmq.source import RabbitMQReader
+from bridge.mirror.sources.rabbitmq.source import _RabbitMQReader
 from bridge.mirror.sources.range_source import ReaderOptions
 from tests.rabbitmq.rooms import Rooms, rooms
 
@@ -72,13 +72,13 @@ def join_late(backend: str, destination: str) -> None:
     asyncio.run(run())
 
 
-def reader_of(backend: str, on_data_loss: OnDataLoss = "fail", rows: int = LIMIT) -> RabbitMQReader:
+def reader_of(backend: str, on_data_loss: OnDataLoss = "fail", rows: int = LIMIT) -> _RabbitMQReader:
     """Return what Spark would make, without Spark."""
-    return RabbitMQReader(ReaderOptions(Options(backend, "", on_data_loss=on_data_loss, rows=rows), {}, 2))
+    return _RabbitMQReader(ReaderOptions(Options(backend, "", on_data_loss=on_data_loss, rows=rows), {}, 2))
 
 
 @contextmanager
-def planning(backend: str, on_data_loss: OnDataLoss = "fail") -> Iterator[RabbitMQReader]:
+def planning(backend: str, on_data_loss: OnDataLoss = "fail") -> Iterator[_RabbitMQReader]:
     """Plan for as long as the block goes."""
     found = reader_of(backend, on_data_loss)
     try:
@@ -87,15 +87,15 @@ def planning(backend: str, on_data_loss: OnDataLoss = "fail") -> Iterator[Rabbit
         found.stop()
 
 
-def plan(reader: RabbitMQReader, start: Mapping[str, Any] | None = None, limit: int = LIMIT) -> dict[str, Any]:
+def plan(reader: _RabbitMQReader, start: Mapping[str, Any] | None = None, limit: int = LIMIT) -> dict[str, Any]:
     """Return the next offset."""
     return reader.latestOffset(dict(start or {}), ReadMaxRows(limit))
 
 
-def read(reader: RabbitMQReader, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Row]:
+def read(reader: _RabbitMQReader, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Row]:
     """Read what lies between two offsets as the tasks do, each with its own reader."""
     rows: list[Row] = []
     for partition in reader.partitions(dict(start), dict(end)):
-        for batch in RabbitMQReader(reader._ask).read(partition):
+        for batch in _RabbitMQReader(reader._ask).read(partition):
             rows += batch.to_pylist()
     return rows

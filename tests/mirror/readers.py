@@ -18,22 +18,24 @@ _ALL: Final = list(COLUMNS)
 
 def by_delta_rs(out: Path | str, name: Name = MESSAGES, columns: list[str] = _ALL) -> Rows:
     """Read with pyarrow, through delta-rs."""
-    return _sorted(tuple(row.values()) for row in _table(out, name).delta.to_pyarrow_table(columns=columns).to_pylist())
+    return _sorted(
+        tuple(row.values()) for row in Table.require(str(out), name).delta.to_pyarrow_table(columns=columns).to_pylist()
+    )
 
 
 def by_duckdb(out: Path | str, name: Name = MESSAGES, columns: list[str] = _ALL) -> Rows:
     """Read with DuckDB."""
     names = ", ".join(f'"{column}"' for column in columns)
     with duckdb.connect() as connection:
-        connection.register("rows", _table(out, name).dataset())
+        connection.register("rows", Table.require(str(out), name).dataset())
         connection.execute("SET TimeZone = 'UTC'")
         return _sorted(connection.execute(f"SELECT {names} FROM rows").fetchall())  # noqa: S608 - ours
 
 
 def by_pandas(out: Path | str, name: Name = MESSAGES, columns: list[str] = _ALL) -> Rows:
     """Read with pandas."""
-    frame = _table(out, name).delta.to_pandas(columns=columns)
-    schema = _table(out, name).dataset().schema
+    frame = Table.require(str(out), name).delta.to_pandas(columns=columns)
+    schema = Table.require(str(out), name).dataset().schema
     return _sorted(
         tuple(row.values())
         for row in pa.Table.from_pandas(frame, pa.schema([schema.field(column) for column in columns])).to_pylist()
@@ -49,12 +51,6 @@ def by_spark(spark: SparkSession, out: Path | str, name: Name = MESSAGES, column
 def places(out: Path | str) -> list[tuple[str, int]]:
     """Return log and offset of every row of both tables."""
     return sorted(row for name in NAMES for row in by_delta_rs(out, name, ["log", "offset"]))
-
-
-def _table(out: Path | str, name: Name) -> Table:
-    table = Table.open(str(out), name)
-    assert table is not None
-    return table
 
 
 def _sorted(rows: Iterable[tuple[Any, ...]]) -> Rows:

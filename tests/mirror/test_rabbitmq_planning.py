@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,9 +18,8 @@ from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.offsets import Gap
 from bridge.mirror.sources import Options, ranges
 from bridge.mirror.sources.rabbitmq import end_offsets as rabbitmq_ends
-from bridge.mirror.sources.rabbitmq import range_reader as rabbitmq_range
 from bridge.mirror.sources.rabbitmq import source as rabbitmq_reader
-from bridge.mirror.sources.rabbitmq.connection import BlockingConnection
+from bridge.mirror.sources.rabbitmq.catalogue import BlockingConnection
 from bridge.mirror.sources.rabbitmq.source import RabbitMQSource
 from bridge.mirror.sources.range_source import DataLost
 from tests.brokers.provide import own_rabbitmq
@@ -107,7 +107,7 @@ def test_a_probe_is_detached_while_the_rest_of_its_chunk_arrives(
             await probes.detach([probe])
         return (await connection.link()).up
 
-    with BlockingConnection(parse(backend), "test") as connection:
+    with closing(BlockingConnection(parse(backend), "test")) as connection:
         assert connection.run(detach())
 
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_read_is_a_row_in_quarantine(rabbitmq_url: str, monkeypat
             raise OverflowError("what it says of itself")
         return real(arrival, destination, partition)
 
-    monkeypatch.setattr(rabbitmq_range, "from_arrival", broken)
+    monkeypatch.setattr(rabbitmq_reader, "from_arrival", broken)
     with planning(backend) as reader:
         rows = read(reader, {}, plan(reader))
     assert [(row["area"], row["body"]) for row in sorted(rows, key=lambda row: str(row["body"]))] == [
@@ -309,8 +309,8 @@ def test_without_the_book_nothing_is_taken_for_gone(rabbitmq_url: str) -> None:
 
 
 def test_a_range_that_never_fills_ends(rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rabbitmq_range, "_IDLE", 0.1)
-    monkeypatch.setattr(rabbitmq_range, "_SHORT_FOR", 0.3)
+    monkeypatch.setattr(rabbitmq_reader, "_IDLE", 0.1)
+    monkeypatch.setattr(rabbitmq_reader, "_SHORT_FOR", 0.3)
     backend, d = own(rabbitmq_url), new()
     store(backend, d, bodies(5))
     with planning(backend, "record") as reader:
@@ -377,7 +377,7 @@ def test_a_broker_that_is_killed_while_it_is_read(broker: RabbitMQ, monkeypatch:
             place = plan(reader, after)
         assert place == {f"{d}.log": [0, 20_010]}
         broker.kill()  # and stays away
-        monkeypatch.setattr(rabbitmq_range, "_PATIENCE", 0.5)
+        monkeypatch.setattr(rabbitmq_reader, "_PATIENCE", 0.5)
         with pytest.raises(BackendUnavailable):
             read(reader, after, place)
     with pytest.raises(BackendUnavailable):

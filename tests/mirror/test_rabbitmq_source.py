@@ -165,7 +165,7 @@ def test_every_field_once_and_then_only_what_is_new(
         partition=receipt.partition, store_timestamp=receipt.store_timestamp, store_host=receipt.store_host
     )
     for column in MESSAGE:
-        wanted, value = getattr(said, str(column.attribute)), rows["full"][column.name]
+        wanted, value = getattr(said, column.name), rows["full"][column.name]
         if wanted is None and column.name in {"qos", "delivery_count", "compression", "delay_time"}:
             continue  # the engine fills some of them in
         seen = int(value.timestamp() * 1000) if column.kind == "timestamp" else value

@@ -52,7 +52,7 @@ def test_compact_merges_closed_hours_in_one_commit_each(out: Path) -> None:
     assert by_delta_rs(out) == before
     assert held.count_rows() == len(before)  # a reader that began before
     table = Table.require(str(out))
-    assert sorted((file.hour, file.rows) for file in table.files()) == [("12", 12), ("13", 3)]
+    assert sorted((file.hour.hour, file.rows) for file in table.files()) == [("12", 12), ("13", 3)]
     assert [commit.operation for commit in table.commits(2)] == ["OPTIMIZE", "WRITE"]
     assert next(table.commits(1)).record == table.record() == record
     assert run("compact", out).stdout == "There is nothing to compact.\n"

@@ -53,8 +53,8 @@ def test_a_sound_mirror_of_both_tables(out: Path, verified: Verified) -> None:
 def test_files_missing_and_changed(out: Path, verified: Verified) -> None:
     for rows in (some(5), some(3, "audit"), some(4, "billing")):
         make_mirror(out, [Batch(rows)])
-    names = {file.least["destination"]: file.path for file in Table.require(str(out)).files()}
-    orders, audit, billing = (out / "messages" / names[name] for name in ("orders", "audit", "billing"))
+    files = {file.rows: out / "messages" / file.path for file in Table.require(str(out)).files()}
+    orders, audit, billing = files[5], files[3], files[4]
     orders.unlink()
     audit.write_bytes(audit.read_bytes()[:-20])
     table = pq.read_table(billing, partitioning=None)

@@ -12,7 +12,7 @@ from bridge.mirror.commands.run import executor, fetch_jars, once, run
 __all__ = ["mirror"]
 
 
-@click.group()
+@click.group(commands=[run, once, compact, prune, verify, restore, query, export, report, fetch_jars, executor])
 def mirror() -> None:
     """Write every message of a backend into a table, and use it. Needs the extra `mirror`, and Java 17.
 
@@ -20,7 +20,3 @@ def mirror() -> None:
     oms-bridge mirror run --backend kafka://localhost:9092 --out /srv/mirror
     oms-bridge mirror query --out /srv/mirror 'select destination, count(*) from messages group by 1'
     """
-
-
-for _command in (run, once, compact, prune, verify, restore, query, export, report, fetch_jars, executor):
-    mirror.add_command(_command)

@@ -50,11 +50,7 @@ def verify(out: str, backend: str | None, bridge: str, ledger: str | None, as_js
 
 SHOWN: Final = 20
 """Lines of one kind that a person is shown."""
-_WORDS: Final = {
-    0: "no errors",
-    1: "errors found",
-    3: "no errors, but the mirror is behind",
-}
+_WORDS: Final = {0: "no errors", 1: "errors found", 3: "no errors, but the mirror is behind"}
 
 
 def findings_as_text(observations: Observations, findings: Sequence[Finding]) -> str:

@@ -92,9 +92,9 @@ def _send(
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from bridge.mirror.restore import Outcome, RestoreOptions, restore
+    from bridge.mirror.restore import Outcome, restore
 
-    options = RestoreOptions(given["to_destination"], given["expired"], given["rate"])
+    options = {"destination": given["to_destination"], "expired": given["expired"], "rate": given["rate"]}
     outcome = Outcome()
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
@@ -102,7 +102,7 @@ def _send(
         task = progress.add_task("messages", total=sum(a.rows for a in amount))
 
         async def restoring(client: "Client") -> None:
-            await restore(client, rows, state, options, outcome, lambda count: progress.advance(task, count))
+            await restore(client, rows, state, outcome, lambda count: progress.advance(task, count), **options)
 
         try:
             run_with_client(given, restoring, as_json=as_json)

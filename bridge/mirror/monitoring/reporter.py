@@ -119,12 +119,11 @@ class Reporter(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A trigger has ended."""
         progress = event.progress
-        lags = [lag(source, self._source.moved) for source in progress.sources]
-        known = {log: rows for of_source in lags for log, rows in (of_source or {}).items()}
-        if progress.numInputRows:
+        (source,) = progress.sources
+        behind, rows, now = lag(source, self._source.moved), progress.numInputRows, datetime.now(UTC)
+        if rows:
             self.available()
-        behind, now = None if None in lags else known, datetime.now(UTC)
-        self._change(self.status.triggered, progress.numInputRows, progress.batchDuration, behind, now)
+        self._change(self.status.triggered, rows, progress.batchDuration, behind, now)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002, N802
         """There is no new data; Spark reports no progress then."""

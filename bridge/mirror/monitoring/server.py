@@ -93,10 +93,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def serving(address: Address, pages: Pages) -> Iterator[Address]:
-    """Serve the pages while the block runs; yields the address with its actual port.
-
-    Raises `CannotStart` if it cannot listen there.
-    """
+    """Serve the pages while the block runs; yields the actual address. Raises `CannotStart` if it cannot listen."""
     try:
         listening = bind(Listener(*address))
     except OSError as error:

@@ -14,11 +14,10 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from bridge.engine.destination_names import is_dead_letter
 from bridge.errors import BackendUnavailable, CannotStart, DestinationUnknown, NotFound
-from bridge.mirror.offsets import Ranges
-from bridge.mirror.rows import Rows
-from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX
-from bridge.mirror.sources import Options, ranges
-from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, RangeSource, ReaderOptions
+from bridge.mirror.offsets import Gap, Ranges
+from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX, TIMES, Rows
+from bridge.mirror.sources import ranges
+from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, ReaderOptions, Source
 from bridge.wire import log_block
 from bridge.wire.log_block import Block
 
@@ -27,81 +26,7 @@ _PATIENCE: Final = (0.2, 0.5, 1, 2, 4, 8, 8, 8)
 _TIMEOUT: Final = 30.0
 _PASSING: Final = 500
 """From this status on it is the bridge's trouble, and may pass."""
-
-
-class MemoryLog:
-    """What one bridge keeps."""
-
-    def __init__(self, url: str) -> None:
-        """Take a bridge's address; nothing is connected yet. Raises `CannotStart`."""
-        try:
-            parts = urlsplit(url)
-            self._place = (parts.hostname or "", parts.port)
-        except ValueError:
-            parts, self._place = urlsplit(""), ("", None)
-        if parts.scheme not in {"http", "https"} or not self._place[0] or parts.path not in {"", "/"}:
-            raise CannotStart(f"bridge: {url!r} is not the address of a bridge, as in http://127.0.0.1:8080.")
-        self._url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection: HTTPConnection | None = None
-
-    def bounds(self) -> Ranges:
-        """Return the first offset kept and the next one of every log. Raises `BackendUnavailable`, `CannotStart`."""
-        logs = json.loads(self._get("/v1/logs", {}))["logs"]
-        return {log: (first, end) for log, (first, end) in logs.items()}
-
-    def read(self, log: str, start: int, limit: int) -> Block | None:
-        """Read from an offset on, waiting for a bridge that is away; None: there is no such log any more.
-
-        Raises `BackendUnavailable` after half a minute, and `CannotStart`.
-        """
-        headers = {"x-oms-log": log, "x-oms-offset": str(start), "x-oms-maxmessages": str(limit)}
-        for pause in (*_PATIENCE, None):
-            try:
-                return log_block.decode(self._get("/v1/log", headers))
-            except DestinationUnknown:
-                return None
-            except BackendUnavailable:
-                if pause is None:
-                    raise
-                time.sleep(pause)
-        raise AssertionError("the last attempt raises or returns")
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _get(self, path: str, headers: dict[str, str]) -> bytes:
-        if self._connection is None:
-            self._connection = self._kind(*self._place, timeout=_TIMEOUT)
-        try:
-            self._connection.request("GET", path, headers={"x-oms-version": "1.0.0", **headers})
-            answer = self._connection.getresponse()
-            body = answer.read()
-        except (OSError, HTTPException) as error:
-            self.close()
-            raise BackendUnavailable(f"The bridge at {self._url} cannot be reached: {error!r}.") from None
-        if answer.status == 200:  # noqa: PLR2004 - the one answer that is none of the error tree
-            return body
-        raise self._refused(answer.status, answer.headers.get("x-oms-error"), body)
-
-    def _refused(self, status: int, code: str | None, body: bytes) -> Exception:
-        if code == DestinationUnknown.code:
-            return DestinationUnknown("there is no such log")
-        if status >= _PASSING:
-            return BackendUnavailable(f"The bridge at {self._url} answers {status} {code or ''}".rstrip() + ".")
-        if code == NotFound.code:
-            return CannotStart(
-                f"bridge: {self._url} has no /v1/log: its backend is not memory, or its version is older."
-            )
-        shown = body[:200].decode("utf-8", "replace")
-        return CannotStart(f"bridge: {self._url} answers {status} to the mirror: {shown}")
-
-
 BACKEND: Final = "memory"
-_MICROS: Final = 1000
 
 
 def to_batch(block: Block, log: str, end: int) -> pa.RecordBatch:
@@ -123,50 +48,56 @@ def destination_of(log: str) -> str:
 
 
 def _whole(block: Block, log: str) -> pa.RecordBatch:
-    count = len(block.offsets)
-    destination = destination_of(log)
+    count, destination = len(block.offsets), destination_of(log)
     bodies = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(block.starts), pa.py_buffer(block.bodies)])
-    of_message = {column.name: _column(block, column.name, count) for column in MESSAGE if column.name != "body"}
-    arrays = {
+    columns: dict[str, Any] = dict.fromkeys((column.name for column in MESSAGE), pa.nulls(count)) | block.columns
+    columns |= {name: _micros(block.columns[name]) for name in TIMES if name in block.columns}
+    columns |= {
         "area": pa.repeat("dead-letters" if is_dead_letter(destination) else "data", count),
         "destination": pa.repeat(destination, count),
-        **of_message,
+        "properties": [list(each.items()) for each in block.properties],
         "body": bodies,
-        "body_size": pc.binary_length(bodies).cast(pa.int64()),
+        "body_size": pc.binary_length(bodies),
         "backend": pa.repeat(BACKEND, count),
         "log": pa.repeat(log, count),
-        "offset": pa.array(block.offsets, pa.int64()),
-        "error": pa.nulls(count, pa.string()),
+        "offset": block.offsets,
+        "error": pa.nulls(count),
     }
-    return pa.RecordBatch.from_arrays([arrays[name] for name in SOURCE.names], schema=SOURCE)
+    return pa.RecordBatch.from_pydict(columns, schema=SOURCE)
 
 
-def _column(block: Block, name: str, count: int) -> pa.Array:
-    kind = SOURCE.field(name).type
-    if name == "properties":
-        return pa.array([list(each.items()) for each in block.properties], kind)
-    values: list[Any] | None = block.columns.get(name)
-    if values is None:
-        return pa.nulls(count, kind)
-    if not pa.types.is_timestamp(kind):
-        return pa.array(values, kind)
+def _micros(values: list[Any]) -> pa.Array:
     millis = pa.array(values, pa.int64())
     if not pc.all(pc.less_equal(millis, TIME_MAX)).as_py():
         raise ValueError("a time that a Parquet file cannot hold")
-    return pc.multiply(millis, _MICROS).cast(kind)
+    return pc.multiply(millis, 1000)
 
 
 class _MemoryReader(RangeReader):
+    """See `RangeReader`. Reads what one bridge keeps. Raises `CannotStart` for a URL that is no bridge's."""
+
     backend = BACKEND
 
     def __init__(self, ask: ReaderOptions) -> None:
         super().__init__(ask)
-        self._log = MemoryLog(ask.options.bridge)
+        url = ask.options.bridge
+        try:
+            parts = urlsplit(url)
+            self._place = (parts.hostname or "", parts.port)
+        except ValueError:
+            parts, self._place = urlsplit(""), ("", None)
+        if parts.scheme not in {"http", "https"} or not self._place[0] or parts.path not in {"", "/"}:
+            raise CannotStart(f"bridge: {url!r} is not the address of a bridge, as in http://127.0.0.1:8080.")
+        self._url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._connection: HTTPConnection | None = None
 
     def bounds(self) -> Ranges:
-        return self._log.bounds()
+        logs = json.loads(self._get("/v1/logs", {}))["logs"]
+        return {log: (first, end) for log, (first, end) in logs.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """See `RangeReader`. Raises `CannotStart` if the bridge has gone back."""
         after = super().latestOffset(start, limit)
         for log, place in ranges.from_json(start).items():
             _, end = self.seen.get(log, (0, place.next))
@@ -177,44 +108,74 @@ class _MemoryReader(RangeReader):
                 )
         return after
 
-    def stop(self) -> None:
-        self._log.close()
-
     def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         destination, at = destination_of(log), start
         while at < end:
-            block = self._log.read(log, at, end - at)
+            block = self._block(log, at, end - at)
             if block is None or block.next <= at:
-                yield from self.lost(log, destination, at, end)
+                yield from self.lost(Gap(log, at, end), destination)
                 return
             for first, stop in block.dropped:
                 if first < end:
-                    yield from self.lost(log, destination, first, min(stop, end))
+                    yield from self.lost(Gap(log, first, min(stop, end)), destination)
             if block.offsets and block.offsets[0] < end:
                 yield to_batch(block, log, end)
             at = block.next
+
+    def stop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _block(self, log: str, start: int, limit: int) -> Block | None:
+        """Read from an offset on, waiting for a bridge that is away; None: there is no such log any more.
+
+        Raises `BackendUnavailable` after half a minute, and `CannotStart`.
+        """
+        headers = {"x-oms-log": log, "x-oms-offset": str(start), "x-oms-maxmessages": str(limit)}
+        pauses = iter(_PATIENCE)
+        while True:
+            try:
+                return log_block.decode(self._get("/v1/log", headers))
+            except DestinationUnknown:
+                return None
+            except BackendUnavailable:
+                if (pause := next(pauses, None)) is None:
+                    raise
+                time.sleep(pause)
+
+    def _get(self, path: str, headers: dict[str, str]) -> bytes:
+        if self._connection is None:
+            self._connection = self._kind(*self._place, timeout=_TIMEOUT)
+        try:
+            self._connection.request("GET", path, headers={"x-oms-version": "1.0.0", **headers})
+            answer = self._connection.getresponse()
+            body = answer.read()
+        except (OSError, HTTPException) as error:
+            self.stop()
+            raise BackendUnavailable(f"The bridge at {self._url} cannot be reached: {error!r}.") from None
+        if answer.status == 200:  # noqa: PLR2004 - the one answer that is none of the error tree
+            return body
+        raise self._refused(answer.status, answer.headers.get("x-oms-error"), body)
+
+    def _refused(self, status: int, code: str | None, body: bytes) -> Exception:
+        if code == DestinationUnknown.code:
+            return DestinationUnknown("there is no such log")
+        if status >= _PASSING:
+            return BackendUnavailable(f"The bridge at {self._url} answers {status} {code or ''}".rstrip() + ".")
+        if code == NotFound.code:
+            return CannotStart(
+                f"bridge: {self._url} has no /v1/log: its backend is not memory, or its version is older."
+            )
+        shown = body[:200].decode("utf-8", "replace")
+        return CannotStart(f"bridge: {self._url} answers {status} to the mirror: {shown}")
 
 
 class _MemoryData(RangeDataSource):
     reads = _MemoryReader
 
 
-class MemorySource(RangeSource):
-    """See `Source`.
-
-    A bridge without a journal begins a new epoch with each start: unread messages of the old one are lost.
-    """
+class MemorySource(Source):
+    """A bridge without a journal begins a new epoch with each start: unread messages of the old one are lost."""
 
     data = _MemoryData
-
-    def __init__(self, options: Options) -> None:
-        """Take the options; nothing is connected yet. Raises `CannotStart`."""
-        super().__init__(options)
-        self._log = MemoryLog(options.bridge)
-
-    def bounds(self) -> Ranges:
-        """Return the first offset kept and the next one of every log. Raises `BackendUnavailable`, `CannotStart`."""
-        try:
-            return self._log.bounds()
-        finally:
-            self._log.close()

@@ -3,6 +3,11 @@
 Spark makes one reader in a separate process to plan with, and one in each task to read with, and it kills the query
 for any exception. So while a backend cannot be reached there is nothing new; a task waits in `read_log` for as long as
 it thinks fit, and then raises `BackendUnavailable`, which `outage` recognizes on the other side.
+
+Promises of all sources:
+
+- A range of offsets once planned gives the same rows again after any restart.
+- Nothing that a producer writes stops the job: what cannot be read is a row in quarantine (`Rows`).
 """
 # ruff: noqa: N802 - the names are Spark's
 
@@ -11,7 +16,7 @@ import re
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -21,9 +26,8 @@ from pyspark.sql.types import StructType
 
 from bridge.errors import BackendUnavailable
 from bridge.mirror.offsets import Gap, Ranges
-from bridge.mirror.rows import Rows
-from bridge.mirror.schema import SOURCE_DDL
-from bridge.mirror.sources import Options, ranges
+from bridge.mirror.schema import SOURCE_DDL, Rows
+from bridge.mirror.sources import ranges
 from bridge.mirror.sources.ranges import Position, Split
 
 _PAUSE: Final = 1.0
@@ -36,6 +40,34 @@ LAST_ERROR: Final = "last_error"
 BUSY: Final = "Python worker failed to connect back"
 """What Spark says when a new planner is not there within 10 s: seen on two cores with a load of 20."""
 _MARK: Final = re.compile(r"^(?:[\w.]+\.)?(DataLost|BackendUnavailable|CannotStart): (.*)$", re.MULTILINE)
+
+
+OnDataLoss = Literal["fail", "record"]
+
+
+class Options(NamedTuple):
+    """How a mirror is run."""
+
+    backend: str
+    """URL of the backend, as for `serve`."""
+    out: str
+    """Any path that Spark can write: `/srv/mirror`, `s3a://…`."""
+    bridge: str = "http://127.0.0.1:8080"
+    """Where the bridge is whose memory is read; for `memory://` only."""
+    checkpoint: str | None = None
+    """None: `<out>/checkpoint`."""
+    on_data_loss: OnDataLoss = "fail"
+    """What to do when offsets are gone before they were read: stop and say so, or record the gap and go on."""
+    rows: int = 200_000
+    """At most so many rows a batch (> 0)."""
+    every: float = 10.0
+    """Seconds from one batch to the next while there is something to do."""
+    resume: bool = False
+    """Whether to begin a new checkpoint where the last commit ends: the way out where the old checkpoint is lost."""
+    export: bool = False
+    """Whether to export closed hours as plain Parquet while the job runs."""
+    conf: tuple[str, ...] = ()
+    """Settings of Spark, each `key=value`."""
 
 
 class DataLost(Exception):
@@ -97,27 +129,22 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         What is gone since it was planned: `yield from self.lost(…)`. Raises `BackendUnavailable` after some attempts.
         """
-        raise NotImplementedError("read_log or read_splits")
-
-    def read_splits(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        """Read all splits of one task, as `read_log` does one. A source that reads them together overrides it."""
-        for log, start, end in splits:
-            yield from self.read_log(log, start, end)
+        raise NotImplementedError("read_log or read")
 
     @abstractmethod
     def stop(self) -> None:
         """Close every connection. Called at the end of a task; of a planner only now and then."""
 
-    def lost(self, log: str, destination: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def lost(self, gap: Gap, destination: str) -> Iterator[pa.RecordBatch]:
         """Yield a row for messages that were dropped after they were planned.
 
         One row in quarantine, because the batch's gaps are listed by then. Raises `DataLost` where the options say so.
         """
-        description = ranges.describe([Gap(log, start, end)])
+        description = ranges.describe([gap])
         if self._ask.options.on_data_loss == "fail":
             raise DataLost(description)
         rows = Rows(self.backend)
-        rows.add_bad(f"dropped before it was read: {description}", b"", destination, log, start)
+        rows.add_bad(f"dropped before it was read: {description}", b"", destination, gap.log, gap.start)
         yield rows.take()
 
     # What Spark asks of the planner
@@ -165,10 +192,11 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Splits(splits) for splits in ranges.split(wanted, self._ask.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read what one task was given. Raises `DataLost` and `BackendUnavailable`."""
+        """Read what one task was given, log by log. Raises `DataLost` and `BackendUnavailable`."""
         assert isinstance(partition, Splits)  # noqa: S101 - only this module makes them
         try:
-            yield from self.read_splits(partition.splits)
+            for log, start, end in partition.splits:
+                yield from self.read_log(log, start, end)
         finally:
             self.stop()
 
@@ -187,26 +215,6 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         self._last_error, self._pause = None, 0.0
         return bounds
-
-
-def outage(error: BaseException) -> bool:
-    """Whether a query ended because the backend, or a planner, could not be reached: it may go on after a pause."""
-    return _raised(error, "BackendUnavailable") is not None or BUSY in str(error)
-
-
-def explain(error: BaseException) -> str | None:
-    """Return the operator's sentence about the error; None: it is unknown, or an outage."""
-    if lost := _raised(error, "DataLost"):
-        return (
-            f"Messages were dropped before they were mirrored: {lost}. With --on-data-loss record the mirror records"
-            " the gap and continues."
-        )
-    return _raised(error, "CannotStart")
-
-
-def _raised(error: BaseException, name: str) -> str | None:
-    """Return the message of an error of the planner or a task: Spark passes it on as the text of a traceback."""
-    return next((match[2] for match in _MARK.finditer(str(error)) if match[1] == name), None)
 
 
 class RangeDataSource(DataSource):
@@ -228,16 +236,22 @@ class RangeDataSource(DataSource):
         return self.reads(ReaderOptions.from_options(self.options))
 
 
-class RangeSource:
-    """All of `Source` but `bounds`."""
+class Source:
+    """Everything that one deployment of a backend keeps. While the backend cannot be reached there is nothing new."""
 
     data: ClassVar[type[RangeDataSource]]
 
     def __init__(self, options: Options) -> None:
+        """Take the options; nothing is connected yet. Raises `CannotStart` or `ValueError` for one that is wrong."""
         self._options = options
+        self._reader()
 
     def rows(self, spark: SparkSession, start: Mapping[str, int]) -> DataFrame:
-        """See `Source`."""
+        """Return the stream of rows, of the columns `schema.SOURCE_DDL`.
+
+        `start`: by log, the offset to begin at where there is no checkpoint yet; a log that is not in it begins with
+        the oldest that is there. New logs are picked up as they come.
+        """
         spark.dataSource.register(self.data)
         ask = ReaderOptions(self._options, start, self.tasks(spark))
         return spark.readStream.format(self.data.name()).options(**ask.to_options()).load()
@@ -247,21 +261,47 @@ class RangeSource:
         return spark.sparkContext.defaultParallelism
 
     def moved(self, before: str | None, after: str) -> Ranges:
-        """See `Source`."""
+        """Return the ranges between two of this source's offsets, as Spark's checkpoint and progress hold them.
+
+        Logs in which nothing moved are left out. `before` None: `after` is where the first batch ended.
+        """
         return ranges.moved(ranges.read(before), ranges.read(after))
 
     def gaps(self, before: str | None, after: str) -> Iterable[Gap]:
-        """Return the gaps that planning found; messages that are dropped later are a row in quarantine."""
+        """Return the gaps that planning found in those; messages that are dropped later are a row in quarantine."""
         return ranges.gaps(ranges.read(before), ranges.read(after))
 
+    def bounds(self) -> Ranges:
+        """Return what every log keeps, now; any thread may ask. Raises `BackendUnavailable`, `CannotStart`."""
+        reader = self._reader()
+        try:
+            return reader.bounds()
+        finally:
+            reader.stop()
+
     def unmirrored(self) -> Mapping[str, str]:
-        """See `Source`: there are none."""
+        """Return why destinations cannot be mirrored, by destination; it may take seconds. Raises as `bounds`."""
         return {}
 
-    def outage(self, error: BaseException) -> bool:
-        """See `Source`."""
-        return outage(error)
+    @staticmethod
+    def outage(error: BaseException) -> bool:
+        """Whether a query ended because the backend, or a planner, could not be reached: it is started again later."""
+        return _raised(error, "BackendUnavailable") is not None or BUSY in str(error)
 
-    def explain(self, error: BaseException) -> str | None:
-        """See `Source`."""
-        return explain(error)
+    @staticmethod
+    def explain(error: BaseException) -> str | None:
+        """Return the operator's sentence about the error that ended a query; None: it is unknown, or an outage."""
+        if lost := _raised(error, "DataLost"):
+            return (
+                f"Messages were dropped before they were mirrored: {lost}. With --on-data-loss record the mirror "
+                "records the gap and continues."
+            )
+        return _raised(error, "CannotStart")
+
+    def _reader(self) -> RangeReader:
+        return self.data.reads(ReaderOptions(self._options, {}, 1))
+
+
+def _raised(error: BaseException, name: str) -> str | None:
+    """Return the message of an error of the planner or a task: Spark passes it on as the text of a traceback."""
+    return next((match[2] for match in _MARK.finditer(str(error)) if match[1] == name), None)

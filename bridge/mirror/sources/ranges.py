@@ -93,17 +93,18 @@ def plan(before: Offset, bounds: Ranges, start: Mapping[str, int], limit: int | 
 
 def existing(offset: Offset) -> dict[str, Position]:
     """Leave out the logs that were found gone: one that comes again under the same name is a new one."""
-    return {log: position for log, position in offset.items() if not _ended(position)}
+    return {log: position for log, position in offset.items() if not ended(position)}
 
 
-def _ended(position: Position) -> bool:
+def ended(position: Position) -> bool:
+    """Whether the log was found gone."""
     return position.lost is not None and position.lost[1] is None
 
 
 def _kept_as_is(before: Offset, after: dict[str, Position]) -> dict[str, Position]:
     """Keep what was reported of a gap until there is something else to report: without news the text is the same."""
     news = any(
-        log not in before or position.next != before[log].next or _ended(position) for log, position in after.items()
+        log not in before or position.next != before[log].next or ended(position) for log, position in after.items()
     )
     return after if news else dict(before)
 

@@ -9,15 +9,13 @@ from kafka import errors as kafka
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from adapters.kafka.errors import no_connection
-from adapters.kafka.mapping import Part
 from adapters.kafka.names import Own
 from adapters.kafka.options import parse
 from bridge.errors import BackendUnavailable, CannotStart, Refused
 from bridge.mirror.offsets import Gap
 from bridge.mirror.sources import OnDataLoss, Options, ranges
-from bridge.mirror.sources.kafka import source
-from bridge.mirror.sources.kafka.client import Bounds, Topic, described, pattern
-from bridge.mirror.sources.kafka.source import KafkaReader, KafkaSource
+from bridge.mirror.sources import kafka as source
+from bridge.mirror.sources.kafka import Bounds, KafkaSource, Topic, _KafkaReader, described, pattern
 from bridge.mirror.sources.range_source import DataLost, ReaderOptions
 
 URL = "kafka://127.0.0.1:9092"
@@ -27,15 +25,14 @@ class Planner:
     """A reader over brokers that keep `bounds`; remembers its offset as Spark does."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, loss: OnDataLoss = "record") -> None:
-        self.reader = KafkaReader(ReaderOptions(Options(URL, "out", on_data_loss=loss), {}, 2))
+        self.reader = _KafkaReader(ReaderOptions(Options(URL, "out", on_data_loss=loss), {}, 2))
         self.offset: dict[str, Any] = {}
         monkeypatch.setattr(source, "read_bounds", lambda _: self.kept)
 
     def plan(self, *topics: tuple[str, str, int, int]) -> tuple[dict[str, tuple[int, int]], list[Gap]]:
         """Return ranges and gaps of the next batch; a topic is its name, id, first offset and end."""
-        firsts = {Part(name, 0): first for name, _, first, _ in topics}
-        nexts = {Part(name, 0): end for name, _, _, end in topics}
-        self.kept = Bounds(tuple(Topic(name, key, 1) for name, key, _, _ in topics), firsts, nexts)
+        kept = {f"{name}/0": (first, end) for name, _, first, end in topics}
+        self.kept = Bounds(tuple(Topic(name, key, 1) for name, key, _, _ in topics), kept)
         before = ranges.from_json(self.offset)
         self.offset = self.reader.latestOffset(self.offset, ReadMaxRows(1000))
         after = ranges.from_json(self.offset)

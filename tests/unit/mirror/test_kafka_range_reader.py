@@ -9,12 +9,11 @@ import pytest
 from kafka import TopicPartition
 from kafka import errors as kafka
 
-from adapters.kafka.mapping import Part
 from adapters.kafka.options import parse
 from bridge.errors import BackendUnavailable, CannotStart
-from bridge.mirror.sources.kafka import range_reader
-from bridge.mirror.sources.kafka.client import Bounds
-from bridge.mirror.sources.kafka.range_reader import Lost, SplitReader
+from bridge.mirror.offsets import Gap
+from bridge.mirror.sources import kafka as source
+from bridge.mirror.sources.kafka import Bounds, SplitReader
 from bridge.mirror.sources.ranges import Split
 
 OPTIONS = parse("kafka://127.0.0.1:9092")
@@ -80,10 +79,10 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
         def opened(*_: object, **__: object) -> Iterator[Consumer]:
             yield consumer
 
-        monkeypatch.setattr(range_reader, "reading", opened)
+        monkeypatch.setattr(source.connections, "reading", opened)
         steps: list[Any] = []
         for step in SplitReader(OPTIONS, splits).read():
-            if isinstance(step, Lost):
+            if isinstance(step, Gap):
                 steps.append(step)
             else:
                 steps += [(row["log"], row["offset"]) for row in step.to_pylist()]
@@ -96,7 +95,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let two seconds pass with each look at the clock."""
     ticks = iter(range(0, 10_000, 2))
-    monkeypatch.setattr("bridge.mirror.sources.kafka.range_reader.time.monotonic", lambda: next(ticks))
+    monkeypatch.setattr("bridge.mirror.sources.kafka.time.monotonic", lambda: next(ticks))
 
 
 def test_partitions_are_read_together_and_no_further_than_planned(read: Callable[..., list[Any]]) -> None:
@@ -119,14 +118,14 @@ def test_a_header_without_a_value_and_a_bad_record(read: Callable[..., list[Any]
 def test_what_was_dropped_is_lost_and_the_rest_is_read(read: Callable[..., list[Any]]) -> None:
     consumer = Consumer(kafka.OffsetOutOfRangeError({A: 3}), found(A, 5))
     consumer.firsts[A] = 5
-    assert read(consumer, Split("a/0", 3, 6)) == [Lost("a/0", 3, 5), ("a/0", 5)]
+    assert read(consumer, Split("a/0", 3, 6)) == [Gap("a/0", 3, 5), ("a/0", 5)]
 
 
 def test_all_is_lost_if_the_log_begins_later_or_ends_before(read: Callable[..., list[Any]]) -> None:
     for first in (9, 6, 0):
         consumer = Consumer(kafka.OffsetOutOfRangeError({A: 3}))
         consumer.firsts[A] = first
-        assert read(consumer, Split("a/0", 3, 6)) == [Lost("a/0", 3, 6)]
+        assert read(consumer, Split("a/0", 3, 6)) == [Gap("a/0", 3, 6)]
 
 
 def test_a_new_leader_that_lacks_records_is_asked_for_the_next_offset(read: Callable[..., list[Any]]) -> None:
@@ -136,10 +135,10 @@ def test_a_new_leader_that_lacks_records_is_asked_for_the_next_offset(read: Call
 
 @pytest.mark.usefixtures("clock")
 def test_a_topic_that_is_gone_is_lost(read: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_reader, "read_bounds", lambda _: Bounds((), {Part("b", 0): 0}, {Part("b", 0): 2}))
+    monkeypatch.setattr(source, "read_bounds", lambda _: Bounds((), {"b/0": (0, 2)}))
     consumer = Consumer(found(A, 3), *[{}] * 9, found(B, 0, 1))
     assert read(consumer, Split("a/0", 3, 6), Split("b/0", 0, 2)) == [
-        Lost("a/0", 4, 6),
+        Gap("a/0", 4, 6),
         *(("a/0", 3), ("b/0", 0), ("b/0", 1)),
     ]
 
@@ -149,7 +148,7 @@ def test_it_gives_up_after_a_minute(read: Callable[..., list[Any]], monkeypatch:
     def away(_: object) -> Bounds:
         raise BackendUnavailable("Kafka does not answer.")
 
-    monkeypatch.setattr(range_reader, "read_bounds", away)
+    monkeypatch.setattr(source, "read_bounds", away)
     with pytest.raises(BackendUnavailable, match="a/0, offset 4: Kafka has sent nothing for 60 s"):
         read(Consumer(found(A, 3)), Split("a/0", 3, 6))
 
@@ -164,9 +163,9 @@ def test_batches_are_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(*_: object, **__: object) -> Iterator[Consumer]:
         yield Consumer(found(A, *range(1400)))
 
-    monkeypatch.setattr(range_reader, "reading", opened)
+    monkeypatch.setattr(source.connections, "reading", opened)
     steps = list(SplitReader(OPTIONS, [Split("a/0", 0, 1400)]).read())
-    assert [step.num_rows for step in steps if not isinstance(step, Lost)] == [1000, 400]
+    assert [step.num_rows for step in steps if not isinstance(step, Gap)] == [1000, 400]
 
 
 def test_the_collector_of_cycles_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +173,7 @@ def test_the_collector_of_cycles_is_left_as_it_was(monkeypatch: pytest.MonkeyPat
     def opened(*_: object, **__: object) -> Iterator[Consumer]:
         yield Consumer(found(A, *range(2000)))
 
-    monkeypatch.setattr(range_reader, "reading", opened)
+    monkeypatch.setattr(source.connections, "reading", opened)
     for enabled in True, False:
         (gc.enable if enabled else gc.disable)()
         try:

@@ -6,9 +6,9 @@ import pytest
 
 from adapters.kafka.mapping import Part, Record, from_record, to_record
 from bridge.message import Message
-from bridge.mirror.rows import Rows
-from bridge.mirror.sources.kafka import range_reader
-from bridge.mirror.sources.kafka.range_reader import add, destination_of, log_of, part_of
+from bridge.mirror.schema import Rows
+from bridge.mirror.sources import kafka as source
+from bridge.mirror.sources.kafka import add, destination_of, log_of, part_of
 
 _TIME = 1_700_000_000_123
 
@@ -65,7 +65,7 @@ def test_whatever_goes_wrong_with_a_record_is_a_row(monkeypatch: pytest.MonkeyPa
             raise RuntimeError("a defect")
         return from_record(record, destination)
 
-    monkeypatch.setattr(range_reader, "from_record", refuse)
+    monkeypatch.setattr(source, "from_record", refuse)
     found = rows(*_RECORDS)
     assert [row["area"] for row in found] == ["data", "quarantine", "data", "data"]
     assert (found[1]["error"], found[1]["body"], found[1]["offset"]) == ("RuntimeError: a defect", b"native", 8)

@@ -6,8 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.message import Message
-from bridge.mirror.rows import Rows
-from bridge.mirror.schema import SOURCE, TIME_MAX
+from bridge.mirror.schema import SOURCE, TIME_MAX, Rows
 from bridge.mirror.sources.memory import destination_of, to_batch
 from bridge.wire.log_block import decode, encode
 from tests.unit.strategies import messages

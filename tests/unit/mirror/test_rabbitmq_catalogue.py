@@ -5,7 +5,7 @@ from typing import Final
 from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.topology import names
 from adapters.rabbitmq.topology.declarations import Layout
-from bridge.mirror.sources.rabbitmq.catalogue import Stream, behind, logs, streams, without_log
+from bridge.mirror.sources.rabbitmq.catalogue import Stream, behind, logs, streams
 from bridge.mirror.sources.ranges import Position
 
 OPTIONS: Final = Options(servers=(("localhost", 5672),))
@@ -23,19 +23,19 @@ def test_the_book_says_what_there_is_and_settings_go_before_it() -> None:
         "legacy": Existing(queue="q"),
     }
     options = OPTIONS._replace(destinations=said)
-    assert streams(book, options) == {
+    found, without = streams(book, options)
+    assert found == {
         "orders.log": Stream("orders", 4),
         names.log(LONG): Stream(LONG, 4),
         "loud.log": Stream("loud", 2),
         "foreign.log": Stream("foreign", 1),
     }
-    assert without_log(book, options) == ["foreign.silent", "legacy", "muted", "silent"]
+    assert without == ["foreign.silent", "legacy", "muted", "silent"]
 
 
 def test_without_logs_in_the_url_only_what_the_book_has_is_mirrored() -> None:
     options = OPTIONS._replace(log=False, destinations={"foreign": Existing(exchange="x")})
-    assert streams({"orders": LAYOUT}, options) == {"orders.log": Stream("orders", 4)}
-    assert without_log({"orders": LAYOUT}, options) == ["foreign"]
+    assert streams({"orders": LAYOUT}, options) == ({"orders.log": Stream("orders", 4)}, ["foreign"])
 
 
 def test_a_stream_that_grows_is_the_same_log() -> None:

@@ -7,7 +7,7 @@ from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.mapping import to_properties
 from bridge.message import Message
 from bridge.mirror.sources.rabbitmq.catalogue import Stream
-from bridge.mirror.sources.rabbitmq.range_reader import StreamRangeReader
+from bridge.mirror.sources.rabbitmq.source import StreamRangeReader
 from bridge.mirror.sources.ranges import Split
 
 

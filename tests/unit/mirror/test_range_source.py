@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from bridge.errors import BackendUnavailable
-from bridge.mirror.offsets import Ranges
+from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.sources import OnDataLoss, Options, ranges
-from bridge.mirror.sources.range_source import LAST_ERROR, DataLost, RangeReader, ReaderOptions, Splits, explain, outage
+from bridge.mirror.sources.range_source import LAST_ERROR, DataLost, RangeReader, ReaderOptions, Source, Splits
 from bridge.mirror.sources.ranges import Split
 
 ALL = ReadAllAvailable()
@@ -42,7 +42,7 @@ class Shelf(RangeReader):
     def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         first = self.logs[log][0]
         if first > start:
-            yield from self.lost(log, "orders", start, min(first, end))
+            yield from self.lost(Gap(log, start, min(first, end)), "orders")
 
 
 def wanted(shelf: Shelf, start: dict[str, object], end: dict[str, object]) -> list[Split]:
@@ -146,10 +146,10 @@ def test_what_ended_a_query_is_told_apart() -> None:
     wrong = Exception(TRACE.format("errors.CannotStart: bridge: it is none."))
     other = Exception("something about BackendUnavailable: else")
     busy = Exception("[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back. SQLSTATE")
-    assert [outage(each) for each in (lost, away, busy, wrong, other)] == [False, True, True, False, False]
-    assert explain(wrong) == "bridge: it is none."
-    assert [explain(away), explain(other)] == [None, None]
-    told = explain(lost)
+    assert [Source.outage(each) for each in (lost, away, busy, wrong, other)] == [False, True, True, False, False]
+    assert Source.explain(wrong) == "bridge: it is none."
+    assert [Source.explain(away), Source.explain(other)] == [None, None]
+    told = Source.explain(lost)
     assert told is not None
     assert "a from 4 to 6" in told
     assert "--on-data-loss record" in told

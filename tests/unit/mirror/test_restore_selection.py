@@ -111,7 +111,7 @@ async def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_state_is_found_again(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     state = State(path, {"out": "/m", "destinations": ("a",)})
-    state.reached("orders/0", 4)
+    state.next["orders/0"] = 5
     state.keep()
     assert State(path, {"out": "/m", "destinations": ("a",)}).next == {"orders/0": 5}
 
@@ -134,5 +134,5 @@ def test_what_is_no_state_is_refused(tmp_path: Path, subtests: pytest.Subtests) 
 
 def test_without_a_file_nothing_is_kept() -> None:
     state = State(None, {})
-    state.reached("a", 1)
+    state.next["a"] = 2
     state.keep()

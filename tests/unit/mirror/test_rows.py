@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.message import FIELDS, Message
-from bridge.mirror.rows import BATCH_BYTES, BATCH_ROWS, Rows
-from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX
+from bridge.mirror.schema import BATCH_BYTES, BATCH_ROWS, MESSAGE, SOURCE, TIME_MAX, Rows
 
 texts = st.none() | st.text(st.characters(codec="utf-8"), max_size=20)
 times = st.none() | st.integers(0, TIME_MAX)

@@ -1,17 +1,42 @@
 """Whether a job may begin, and what a full disk is called."""
 
 import errno
+from types import SimpleNamespace
+from typing import NamedTuple, cast
 
 import pytest
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Record
 from bridge.mirror.sink import explain_full_disk
-from bridge.mirror.spark_checkpoint import Found, check
+from bridge.mirror.spark_checkpoint import Checkpoint, check_start
+from bridge.mirror.table import Table
 
-EMPTY = Found("/m", "/m/checkpoint", None, planned=False, committed=-1, files=False, record=None)
-RUNNING = Found("/m", "/m/checkpoint", "q", planned=True, committed=1, files=True, record=Record("q", 1))
+
+class Found(NamedTuple):
+    """A checkpoint and a table as they are found."""
+
+    query: str | None = None
+    planned: bool = False
+    committed: int = -1
+    files: bool = False
+    record: Record | None = None
+
+
+EMPTY = Found()
+RUNNING = Found("q", planned=True, committed=1, files=True, record=Record("q", 1))
 LOST = RUNNING._replace(query=None, planned=False, committed=-1)
+
+
+def check(found: Found, *, resume: bool) -> None:
+    checkpoint = SimpleNamespace(
+        place="/m/checkpoint",
+        query=lambda: found.query,
+        planned=lambda: found.planned,
+        committed=lambda: found.committed,
+    )
+    table = SimpleNamespace(record=lambda: found.record, files=lambda: iter([object()] * found.files))
+    assert check_start("/m", cast("Checkpoint", checkpoint), cast("Table", table), resume=resume) == found.record
 
 
 def test_a_job_may_begin(subtests: pytest.Subtests) -> None:

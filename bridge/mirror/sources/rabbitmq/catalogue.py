@@ -1,25 +1,90 @@
-"""The bridges' catalogue stream: which streams to mirror, and the mirror's names of their logs.
+"""The mirror's connection to RabbitMQ, and the bridges' catalogue stream: the streams to mirror, and their logs' names.
+
+The connection is for code that is not asynchronous: Spark calls from outside, and waits.
 
 A log has the name of its stream; after a stream was recreated, and so counts from 0 again, `<stream>#1`, then `#2`.
 RabbitMQ has no such generation: the mirror derives it from the offsets that it has read.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any, Final, NamedTuple, Self
+import asyncio
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from pika import exceptions as pika
 
 from adapters.amqp.channel import Channel
+from adapters.amqp.errors import ClosedInTLS
 from adapters.amqp.link import Link
 from adapters.amqp.properties import Properties
 from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.topology import names
 from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.records import Contents
+from bridge.errors import BackendUnavailable, BridgeError, CannotStart, Refused
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.sources.rabbitmq.connection import OFFSET
-from bridge.mirror.sources.ranges import Position
+from bridge.mirror.sources.ranges import Position, ended
 
+OFFSET: Final = "x-stream-offset"
+"""An argument of the consumer, and a header of what it gets."""
+_HEARTBEAT: Final = 3_600_000
+"""Nothing is read or answered between two calls, and Spark may take minutes for that."""
+_LOGIN: Final = (
+    *(pika.ProbableAuthenticationError, pika.AuthenticationError, pika.ProbableAccessDeniedError),
+    *(ClosedInTLS, pika.IncompatibleProtocolError),
+)
+_NO_ACCESS: Final = {403, 530}
 _GENERATION: Final = "#"
 """In no name of a destination."""
+
+T = TypeVar("T")
+
+
+class BlockingConnection:
+    """One connection at a time, and the event loop that it runs on. What the loop does it does inside `run`."""
+
+    def __init__(self, options: Options, purpose: str) -> None:
+        self._options = options._replace(heartbeat=_HEARTBEAT)
+        self._purpose = purpose
+        self._runner = asyncio.Runner()
+        self._link: Link | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do it, and return what it returns. Raises `CannotStart` in place of `Refused`."""
+        try:
+            return self._runner.run(work)
+        except Refused as error:
+            raise CannotStart(f"RabbitMQ: {error.detail} The mirror needs permission to read it.") from error
+
+    async def link(self) -> Link:
+        """Return the connection, made if there is none. Raises `BackendUnavailable`."""
+        if self._link is None:
+            link = Link(self._options, self._purpose)
+            try:
+                await link.start()
+            except BridgeError:
+                await link.close()
+                raise
+            self._link = link
+        return self._link
+
+    async def disconnect(self) -> None:
+        """Close the connection: the next one is a new one."""
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+    def close(self) -> None:
+        """End it all; once."""
+        self._runner.run(self.disconnect())
+        self._runner.close()
+
+
+def is_refusal(error: BackendUnavailable) -> bool:
+    """Whether RabbitMQ refused the mirror: waiting does not repair that."""
+    cause = error.__cause__
+    if isinstance(cause, pika.ConnectionClosedByBroker):
+        return cause.reply_code in _NO_ACCESS
+    return isinstance(cause, _LOGIN)
 
 
 class Stream(NamedTuple):
@@ -29,36 +94,22 @@ class Stream(NamedTuple):
     partitions: int
 
 
-def streams(catalogue: Mapping[str, Layout], options: Options) -> dict[str, Stream]:
-    """Return the expected streams by name; the settings override the catalogue."""
-    return {
-        names.log(destination): Stream(destination, partitions)
-        for destination, partitions in _destinations(catalogue, options).items()
-        if _keeps_log(destination, catalogue, options)
-    }
+def streams(catalogue: Mapping[str, Layout], options: Options) -> tuple[dict[str, Stream], list[str]]:
+    """Return the expected streams by name, and the destinations that keep none; the settings override the catalogue.
 
-
-def without_log(catalogue: Mapping[str, Layout], options: Options) -> list[str]:
-    """Return the destinations that keep none."""
-    return sorted(d for d in _destinations(catalogue, options) if not _keeps_log(d, catalogue, options))
-
-
-def _destinations(catalogue: Mapping[str, Layout], options: Options) -> dict[str, int]:
-    """Return all with their partitions. A destination with another program's exchange or queue is in no catalogue."""
-    foreign = {
-        name
-        for name, existing in options.destinations.items()
-        if existing.exchange is not None or existing.queue is not None
-    }
-    return {name: layout.partitions for name, layout in catalogue.items()} | dict.fromkeys(foreign, 1)
-
-
-def _keeps_log(destination: str, catalogue: Mapping[str, Layout], options: Options) -> bool:
-    existing = options.destinations.get(destination, Existing())
-    if existing.queue is not None or existing.log is False:
-        return False
-    layout = catalogue.get(destination)
-    return bool(existing.log) or (options.log if layout is None else layout.log_bytes > 0)
+    A destination with another program's exchange or queue is in no catalogue.
+    """
+    found, without = {}, []
+    foreign = [name for name, own in options.destinations.items() if own.exchange is not None or own.queue is not None]
+    partitions = {name: layout.partitions for name, layout in catalogue.items()} | dict.fromkeys(foreign, 1)
+    for destination in sorted(partitions):
+        existing, layout = options.destinations.get(destination, Existing()), catalogue.get(destination)
+        by_default = options.log if layout is None else layout.log_bytes > 0
+        if existing.queue is None and (by_default if existing.log is None else existing.log):
+            found[names.log(destination)] = Stream(destination, partitions[destination])
+        else:
+            without.append(destination)
+    return found, without
 
 
 def stream_of(log: str) -> str:
@@ -102,11 +153,6 @@ def behind(found: Ranges, before: Mapping[str, Position]) -> list[str]:
         for stream, position in positions.items()
         if position and not ended(position) and found[stream][1] < position.next
     ]
-
-
-def ended(position: Position) -> bool:
-    """Whether the log is gone."""
-    return position.lost is not None and position.lost[1] is None
 
 
 def _log(stream: str, generation: int) -> str:

@@ -12,6 +12,7 @@ cost nothing but one answer to wait for.
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from pika.exceptions import AMQPError
@@ -25,23 +26,22 @@ from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.names import Own
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.sources.rabbitmq.catalogue import CatalogueReader, Stream, streams, without_log
-from bridge.mirror.sources.rabbitmq.connection import OFFSET, BlockingConnection
+from bridge.mirror.sources.rabbitmq.catalogue import OFFSET, BlockingConnection, CatalogueReader, Stream, streams
 
 _AT_ONCE: Final = 500
 """Consumers between two answers that are waited for; one takes 1.5 ms."""
 
 
+@dataclass(eq=False)
 class Probe:
     """One consumer."""
 
-    def __init__(self, stream: str) -> None:
-        self.stream = stream
-        self.first: int | None = None
-        """The first offset that came."""
-        self.next: int | None = None
-        """The one after the last that came."""
-        self.unacked = 0
+    stream: str
+    first: int | None = None
+    """The first offset that came."""
+    next: int | None = None
+    """The one after the last that came."""
+    unacked: int = 0
 
 
 class Probes:
@@ -68,23 +68,26 @@ class Probes:
     async def attach(self, streams: Iterable[str], offset: str) -> list[Probe]:
         """Read streams from an offset on: `first`, or `last`, which is where the last chunk of messages begins.
 
-        Raises `DestinationUnknown`, `Refused` or `BackendUnavailable`; there is no channel any more then.
+        Raises `Refused`, or `BackendUnavailable`, also for a stream that is not there; the channel is closed then.
         """
-        probes = []
-        for stream in streams:
-            self._number += 1
-            tag = f"{self._number}"
-            probe = self._by_tag[tag] = Probe(stream)
-            probes.append(probe)
-            consume = {"queue": stream, "on_message_callback": self._arrived, "consumer_tag": tag}
-            try:
-                self._channel.raw.basic_consume(**consume, arguments={OFFSET: offset})
-            except AMQPError as error:
-                reason = self._channel.ended.result() if self._channel.ended.done() else error
-                raise of_channel(reason, stream) from error
-            if len(probes) % _AT_ONCE == 0:
-                await self._round_trip(stream)
-        await self._round_trip(probes[-1].stream if probes else "streams")
+        probes: list[Probe] = []
+        try:
+            for stream in streams:
+                self._number += 1
+                tag = f"{self._number}"
+                probe = self._by_tag[tag] = Probe(stream)
+                probes.append(probe)
+                consume = {"queue": stream, "on_message_callback": self._arrived, "consumer_tag": tag}
+                try:
+                    self._channel.raw.basic_consume(**consume, arguments={OFFSET: offset})
+                except AMQPError as error:
+                    reason = self._channel.ended.result() if self._channel.ended.done() else error
+                    raise of_channel(reason, stream) from error
+                if len(probes) % _AT_ONCE == 0:
+                    await self.settled(stream)
+            await self.settled(probes[-1].stream if probes else "streams")
+        except DestinationUnknown as error:  # deleted just now
+            raise BackendUnavailable(error.detail) from error
         return probes
 
     async def detach(self, probes: Collection[Probe]) -> None:
@@ -95,12 +98,12 @@ class Probes:
         """
         if not probes:
             return
-        await self._round_trip("streams")
+        await self.settled()
         detached = set(probes)
         for tag in [tag for tag, probe in self._by_tag.items() if probe in detached]:
             del self._by_tag[tag]
             self._channel.raw.basic_cancel(tag)
-        await self._round_trip("streams")
+        await self.settled()
 
     def out_of_credit(self, probe: Probe) -> bool:
         """Whether nothing more comes of it before it is acknowledged."""
@@ -114,18 +117,23 @@ class Probes:
         for probe in self._by_tag.values():
             probe.unacked = 0
 
-    async def settled(self) -> None:
-        """Return when everything is here that the broker has sent so far. Raises `BackendUnavailable`."""
-        await self._round_trip("streams")
+    async def settled(self, subject: str = "streams") -> None:
+        """Return when everything is here that the broker has sent so far. Raises as `Channel.ask`."""
+        await self._channel.ask(subject, "basic_qos", prefetch_count=self._prefetch)
+        if self._cancelled:
+            raise BackendUnavailable("RabbitMQ: a stream was deleted, or has no leader.")
+
+    async def reach_end(self, probes: Collection[Probe]) -> None:
+        """Renew the credit until all of them have some left. Raises `BackendUnavailable`."""
+        for _ in range(_ROUNDS):
+            await self.settled()
+            if not any(map(self.out_of_credit, probes)):
+                break
+            self.acknowledge()
 
     async def close(self) -> None:
         """Read no more."""
         await self._channel.close()
-
-    async def _round_trip(self, subject: str) -> None:
-        await self._channel.ask(subject, "basic_qos", prefetch_count=self._prefetch)
-        if self._cancelled:
-            raise BackendUnavailable("RabbitMQ: a stream was deleted, or has no leader.")
 
     def _arrived(self, _channel: object, method: Any, properties: Properties, _body: bytes) -> None:  # noqa: ANN401 - pika's
         self._newest = method.delivery_tag
@@ -170,9 +178,9 @@ class EndOffsets:
         """Those of them that are not there."""
         self._without_log: Sequence[str] = ()
 
-    @property
-    def unmirrored(self) -> Mapping[str, str]:
-        """Why, by destination."""
+    async def unmirrored(self) -> Mapping[str, str]:
+        """Look, and return why, by destination. Raises as `bounds`."""
+        await self.bounds()
         missing = [self.streams[name].destination for name in self.missing]
         return dict.fromkeys(self._without_log, NO_LOG) | dict.fromkeys(missing, NOT_THERE)
 
@@ -187,11 +195,10 @@ class EndOffsets:
             known = await self._catalogue.destinations()
         except DestinationUnknown:
             self._catalogue = None
-        self.streams = streams(known, self._options)
-        self._without_log = without_log(known, self._options)
+        self.streams, self._without_log = streams(known, self._options)
 
     async def bounds(self) -> Ranges:
-        """Return the first and the next offset of every stream there is. Raises as `look`."""
+        """Return the first and the next offset of every stream there is. Raises `Refused` or `BackendUnavailable`."""
         await self.read_catalogue()
         if self._probes is None:
             self._probes = await Probes.open(await self._connection.link(), _PREFETCH)
@@ -207,10 +214,7 @@ class EndOffsets:
         """Stand at the end of streams that are new here; return those that are not there."""
         new = [name for name in self.streams if name not in self._ends]
         existing = await self._existing(new)
-        try:
-            attached = await probes.attach(existing, "last")
-        except DestinationUnknown as error:
-            raise BackendUnavailable(error.detail) from error  # deleted just now
+        attached = await probes.attach(existing, "last")
         self._ends |= {probe.stream: probe for probe in attached}
         await _await_first(probes, [probe for probe in attached if existing[probe.stream]])
         if any(probe.next is None for probe in attached):  # empty, or so young that the broker has not counted yet
@@ -241,11 +245,7 @@ class EndOffsets:
         moved = await probes.attach([probe.stream for probe in behind], "last")
         await _await_first(probes, moved)
         self._ends |= {probe.stream: probe for probe in moved}
-        for _ in range(_ROUNDS):
-            await probes.settled()
-            if not any(probes.out_of_credit(probe) for probe in moved):
-                break
-            probes.acknowledge()
+        await probes.reach_end(moved)
 
     async def _read_firsts(self) -> None:
         now = time.monotonic()
@@ -266,11 +266,8 @@ class EndOffsets:
 async def read_firsts(link: Link, names: Collection[str]) -> dict[str, int]:
     """Return the first offset of streams that are not empty. Raises `BackendUnavailable`."""
     probes = await Probes.open(link, 1)
-    try:
-        found = await probes.attach(names, "first")
-        await _await_first(probes, found)
-    except DestinationUnknown as error:
-        raise BackendUnavailable(error.detail) from error
+    found = await probes.attach(names, "first")
+    await _await_first(probes, found)
     await probes.close()
     return {probe.stream: probe.first for probe in found if probe.first is not None}
 
@@ -278,15 +275,8 @@ async def read_firsts(link: Link, names: Collection[str]) -> dict[str, int]:
 async def read_end(link: Link, name: str) -> int | None:
     """Return the offset after the last of a stream; None if nothing came. Raises `BackendUnavailable`."""
     probes = await Probes.open(link, _PREFETCH)
-    try:
-        (probe,) = await probes.attach([name], "last")
-    except DestinationUnknown as error:
-        raise BackendUnavailable(error.detail) from error
-    for _ in range(_ROUNDS):
-        await probes.settled()
-        if not probes.out_of_credit(probe):
-            break
-        probes.acknowledge()
+    (probe,) = await probes.attach([name], "last")
+    await probes.reach_end([probe])
     await probes.close()
     return probe.next
 

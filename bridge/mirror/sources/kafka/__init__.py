@@ -1,1 +1,0 @@
-"""Kafka as a source: its topics, read by ranges of offsets."""
