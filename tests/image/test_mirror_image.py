@@ -47,6 +47,6 @@ def test_run_is_healthy_and_ends_in_order(docker: Docker, mirror_image: str, mir
             assert mirror.stop() == 0
 
 
-def test_nothing_that_fetches_is_in_the_image(docker: Docker, mirror_image: str) -> None:
-    find = "import shutil; print([name for name in ('mvn', 'pip', 'git', 'curl') if shutil.which(name)])"
+def test_nothing_that_fetches_or_compiles_is_in_the_image(docker: Docker, mirror_image: str) -> None:
+    find = "import shutil; print([name for name in ('mvn', 'pip', 'git', 'curl', 'gcc') if shutil.which(name)])"
     assert docker("run", "--rm", container.ALONE, "--entrypoint=python", mirror_image, "-c", find) == "[]"
