@@ -9,6 +9,7 @@ import pytest
 from kafka import TopicPartition
 from kafka import errors as kafka
 
+from adapters.kafka import connections
 from adapters.kafka.options import parse
 from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.offsets import Gap
@@ -79,7 +80,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
         def opened(*_: object, **__: object) -> Iterator[Consumer]:
             yield consumer
 
-        monkeypatch.setattr(source.connections, "reading", opened)
+        monkeypatch.setattr(connections, "reading", opened)
         steps: list[Any] = []
         for step in SplitReader(OPTIONS, splits).read():
             if isinstance(step, Gap):
@@ -163,7 +164,7 @@ def test_batches_are_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(*_: object, **__: object) -> Iterator[Consumer]:
         yield Consumer(found(A, *range(1400)))
 
-    monkeypatch.setattr(source.connections, "reading", opened)
+    monkeypatch.setattr(connections, "reading", opened)
     steps = list(SplitReader(OPTIONS, [Split("a/0", 0, 1400)]).read())
     assert [step.num_rows for step in steps if not isinstance(step, Gap)] == [1000, 400]
 
@@ -173,7 +174,7 @@ def test_the_collector_of_cycles_is_left_as_it_was(monkeypatch: pytest.MonkeyPat
     def opened(*_: object, **__: object) -> Iterator[Consumer]:
         yield Consumer(found(A, *range(2000)))
 
-    monkeypatch.setattr(source.connections, "reading", opened)
+    monkeypatch.setattr(connections, "reading", opened)
     for enabled in True, False:
         (gc.enable if enabled else gc.disable)()
         try:
