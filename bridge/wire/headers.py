@@ -127,7 +127,7 @@ class Headers(NamedTuple):
         values[_BODY], values[_PROPERTIES_OF_MESSAGE] = body, self.properties
         for attribute, value in fields.items():
             values[_INDEX[attribute]] = value
-        return tuple.__new__(Message, values)  # `Message(**fields)` takes twice as long
+        return tuple.__new__(Message, values)  # `Message(**fields)` takes 0.3 us more, compiled 0.4 of 1.3
 
 
 _FIELDS, _PROPERTIES, _PARAMETERS, _PLAIN = range(len(Headers._fields))
