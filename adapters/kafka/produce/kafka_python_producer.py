@@ -45,8 +45,9 @@ class KafkaPythonProducer:
         try:
             await started
             if (version := self._client.connections.broker_version) < VERSION:
-                needed = f"Kafka {VERSION[0]}.{VERSION[1]} or newer is needed"
-                raise CannotStart(f"{needed}; these brokers are {version}.")  # noqa: TRY301 - closed as for any other
+                raise CannotStart(  # noqa: TRY301 - closed as for any other
+                    f"Kafka {VERSION[0]}.{VERSION[1]} or newer is needed; these brokers are {version}."
+                )
         except BaseException:
             sender.force_close()
             with contextlib.suppress(RuntimeError):  # it has ended
