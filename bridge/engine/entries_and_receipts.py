@@ -61,7 +61,7 @@ class Entry:
     @property
     def message(self) -> Message:
         """The message as a consumer gets it."""
-        fields: list[Any] = [*self.delivery.message]
+        fields: list[Any] = list(self.delivery.message)
         fields[_DELIVERY_COUNT] = self.attempts
         return tuple.__new__(Message, fields)
 

@@ -1,8 +1,6 @@
 """How a backend honours the fields of a message; the refusal of what a message requires and of its properties. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
-from types import NoneType
 from typing import Final
 
 from adapters.base import Support
@@ -10,17 +8,10 @@ from bridge.errors import FieldUnsupported, HeaderInvalid
 from bridge.message import FIELDS, PRIORITIES, Field, Message
 
 _IGNORED: Final = "ignored"
-
-
 _EXACTLY_ONCE: Final = 2
-
-
 _FEATURE_FIELDS: Final = tuple(f for f in FIELDS if f.is_feature)
-
-
-_feature_values: Final = itemgetter(*(Message._fields.index(f.attribute) for f in _FEATURE_FIELDS))
-
-
+_INDEXES: Final = tuple(Message._fields.index(f.attribute) for f in _FEATURE_FIELDS)
+"""Where a message has their values."""
 COMBINATIONS_KEPT: Final = 1024
 """Combinations of fields whose `Applied` is remembered: all that occur, unless a client tries every one."""
 
@@ -43,18 +34,20 @@ class FieldSupport:
         self._support = {
             f.name: _IGNORED if fields[f.name] is Support.UNSUPPORTED else fields[f.name].value for f in _FEATURE_FIELDS
         }
-        self._applied: dict[tuple[type, ...], Applied] = {}
-        """By the types of the feature fields: `NoneType` if a field is not set."""
+        self._applied: dict[int, Applied] = {}
+        """By the feature fields that are set: a bit for each, the first one is the highest."""
 
     def applied(self, message: Message) -> Applied:
         """Return how each field that the client set is honoured; without a meaning or support it is ignored."""
-        types = tuple(map(type, _feature_values(message)))
-        applied = self._applied.get(types)
+        fields_set = 0
+        for index in _INDEXES:
+            fields_set = fields_set * 2 + (message[index] is not None)
+        applied = self._applied.get(fields_set)
         if applied is None:
-            fields = [field.name for field, kind in zip(_FEATURE_FIELDS, types, strict=True) if kind is not NoneType]
-            applied = Applied((name, self._support[name]) for name in fields)
+            names = [f.name for f, index in zip(_FEATURE_FIELDS, _INDEXES, strict=True) if message[index] is not None]
+            applied = Applied((name, self._support[name]) for name in names)
             if len(self._applied) < COMBINATIONS_KEPT:
-                self._applied[types] = applied
+                self._applied[fields_set] = applied
         if message.qos == _EXACTLY_ONCE:
             applied = Applied({**applied, "qos": _IGNORED}.items())
         if message.priority is not None and message.priority not in PRIORITIES:

@@ -60,24 +60,14 @@ _FIELD_NAMES: Final = tuple(_FIELD_BY_NAME)
 _VERSION_PAIR: Final = (_VERSION_NAME, VERSION)
 _TEXT_FIELDS: Final = {name: f.attribute for name, f in _FIELD_BY_NAME.items() if f.maximum is None}
 """The attributes of fields that are text."""
-_fields_of: Final = itemgetter(*(Message._fields.index(f.attribute) for f in FIELDS))
-"""The values of all fields of a message, in the order of `_FIELD_BY_NAME`."""
 _PARAMETER_BY_NAME: Final = {PARAMETER_PREFIX + p.encode(): p for p in PARAMETERS}
 _REQUEST_NAMES: Final = {f.name.lower(): f"x-oms-h-{f.name.lower()}" for f in FIELDS} | {
     name: f"x-oms-{name}" for name in REQUEST_PARAMETERS
 }
 """The headers of requests by their names without prefix, to find the one that a mistyped header means."""
-_free_texts: Final = itemgetter(
-    *(
-        Message._fields.index(attribute)
-        for attribute in (
-            *("message_key", "correlation_id", "trace_id", "transaction_id"),
-            *("message_id", "born_host", "content_type", "tracestate"),
-        )
-    )
-)
-"""The values of a message that may be of any length, besides its properties; None: not set."""
 _INDEX: Final = {attribute: index for index, attribute in enumerate(Message._fields)}
+_fields_of: Final = itemgetter(*(_INDEX[f.attribute] for f in FIELDS))
+"""The values of all fields of a message, in the order of `_FIELD_BY_NAME`."""
 _BODY, _PROPERTIES_OF_MESSAGE = _INDEX["body"], _INDEX["properties"]
 _NOTHING_SET: Final[list[Any]] = [None] * len(_INDEX)
 CLIENT_HEADERS_MAX: Final = 60 << 10
@@ -255,9 +245,7 @@ def check_size(message: Message, limit: int) -> None:
 
     The size is that of HTTP/2 (RFC 9113 6.5.2). It is computed exactly only if an estimate comes near the limit.
     """
-    properties = message.properties
-    texts = "".join((*filter(None, _free_texts(message)), *properties, *properties.values()))
-    estimate = _FIELD_OVERHEAD * len(properties) + len(texts)
+    estimate = _FIELD_OVERHEAD * len(message.properties) + message.size - len(message.body)
     if estimate * _GROWTH < limit - _OTHER_FIELDS:
         return
     size = size_of(encode(message))

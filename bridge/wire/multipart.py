@@ -1,5 +1,6 @@
 """Many messages as `multipart/mixed`: each part is one message. Both directions; RFC 2046 5.1."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from email.message import Message as EmailMessage
 from typing import Any, Final
@@ -15,6 +16,10 @@ CLOSING: Final = b"--\r\n"
 """Appended to the last delimiter."""
 
 _BOUNDARY_MAX: Final = 70
+_SIMPLE: Final = re.compile(
+    r'multipart/mixed; ?boundary=(?:"([0-9A-Za-z_.+-]{1,70})"|([0-9A-Za-z_.+-]{1,70}))', re.IGNORECASE
+)
+"""A content type as most clients write it: the email package takes 2 % of the time of a batch to read it."""
 _LINES_MAX: Final = 4096
 """Header lines that are remembered. Without a limit, 4 MiB of lines that all differ took 60 MiB, and longer."""
 _STEP: Final = 8 << 10
@@ -28,6 +33,8 @@ _IDENTITY: Final = (b"binary", b"8bit", b"7bit")
 
 def boundary_of(content_type: str) -> bytes:
     """Return the boundary that a multipart content type names. Raises `ContentTypeUnsupported`."""
+    if (simple := _SIMPLE.fullmatch(content_type)) is not None:
+        return str(simple[1] or simple[2]).encode("ascii")
     header = EmailMessage()
     try:
         header["content-type"] = content_type

@@ -1,5 +1,7 @@
+from email.message import Message as EmailMessage
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bridge.errors import (
@@ -194,6 +196,8 @@ def test_a_boundary_is_read_from_its_parameter(subtests: pytest.Subtests) -> Non
         ('multipart/mixed; boundary="a b:c;d=e"', b"a b:c;d=e"),
         ("multipart/mixed;charset=utf-8;BOUNDARY=abc", b"abc"),
         ("multipart/mixed; boundary=" + "x" * 70, b"x" * 70),
+        ('Multipart/Mixed;BOUNDARY="aB+c_.-9"', b"aB+c_.-9"),
+        ('multipart/mixed; boundary=abc"', b'abc"'),
     ]
     for content_type, boundary in cases:
         with subtests.test(content_type=content_type, boundary=boundary):
@@ -231,6 +235,14 @@ def test_no_content_type_raises_anything_but_the_error_tree(text: str) -> None:
             continue
         assert 1 <= len(boundary) <= 70
         assert boundary.decode("ascii").isprintable()
+
+
+@given(st.text(st.sampled_from('aZ09-+_." '), max_size=8), st.sampled_from(["", " "]))
+def test_a_boundary_is_what_a_mime_library_reads(text: str, space: str) -> None:
+    header = EmailMessage()
+    header["content-type"] = content_type = f"multipart/mixed;{space}boundary={text}"
+    assume(boundary := header.get_boundary())
+    assert boundary_of(content_type) == str(boundary).encode()
 
 
 def test_a_part_that_a_mime_library_encoded_is_refused_and_not_stored_as_text(subtests: pytest.Subtests) -> None:
