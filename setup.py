@@ -28,8 +28,8 @@ def extensions() -> list[Extension]:
     return mypycify([*OPTIONS, *files], opt_level="2", debug_level="0", multi_file=True)
 
 
-# pip runs this three times: for what the build requires, when mypy is not installed yet, for the metadata, and to build.
+# pip runs this three times: for what the build requires, when mypy is not installed yet, for the metadata, to build.
 setup(
-    ext_modules=extensions() if COMPILE and "bdist_wheel" in sys.argv else [],
+    ext_modules=extensions() if COMPILE and not {"build_ext", "bdist_wheel"}.isdisjoint(sys.argv) else [],
     setup_requires=["mypy==2.4.1"] if COMPILE else [],
 )
