@@ -282,9 +282,9 @@ class Client:
         handlers that run concurrently. With `ack=False` a message is acknowledged before it is handed out ("at most
         once").
 
-        Leases are renewed during the block, `lease_ms` at a time, so a handler may take any time. `credit` (1 to 1000;
-        the bridge's default is 64) limits the messages on their way to the program. The iteration ends after
-        `max_messages`, or after `wait_ms` without a message.
+        Leases are renewed during the block, `lease_ms` at a time, so a handler may take any time. `credit` (1 to 1000)
+        limits the messages on their way to the program; by default the bridge chooses it: 64, or as many as were
+        acknowledged in the last 0.1 s. The iteration ends after `max_messages`, or after `wait_ms` without a message.
 
         Entering the block raises any of `bridge.errors`. After that, a lost connection, a bridge that drains and a 503
         are logged, and the stream reopens without limit; unacknowledged messages are delivered again, the current one

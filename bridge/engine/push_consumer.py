@@ -12,7 +12,15 @@ from bridge.errors import LeaseEnded
 from bridge.message import Message
 
 CREDIT: Final = 64
-"""Unacknowledged messages allowed if the client names no number."""
+"""Unacknowledged messages allowed if the client names no number, as long as it acknowledges few."""
+CREDIT_MAX: Final = 1000
+"""Most unacknowledged messages that a client may be allowed."""
+CREDIT_PERIOD: Final = 100
+"""Milliseconds: a client that names no number may have as many messages as it has settled in that time.
+
+With 64 the Python client waited half of the time for its acknowledgements; a client that takes 10 ms for a message
+still holds no more than 64, so that the rest is there for others of its group.
+"""
 BATCH: Final = 64
 """Most messages taken at once unless the options say more, so that one busy stream does not hold up the others."""
 BATCH_BYTES: Final = 256 << 10
@@ -26,8 +34,8 @@ class ConsumerOptions(NamedTuple):
     """Duration of a lease, ms; while the consumer is open, leases are extended by as much each time."""
     ack: bool = True
     """False: messages are settled before `take` returns them ("at most once")."""
-    credit: int = CREDIT
-    """Unacknowledged messages allowed."""
+    credit: int | None = None
+    """Unacknowledged messages allowed. None: see `CREDIT_PERIOD`."""
     credit_bytes: int = 1 << 20
     """Bytes of unacknowledged messages after which no more are taken."""
     batch: int = BATCH
@@ -80,6 +88,11 @@ class PushConsumer:
         self._on_close = on_close
         self._leased: dict[int, Entry] = {}
         self._leased_bytes = 0
+        self._allowed = CREDIT
+        """The credit of a client that names none: `CREDIT` to `CREDIT_MAX`."""
+        self._settled = 0
+        """Leases that have ended since `_settled_since` (mono)."""
+        self._settled_since = clock.mono()
         self._remaining = options.limit
         self._wakeup: asyncio.Future[None] | None = None
         self._closed = False
@@ -149,6 +162,7 @@ class PushConsumer:
         """See `LeaseOwner`."""
         if self._leased.pop(entry.number, None) is not None:
             self._leased_bytes -= entry.size
+            self._settled += 1
         self._wake()
 
     def stop(self) -> None:
@@ -182,7 +196,18 @@ class PushConsumer:
         limit = options.batch if self._remaining is None else min(options.batch, self._remaining)
         if not options.ack:
             return limit
-        return min(limit, options.credit - len(self._leased)) if self._leased_bytes < options.credit_bytes else 0
+        if self._leased_bytes >= options.credit_bytes:
+            return 0
+        credit = self._own_credit() if options.credit is None else options.credit
+        return min(limit, credit - len(self._leased))
+
+    def _own_credit(self) -> int:
+        """Return the credit of a client that names none; see `CREDIT_PERIOD`."""
+        now = self._clock.mono()
+        if (passed := now - self._settled_since) >= CREDIT_PERIOD:
+            self._allowed = max(CREDIT, min(self._settled * CREDIT_PERIOD // passed, CREDIT_MAX))
+            self._settled, self._settled_since = 0, now
+        return self._allowed
 
     async def _lease(self, limit: int) -> list[Entry]:
         max_bytes = min(BATCH_BYTES, self._options.credit_bytes - self._leased_bytes)

@@ -7,7 +7,7 @@ from bridge.callbacks.registry import REGISTRATIONS_MAX, CallbackRegistry, descr
 from bridge.engine.client_limits import OwnedShare, Share, client_of
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.push_consumer import CREDIT
+from bridge.engine.push_consumer import CREDIT, CREDIT_MAX
 from bridge.errors import BodyInvalid, HeaderInvalid
 from bridge.http.params import (
     flag,
@@ -19,7 +19,6 @@ from bridge.http.params import (
 )
 from bridge.http.request_and_reply import (
     CALLBACK_BATCH_MAX,
-    CREDIT_MAX,
     OMS_VERSION,
     Reply,
     Request,

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from bridge.engine.client_limits import client_of
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
-from bridge.engine.push_consumer import CREDIT, ConsumerOptions, Leased, PushConsumer
+from bridge.engine.push_consumer import CREDIT_MAX, ConsumerOptions, Leased, PushConsumer
 from bridge.errors import BridgeError, HeaderInvalid
 from bridge.http.params import (
     flag,
@@ -29,7 +29,6 @@ from bridge.http.params import (
     positive,
 )
 from bridge.http.request_and_reply import (
-    CREDIT_MAX,
     NO_STORE,
     OMS_VERSION,
     Limits,
@@ -168,7 +167,7 @@ class PushEndpoint:
         options = ConsumerOptions(
             parse_lease(params, self._limits),
             ack=flag(params, "ack"),
-            credit=positive(params, "credit", CREDIT, CREDIT_MAX),
+            credit=positive(params, "credit", None, CREDIT_MAX),
             limit=positive(params, "maxmessages", None),
             silence=number(params, "waitmills", 0) if "waitmills" in params else None,
         )

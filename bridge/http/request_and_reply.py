@@ -79,8 +79,6 @@ WAIT_MAX: Final = 60_000
 """Longest `x-oms-waitmills` of a pull, ms; a longer one is shortened to this."""
 NACK_DELAY_MAX: Final = 86_400_000
 """Longest `x-oms-delaymills`, a day in ms. Until then the message blocks its key and occupies the prefetch buffer."""
-CREDIT_MAX: Final = 1000
-"""Largest `x-oms-credit`, messages."""
 CALLBACK_BATCH_MAX: Final = 1000
 """Largest `x-oms-maxmessages` of a callback."""
 REQUEST_ID_MAX: Final = 200

@@ -69,7 +69,11 @@ PARAMETER_DESCRIPTIONS: Final[Mapping[str, Description]] = {
         " the stream after this time without a message, by default never.",
         20000,
     ),
-    "credit": Description("Unacknowledged messages allowed on the stream, or POSTs in flight to a callback.", 64),
+    "credit": Description(
+        "Push: unacknowledged messages allowed; without this header 64, or as many as were settled in the last 0.1 s."
+        " Callback: POSTs in flight.",
+        64,
+    ),
     "maxmessages": Description(
         "Push: end the stream after this number of messages. Callback: messages of one POST, at most"
         f" {CALLBACK_BATCH_MAX}. Log: messages in one block.",

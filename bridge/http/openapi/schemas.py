@@ -9,7 +9,7 @@ from bridge.callbacks.registration import FAILURES_KEPT
 from bridge.callbacks.registry import STATES
 from bridge.cloudevents import REQUIRED, SPEC_VERSION
 from bridge.engine.destination_names import INTERNAL_PREFIXES, NAME_MAX
-from bridge.engine.push_consumer import CREDIT
+from bridge.engine.push_consumer import CREDIT, CREDIT_MAX
 from bridge.errors import BridgeError, error_classes
 from bridge.http.openapi.header_descriptions_and_examples import (
     FIELD_DESCRIPTIONS,
@@ -17,7 +17,6 @@ from bridge.http.openapi.header_descriptions_and_examples import (
     PARAMETER_DESCRIPTIONS,
 )
 from bridge.http.request_and_reply import (
-    CREDIT_MAX,
     NACK_DELAY_MAX,
     RECEIPTS_MAX,
     REQUEST_ID_MAX,

@@ -8,7 +8,16 @@ from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
 from bridge.engine.pull_and_prefetch import PullRequest
-from bridge.engine.push_consumer import BATCH, BATCH_BYTES, ConsumerOptions, Leased, PushConsumer
+from bridge.engine.push_consumer import (
+    BATCH,
+    BATCH_BYTES,
+    CREDIT,
+    CREDIT_MAX,
+    CREDIT_PERIOD,
+    ConsumerOptions,
+    Leased,
+    PushConsumer,
+)
 from bridge.errors import BackendUnavailable, Draining, LeaseEnded, OutcomeUnknown, TooManyInFlight
 from tests.calls import result
 from tests.unit.engine.fakes import FakeAdapter, FakeSubscription, delivery
@@ -124,6 +133,30 @@ async def test_each_message_that_is_settled_frees_its_place(clock: LoopClock, ho
         consumer.defer(first, 1000)
     assert positions(await more) == [2]
     assert (len(consumer._leased), bench.passed) == (2, 0)
+
+
+@pytest.mark.parametrize(("settled", "credit"), [(0, CREDIT), (3, CREDIT), (256, 256), (1984, CREDIT_MAX)])
+async def test_without_a_number_the_credit_is_what_was_settled_in_the_last_period(
+    clock: LoopClock, waiting: list["asyncio.Task[object]"], settled: int, credit: int
+) -> None:
+    bench = ConsumerBench(clock, *backlog(4000), prefetch=4000)
+    consumer = await bench.consume()
+    for count in range(0, settled, BATCH):
+        await consumer.ack(*(await consumer.take())[: settled - count])
+    await asyncio.sleep(CREDIT_PERIOD / 1000)
+    assert await credit_of(consumer, waiting) == credit
+    await asyncio.sleep(CREDIT_PERIOD / 1000)
+    assert consumer._own_credit() == CREDIT  # as soon as it settles few
+
+
+async def credit_of(consumer: PushConsumer, waiting: list["asyncio.Task[object]"]) -> int:
+    """Return how many messages a consumer has taken when it waits."""
+    while not (more := asyncio.ensure_future(consumer.take())).done():
+        await turns()
+        if not more.done():
+            waiting.append(more)
+            break
+    return len(consumer._leased)
 
 
 async def test_a_batch_ends_where_the_credit_in_bytes_does(clock: LoopClock) -> None:
