@@ -6,11 +6,12 @@ import logging
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import Final
 
 from adapters.base import Stored
-from adapters.kafka.consume.consumer import GroupMember
+from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.delay.dispatch import Dispatch, Move
 from adapters.kafka.delay.schedule import PendingDelays, first_hop, to_delayed, topics_of, waiting_of
 from adapters.kafka.deletion import Purges
@@ -34,8 +35,6 @@ CONFIGS: Final[Mapping[str, str]] = {
 _LOOK: Final = 10.0
 """Seconds between two looks for delay topics that another bridge has made."""
 _MESSAGE_ID: Final = "oms_h_messageId"
-_WALL_CHECK: Final = 10.0
-"""Seconds after which the wall clock is read again: it may have been set."""
 _SET_BACK: Final = 1_000
 """Milliseconds by which the wall clock must have gone back to have been set, and not slowed down."""
 _STOP: Final = 3.0
@@ -162,8 +161,7 @@ class Forwarder(GroupMember):
         )
         self._dispatch = Dispatch(options, self._pending, self._known_partitions, purges.dropped)
         self._under_way: set[asyncio.Future[Stored]] = set()
-        self._consumer.join_soon()
-        self._timer: asyncio.TimerHandle | None = None
+        self.join_soon()
         self._scheduled = False
         self._now = wall()
         self._trimmed: dict[Part, int] = {}
@@ -183,8 +181,6 @@ class Forwarder(GroupMember):
         """Wait for records in flight, commit and leave the group."""
         self.closed = True
         await cancel([self._trimming, *self._finding.values()])
-        if self._timer is not None:
-            self._timer.cancel()
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=_STOP)
             await asyncio.sleep(0)  # for `_sent`, which notes what is to be committed
@@ -193,7 +189,7 @@ class Forwarder(GroupMember):
             async with asyncio.timeout(_LAST_TRIM):
                 await self._trim()
 
-    # Called by the consumer:
+    # Called by the poller:
 
     def assigned(self, part: Part, committed: Commit | None) -> None:
         """Hold a partition."""
@@ -238,7 +234,8 @@ class Forwarder(GroupMember):
         if dropped:
             self._commit_soon(dropped)
         self._pause_and_resume()
-        self._set_timer()
+        event = self._pending.next_event(self._now)
+        self._wake_at(inf if event is None else event, self._now, self._advance)
 
     def _sent(self, move: Move, sent: asyncio.Future[Stored]) -> None:
         self._under_way.discard(sent)
@@ -285,14 +282,7 @@ class Forwarder(GroupMember):
         for partition in self._pending.partitions.values():
             if partition.paused is self._pending.wanted(partition, self._now):
                 partition.paused = not partition.paused
-                self._consumer.set_paused([partition.part], paused=partition.paused)
-
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        event = self._pending.next_event(self._now)
-        ahead = _WALL_CHECK if event is None else (event - self._now) / 1000
-        self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._advance)
+                self._set_paused([partition.part], paused=partition.paused)
 
     async def _trim_repeatedly(self) -> None:
         while True:
