@@ -123,10 +123,6 @@ class GroupMember(Member):
         if self._poller is not None:
             self._poller.set_paused(parts, paused=paused)
 
-    def _end_offset(self, part: Part) -> int | None:
-        """Return the end of a partition as of its latest fetch; None: not known."""
-        return None if self._poller is None else self._poller.end_offset(part)
-
     @abstractmethod
     def _release(self, parts: Collection[Part]) -> None:
         """Forget partitions. Their commits are read before, so the attempts of their records are noted first."""

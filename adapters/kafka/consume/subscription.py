@@ -73,7 +73,7 @@ class KafkaSubscription(GroupMember):
         """See `adapters.base.Lagging`: by the ends of the partitions that Kafka sent with the latest fetch of each."""
         lag = 0
         for part, held in self._buffer.held.items():
-            end = self._end_offset(part)
+            end = None if self._poller is None else self._poller.end_offset(part)
             if end is None:
                 return None
             lag += held.progress.lag(end)
