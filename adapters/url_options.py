@@ -18,7 +18,23 @@ class Grammar(NamedTuple):
     """With the slashes; every error text begins with it."""
     parsers: Mapping[str, OptionParser]
 
-    def split(self, query: str) -> dict[str, str]:
+    def read(self, authority: str, query: str) -> tuple[str, dict[str, Any]]:
+        """Return the text behind the @ of `user:password@servers`, and the values of all options.
+
+        The password in a `password_file` is the `password`.
+        """
+        userinfo, at, servers = authority.rpartition("@")
+        given = self._split(query)
+        if at:
+            given = self._with_login(given, userinfo)
+        read = {name: self._parse(name, text) for name, text in given.items()}
+        if "password_file" in read:
+            if "password" in read:
+                raise ValueError(f"{self.scheme}: password and password_file exclude each other.")
+            read["password"] = read.pop("password_file")
+        return servers, read
+
+    def _split(self, query: str) -> dict[str, str]:
         """Return names and texts of the options in `name=value&…`, percent-decoded."""
         given: dict[str, str] = {}
         for number, pair in enumerate(filter(None, query.split("&")), 1):
@@ -30,7 +46,7 @@ class Grammar(NamedTuple):
             given[name] = self.unescaped(value)
         return given
 
-    def with_login(self, given: dict[str, str], userinfo: str) -> dict[str, str]:
+    def _with_login(self, given: dict[str, str], userinfo: str) -> dict[str, str]:
         """Return the options and the `user:password` before the @."""
         user, colon, password = userinfo.partition(":")
         login = {"user": user, **({"password": password} if colon else {})}
@@ -38,10 +54,6 @@ class Grammar(NamedTuple):
             if name in given:
                 raise ValueError(f"{self.scheme}: {name} is given before the @ and as an option; once is allowed.")
         return given | {name: self.unescaped(text) for name, text in login.items()}
-
-    def parse(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """Return the values of the options."""
-        return {name: self._parse(name, text) for name, text in given.items()}
 
     def unescaped(self, text: str) -> str:
         """Return a text percent-decoded."""

@@ -126,11 +126,6 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc] # has no types
                 await self.cluster.refresh_metadata()
         return joined
 
-    def give_up(self) -> None:
-        """End the attempts to find a server; they fail soon."""
-        self.closed = True
-        self._bootstrap_wakeup.notify()
-
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> KafkaTCPTransport:  # noqa: ANN401 - a named tuple
         """Connect, and close the socket if TLS fails; the library leaves it open."""
         sock = await create_connection(

@@ -21,8 +21,8 @@ from adapters.kafka.delay.schedule import first_place, topics_of
 from adapters.kafka.log_reader import read_through
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
-from adapters.kafka.thread_to_loop import cancel
 from adapters.kafka.topics import Cluster
+from adapters.shared_calls import SharedCalls
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
 
@@ -51,7 +51,8 @@ class Purges:
         """By topic, and by `_BEGUN` and a destination; those have no ends."""
         self._read_up_to = 0
         self._as_of = -inf
-        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshing: SharedCalls[None, None] = SharedCalls()
+        self.close = self._refreshing.close
 
     def dropped(self, topic: str, record: Record) -> bool:
         """Whether a record of a delay topic is purged; it goes to `topic`."""
@@ -72,11 +73,7 @@ class Purges:
 
     async def refresh(self) -> None:
         """Read new marks; calls share one reading. Raises `BackendUnavailable` or `Refused`."""
-        if self._refreshing is None:
-            self._refreshing = asyncio.create_task(self._refresh())
-            # A forwarder that is closed meanwhile does not retrieve the exception.
-            self._refreshing.add_done_callback(lambda done: None if done.cancelled() else done.exception())
-        await asyncio.shield(self._refreshing)
+        await self._refreshing.run(None, self._refresh)
 
     async def begin(self, destination: str) -> bool:
         """Store that the deletion of a destination begins; return whether there are delay topics. Raises as `purge`."""
@@ -88,7 +85,7 @@ class Purges:
 
     async def begun(self, destination: str) -> bool:
         """Return whether a deletion has begun and not been finished, here or elsewhere. Raises as `refresh`."""
-        if self._refreshing is not None:
+        if self._refreshing.running(None) is not None:
             await self.refresh()  # it may have begun too early
         await self.refresh()
         return _BEGUN + destination in self._marks
@@ -118,11 +115,6 @@ class Purges:
             if kept != ends:
                 await self._write(topic, kept)
 
-    async def close(self) -> None:
-        """Stop reading. Idempotent."""
-        if self._refreshing is not None:
-            await cancel([self._refreshing])
-
     async def _write(self, topic: str, ends: Ends) -> None:
         await self._send(topic, json.dumps([[*part, end] for part, end in ends.items() if end]).encode())
 
@@ -130,15 +122,12 @@ class Purges:
         await self._cluster.publisher.send(Outgoing(*self._part, wall(), key.encode(), body, ()))
 
     async def _refresh(self) -> None:
-        try:
-            began, end = monotonic(), 0
-            if await self._cluster.publisher.partitions(self._part.topic) is not None:
-                end = (await self._cluster.admin.end_offsets([self._part.topic], committed=False))[self._part]
-            if end != self._read_up_to:
-                self._marks = _marks(await read_through(self._cluster.options, self._part) if end else ())
-            self._read_up_to, self._as_of = end, began
-        finally:
-            self._refreshing = None
+        began, end = monotonic(), 0
+        if await self._cluster.publisher.partitions(self._part.topic) is not None:
+            end = (await self._cluster.admin.end_offsets([self._part.topic], committed=False))[self._part]
+        if end != self._read_up_to:
+            self._marks = _marks(await read_through(self._cluster.options, self._part) if end else ())
+        self._read_up_to, self._as_of = end, began
 
 
 def _marks(records: Sequence[Record]) -> dict[str, Ends]:

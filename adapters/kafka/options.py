@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from adapters import url_options as parsers
@@ -106,7 +106,7 @@ def _endpoint(text: str) -> str:
     raise ValueError("the value must be an https:// URL without a user, or an http:// URL of this machine")
 
 
-_SECURITY: Final[Mapping[str, parsers.OptionParser]] = {
+_READERS: Final[Mapping[str, parsers.OptionParser]] = {
     "tls": parsers.switch,
     "ca": parsers.readable,
     "certificate": parsers.readable,
@@ -118,8 +118,6 @@ _SECURITY: Final[Mapping[str, parsers.OptionParser]] = {
     "token_file": parsers.readable,
     "token_url": _endpoint,
     "scope": parsers.printable,
-}
-_OTHERS: Final[Mapping[str, parsers.OptionParser]] = {
     "client": parsers.one_of(*get_args(Client)),
     "partitions": parsers.whole_number(1, 10_000),
     "replication": parsers.whole_number(1, 100),
@@ -134,7 +132,6 @@ _OTHERS: Final[Mapping[str, parsers.OptionParser]] = {
     "session": parsers.whole_number(1_000, 1_800_000),
     "prefix": parsers.short_name,
 }
-_READERS: Final = {**_SECURITY, **_OTHERS}
 _GRAMMAR: Final = parsers.Grammar(_SCHEME, _READERS)
 _EXAMPLE: Final = "kafka://host:9092,host:9092?name=value&…"
 
@@ -144,11 +141,9 @@ def parse(url: str) -> Options:
     if not url.startswith(_SCHEME):
         raise ValueError(f"The Kafka backend is {_EXAMPLE}.")
     place, _, query = url.removeprefix(_SCHEME).partition("?")
-    userinfo, at, servers = place.rpartition("@")
-    given = _GRAMMAR.split(query)
-    read = _GRAMMAR.parse(_GRAMMAR.with_login(given, userinfo) if at else given)
-    security = _security({name: value for name, value in read.items() if name in _SECURITY})
-    others = {name: value for name, value in read.items() if name in _OTHERS}
+    servers, read = _GRAMMAR.read(place, query)
+    security = _security(Security(**{name: value for name, value in read.items() if name in Security._fields}))
+    others = {name: value for name, value in read.items() if name in Options._fields}
     return Options(servers=_servers(servers), security=security, **others)
 
 
@@ -164,12 +159,7 @@ def _servers(text: str) -> tuple[str, ...]:
     return servers
 
 
-def _security(given: dict[str, Any]) -> Security:
-    if "password_file" in given:
-        if "password" in given:
-            raise ValueError("kafka://: password and password_file exclude each other.")
-        given["password"] = given.pop("password_file")
-    security = Security(**given)
+def _security(security: Security) -> Security:
     for wrong, said in _contradictions(security):
         if wrong:
             raise ValueError(f"kafka://: {said}.")

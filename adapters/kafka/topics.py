@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Final, NamedTuple
 
@@ -14,9 +15,9 @@ from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import LANES, Own
 from adapters.kafka.options import METADATA_AGE, Options
 from adapters.kafka.produce.publisher import Publisher
-from adapters.kafka.thread_to_loop import cancel
+from adapters.shared_calls import SharedCalls
 from adapters.wall_clock import wall
-from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown
+from bridge.errors import BackendUnavailable, DestinationInvalid, DestinationUnknown
 
 _READY: Final = 10.0
 """Seconds in which the partitions of a new topic get their leaders, and every broker gets it."""
@@ -33,18 +34,16 @@ class Topics:
         self._lanes = LANES if options.lanes else LANES[:1]
         self._known: dict[str, tuple[int, float]] = {}
         """The number of partitions, and when to ask again, in seconds of the monotonic clock."""
-        self._asking: dict[tuple[str, bool], asyncio.Task[int]] = {}
+        self._asking: SharedCalls[tuple[str, bool], int] = SharedCalls()
         """By destination, and whether it is created."""
+        self.close = self._asking.close
         publisher.on_removed = self.forget
 
     async def partitions(self, destination: str, *, create: bool = True) -> int:
         """See `Partitioned`: the topics of all lanes are created. Raises also `DestinationInvalid` and `Refused`."""
         if (current := self.known_partitions(destination)) is not None:
             return current
-        asking = self._asking.get((destination, create))
-        if asking is None:
-            asking = self._asking[destination, create] = asyncio.create_task(self._ask(destination, create=create))
-            asking.add_done_callback(lambda task: self._answered(destination, create, task))
+        asking = self._asking.start((destination, create), partial(self._ask, destination, create=create))
         # No caller waits for what is only looked at again: the number is as good as it was, and Kafka may be away.
         known = self._known.get(destination)
         return await asyncio.shield(asking) if known is None else known[0]
@@ -87,11 +86,19 @@ class Topics:
         found = await self._publisher.partitions(topic)
         return await self._make(topic, partitions, configs) if found is None else found
 
-    async def close(self) -> None:
-        """Stop asking."""
-        await cancel(self._asking.values())
-
     async def _ask(self, destination: str, *, create: bool) -> int:
+        """Look for a destination, and remember its partitions; those that are known stay so while Kafka is away."""
+        try:
+            found = await self._find(destination, create=create)
+        except Exception as error:
+            known = self._known.pop(destination, None)
+            if known is not None and isinstance(error, BackendUnavailable):
+                self._known[destination] = known[0], monotonic() + METADATA_AGE / 1000
+            raise
+        self._known[destination] = found, monotonic() + METADATA_AGE / 1000
+        return found
+
+    async def _find(self, destination: str, *, create: bool) -> int:
         """Find or create a topic for every lane; the smallest counts, as a message must have its partition in each."""
         self._check(destination)
         least = self._options.partitions
@@ -120,21 +127,6 @@ class Topics:
                 return found
             await asyncio.sleep(_LOOK)
         raise BackendUnavailable(f"{topic}: the new topic has had no leaders for {_READY:.0f} s.")
-
-    def _answered(self, destination: str, create: bool, task: asyncio.Task[int]) -> None:
-        del self._asking[destination, create]
-        if task.cancelled():
-            return
-        error = task.exception()
-        until = monotonic() + METADATA_AGE / 1000
-        if error is None:
-            self._known[destination] = task.result(), until
-        elif isinstance(error, BackendUnavailable) and (known := self._known.get(destination)):
-            self._known[destination] = known[0], until
-        else:
-            self._known.pop(destination, None)
-            if not isinstance(error, BridgeError):
-                raise error
 
 
 class Cluster(NamedTuple):

@@ -121,7 +121,7 @@ _VHOST_MAX: Final = 255
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _EXAMPLE: Final = "amqp://user:password@host:5672,host:5672/vhost?name=value&…"
 
-_SECURITY: Final[Mapping[str, OptionParser]] = {
+_READERS: Final[Mapping[str, OptionParser]] = {
     "ca": readable,
     "certificate": readable,
     "key": readable,
@@ -129,8 +129,6 @@ _SECURITY: Final[Mapping[str, OptionParser]] = {
     "user": printable,
     "password": printable,
     "password_file": password_in,
-}
-_OTHERS: Final[Mapping[str, OptionParser]] = {
     "partitions": whole_number(1, 1_000),
     "create": switch,
     "log": switch,
@@ -143,7 +141,6 @@ _OTHERS: Final[Mapping[str, OptionParser]] = {
     "heartbeat": whole_number(1_000, 3_600_000),
     "destinations": read_existing,
 }
-_READERS: Final = {**_SECURITY, **_OTHERS}
 
 
 def parse(url: str) -> Options:
@@ -158,14 +155,12 @@ def parse(url: str) -> Options:
     grammar = Grammar(scheme, _READERS)
     place, _, query = url.removeprefix(scheme).partition("?")
     authority, _, vhost = place.partition("/")
-    userinfo, at, servers = authority.rpartition("@")
-    given = grammar.split(query)
-    read = grammar.parse(grammar.with_login(given, userinfo) if at else given)
+    servers, read = grammar.read(authority, query)
     options = Options(
         servers=_servers(scheme, servers),
         vhost=_vhost(scheme, grammar.unescaped(vhost)),
-        security=_security(scheme, {name: value for name, value in read.items() if name in _SECURITY}),
-        **{name: value for name, value in read.items() if name in _OTHERS},
+        security=_security(scheme, {name: value for name, value in read.items() if name in Security._fields}),
+        **{name: value for name, value in read.items() if name in Options._fields},
     )
     _warn(options)
     return options
@@ -192,10 +187,6 @@ def _vhost(scheme: str, text: str) -> str:
 
 
 def _security(scheme: str, given: dict[str, Any]) -> Security:
-    if "password_file" in given:
-        if "password" in given:
-            raise ValueError(f"{scheme}: password and password_file exclude each other.")
-        given["password"] = given.pop("password_file")
     tls = scheme == "amqps://"
     files = {"ca", "certificate", "key"} & given.keys()
     external = given.get("external", False)

@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from adapters.kafka.admin import Admin
-from adapters.kafka.consume.consumer import Consumer
+from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.mapping import Commit, Commits, Headers, Outgoing, Part, Record
 from adapters.kafka.options import Client, Options
 from adapters.kafka.produce.publisher import Producer, producer_of
@@ -56,16 +56,26 @@ def options_of(servers: str, **options: object) -> Options:
     return Options(tuple(servers.split(",")))._replace(**options)  # type: ignore[arg-type] # by name
 
 
-class Listener:
-    """A `Member` that remembers everything, and commits the same for whatever is revoked."""
+class Listener(GroupMember):
+    """Remembers everything, and commits the same for whatever is revoked."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options, topic: str, group: str | None = None) -> None:
+        super().__init__(options, Admin(options), group or new_group(), [topic], {})
         self.held: dict[Part, Commit | None] = {}
         self.records: dict[Part, list[Record]] = {}
         self.parting: Commits = {}
         self.went: list[Part] = []
         self.losses: list[Part] = []
         self.troubles: list[BridgeError] = []
+
+    def commit(self, commits: Commits) -> asyncio.Future[None]:
+        return self._write(commits)
+
+    async def close(self, commits: Commits) -> None:
+        await self._disconnect(commits)
+
+    def set_paused(self, parts: Collection[Part], *, paused: bool) -> None:
+        self._set_paused(parts, paused=paused)
 
     def assigned(self, part: Part, committed: Commit | None) -> None:
         assert part not in self.held
@@ -96,6 +106,9 @@ class Listener:
     def ended(self, error: BridgeError) -> None:
         raise AssertionError(error)
 
+    def _release(self, parts: Collection[Part]) -> None:
+        raise AssertionError(parts)
+
     @property
     def count(self) -> int:
         """Number of records of the partitions that were ever held, since they were last assigned."""
@@ -103,17 +116,14 @@ class Listener:
 
 
 @asynccontextmanager
-async def consuming(
-    servers: str, topic: str, group: str | None = None, **options: object
-) -> AsyncIterator[tuple[Consumer, Listener]]:
+async def consuming(servers: str, topic: str, group: str | None = None, **options: object) -> AsyncIterator[Listener]:
     """Join a group, and leave it at the end."""
-    listener, of_bridge = Listener(), options_of(servers, **options)
-    consumer = Consumer(of_bridge, Admin(of_bridge), group or new_group(), [topic], listener)
-    await consumer.join()
+    listener = Listener(options_of(servers, **options), topic, group)
+    await listener.join()
     try:
-        yield consumer, listener
+        yield listener
     finally:
-        await consumer.close({})
+        await listener.close({})
 
 
 async def topics_of(admin: Admin, prefix: str) -> list[str]:

@@ -13,7 +13,7 @@ from kafka.errors import TopicAlreadyExistsError
 
 from adapters.base import Delivery, Outcome
 from adapters.kafka.admin import Admin
-from adapters.kafka.consume import consumer, poller
+from adapters.kafka.consume import group_member, poller
 from adapters.kafka.consume.poller import Session
 from adapters.kafka.names import HIGH, LOW, handle
 from bridge.errors import BackendUnavailable, OutcomeUnknown
@@ -274,7 +274,7 @@ async def test_another_bridge_with_the_same_instance_takes_over_until_it_leaves(
     kafka_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = make(kafka_servers)
-    monkeypatch.setattr(consumer, "_PAUSES", (0.2,))
+    monkeypatch.setattr(group_member, "_PAUSES", (0.2,))
     asked, ask = [0], Admin.instances
 
     async def counted(admin: Admin, group: str) -> set[str]:

@@ -76,7 +76,7 @@ async def test_a_record_is_stored_as_it_is(kafka_servers: str, client: Client) -
     ]
     async with (
         producing(kafka_servers, client) as producer,
-        consuming(kafka_servers, topic) as (_, seen),
+        consuming(kafka_servers, topic) as seen,
     ):
         stored = await asyncio.gather(*map(producer.send, records))
         assert [where.offset for where in stored] == [0, 1, 2, 3, 4]
@@ -94,7 +94,7 @@ async def test_the_order_of_calls_is_kept_within_a_partition(kafka_servers: str,
         assert await producer.partitions(topic) == 3
         sent = [producer.send(outgoing(topic, b"%d" % n, n % 3)) for n in range(count)]
         assert await asyncio.gather(*sent) == [Stored(n % 3, n // 3) for n in range(count)]
-    async with consuming(kafka_servers, topic) as (_, seen):
+    async with consuming(kafka_servers, topic) as seen:
         await until(lambda: seen.count == count)
     for part, records in seen.records.items():
         assert [int(each.value or b"") for each in records] == list(range(part.partition, count, 3))
@@ -106,7 +106,7 @@ async def test_compressed_batches_are_read(kafka_servers: str, client: Client, c
     topic = make(kafka_servers)
     async with producing(kafka_servers, client, compression=compression) as producer:
         await asyncio.gather(*(producer.send(outgoing(topic, b"x" * 1000)) for _ in range(50)))
-    async with consuming(kafka_servers, topic) as (_, seen):
+    async with consuming(kafka_servers, topic) as seen:
         await until(lambda: seen.count == 50)
     assert {each.value for records in seen.records.values() for each in records} == {b"x" * 1000}
 

@@ -7,7 +7,7 @@ from typing import Final
 from adapters.base import Delivery, Outcome, Revoked
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.buffer import Buffer, PartitionBuffer
-from adapters.kafka.consume.consumer import GroupMember
+from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.consume.settled_ranges import LogReplaced
 from adapters.kafka.mapping import Commit, Part, Record
 from adapters.kafka.options import Options
@@ -15,8 +15,6 @@ from adapters.kafka.thread_to_loop import complete
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError
 
-_WALL_CHECK: Final = 10.0
-"""Seconds after which the wall clock is read again: it may have been set."""
 _CLOSED: Final = "The subscription is closed."
 _MOVED: Final = "The partition moved to another bridge, which delivers the message again."
 
@@ -31,17 +29,7 @@ class KafkaSubscription(GroupMember):
         self._take_back = revoked
         self._pending: asyncio.Future[list[Delivery]] | None = None
         self._request = (1, 0)
-        self._timer: asyncio.TimerHandle | None = None
         self._paused: set[Part] = set()
-
-    @property
-    def not_ready_reason(self) -> str | None:
-        """See `adapters.base.Rejoining`."""
-        return self._consumer.not_ready_reason
-
-    async def join(self) -> None:
-        """Join the group. Raises `BackendUnavailable` or `Refused`; nothing is left to close then."""
-        await self._consumer.join()
 
     def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
         """Return what is available, else a future that waits; it raises `BackendUnavailable` also after `close`."""
@@ -85,7 +73,7 @@ class KafkaSubscription(GroupMember):
         """See `adapters.base.Lagging`: by the ends of the partitions that Kafka sent with the latest fetch of each."""
         lag = 0
         for part, held in self._buffer.held.items():
-            end = self._consumer.end_offset(part)
+            end = None if self._poller is None else self._poller.end_offset(part)
             if end is None:
                 return None
             lag += held.progress.lag(end)
@@ -107,14 +95,12 @@ class KafkaSubscription(GroupMember):
         if self.closed:
             return
         self.closed = True
-        if self._timer is not None:
-            self._timer.cancel()
         self._fail_fetch(BackendUnavailable(_CLOSED))
         await self._leave("the last acknowledgements are not committed; these messages are delivered again")
         for part in list(self._buffer.held):
             self._buffer.drop(part)
 
-    # Called by the consumer:
+    # Called by the poller:
 
     def assigned(self, part: Part, committed: Commit | None) -> None:
         """Hold a partition."""
@@ -136,12 +122,12 @@ class KafkaSubscription(GroupMember):
                 self.lost([part])
                 held = self._buffer.hold(part, None)
                 self._buffer.add(held, record)
-                self._consumer.set_paused([part], paused=False)  # the old log may have been paused
+                self._set_paused([part], paused=False)  # the old log may have been paused
             touched.add(held)
         self._answer()
         if crowded := [held.part for held in touched if held.part not in self._paused and self._buffer.crowded(held)]:
             self._paused.update(crowded)
-            self._consumer.set_paused(crowded, paused=True)
+            self._set_paused(crowded, paused=True)
 
     def failed(self, error: BridgeError) -> None:
         """Fail the pending fetch; the engine asks again."""
@@ -170,7 +156,8 @@ class KafkaSubscription(GroupMember):
     def _take(self, limit: int, max_bytes: int) -> list[Delivery]:
         found = self._buffer.take(limit, max_bytes, wall())
         self._resume_roomy(self._paused)
-        self._arm()
+        # Each fetch does this, and the timer itself only if a fetch is pending: without one nothing can be delivered.
+        self._wake_at(self._buffer.next_due, wall(), self._ripen)
         return found
 
     def _answer(self) -> None:
@@ -188,19 +175,7 @@ class KafkaSubscription(GroupMember):
         roomy = [part for part in parts if not self._buffer.crowded(self._buffer.held[part], 0.5)]
         if roomy:
             self._paused.difference_update(roomy)
-            self._consumer.set_paused(roomy, paused=False)
-
-    def _arm(self) -> None:
-        """Look again when the first waiting message is due: never early, as the wall clock is rounded down.
-
-        Each fetch does this, and the timer itself only if a fetch is pending: without one nothing can be delivered.
-        """
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if (due := self._buffer.next_due) is not None:
-            ahead = (due - wall()) / 1000
-            self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._ripen)
+            self._set_paused(roomy, paused=False)
 
     def _ripen(self) -> None:
         self._timer = None

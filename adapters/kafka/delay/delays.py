@@ -6,11 +6,12 @@ import logging
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import Final
 
 from adapters.base import Stored
-from adapters.kafka.consume.consumer import GroupMember
+from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.delay.dispatch import Dispatch, Move
 from adapters.kafka.delay.schedule import PendingDelays, first_hop, to_delayed, topics_of, waiting_of
 from adapters.kafka.deletion import Purges
@@ -20,6 +21,7 @@ from adapters.kafka.names import Own, destination_of
 from adapters.kafka.options import METADATA_AGE
 from adapters.kafka.thread_to_loop import cancel
 from adapters.kafka.topics import Cluster
+from adapters.shared_calls import SharedCalls
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError
 
@@ -34,8 +36,6 @@ CONFIGS: Final[Mapping[str, str]] = {
 _LOOK: Final = 10.0
 """Seconds between two looks for delay topics that another bridge has made."""
 _MESSAGE_ID: Final = "oms_h_messageId"
-_WALL_CHECK: Final = 10.0
-"""Seconds after which the wall clock is read again: it may have been set."""
 _SET_BACK: Final = 1_000
 """Milliseconds by which the wall clock must have gone back to have been set, and not slowed down."""
 _STOP: Final = 3.0
@@ -56,7 +56,7 @@ class Delays:
         self._purges = purges
         self._partitions = 0
         """Of the delay topics; 0: it is not known that they are there."""
-        self._making: asyncio.Task[None] | None = None
+        self._making: SharedCalls[None, int] = SharedCalls()
         self._forwarder: Forwarder | None = None
         self._waiting: asyncio.Task[None] | None = None
         """Until there are delay topics; None: not started, or closed."""
@@ -79,40 +79,41 @@ class Delays:
 
     async def delayed(self, outgoing: Outgoing, due: int) -> Outgoing:
         """Return the record to be written instead, to a delay topic, which is created on first use."""
-        if not self._partitions:
-            if self._making is None:
-                self._making = asyncio.create_task(self._make())
-            await asyncio.shield(self._making)
+        partitions = self._partitions or await self._making.run(None, self._make)
         level = first_hop(due - self._cluster.options.forwarded_early, wall())
-        part = Part(self._levels[level], _spread(outgoing) % self._partitions)
+        part = Part(self._levels[level], _spread(outgoing) % partitions)
         return to_delayed(outgoing, due, part)
 
     def gauges(self) -> Mapping[str, int]:
-        """Return numbers of records that the forwarder holds, and of those it cannot write now."""
-        return {} if self._forwarder is None else self._forwarder.gauges()
+        """Return numbers of records that the forwarder has in memory, and of topics and records that are refused."""
+        if (forwarder := self._forwarder) is None:
+            return {}
+        return {"delayed_held": len(forwarder.pending), "delayed_put_off": forwarder.dispatch.refused}
 
     def totals(self) -> Mapping[str, int]:
-        """Return numbers of records forwarded and dropped."""
-        return {} if self._forwarder is None else self._forwarder.totals()
+        """Return numbers of records moved and dropped so far."""
+        if (forwarder := self._forwarder) is None:
+            return {}
+        return {"delayed_moved": forwarder.dispatch.moved, "delayed_expired": forwarder.dispatch.dropped}
 
     async def close(self) -> None:
         """Stop forwarding. Idempotent."""
-        await cancel(task for task in (self._waiting, self._making) if task is not None)
+        if self._waiting is not None:
+            await cancel([self._waiting])
+        await self._making.close()
         forwarder, self._forwarder, self._waiting = self._forwarder, None, None
         if forwarder is not None:
             await forwarder.close()
         await self._purges.close()  # last: the forwarder has marks read again and again
 
-    async def _make(self) -> None:
-        """Have all delay topics, and forward from then on."""
-        try:
-            *others, last = self._levels.values()
-            found = await asyncio.gather(*(self._ensure(topic) for topic in others))
-            # The last one says to other bridges that the others are there.
-            self._partitions = min(*found, await self._ensure(last))
-        finally:
-            self._making = None
+    async def _make(self) -> int:
+        """Have all delay topics, and forward from then on; return their number of partitions."""
+        *others, last = self._levels.values()
+        found = await asyncio.gather(*(self._ensure(topic) for topic in others))
+        # The last one says to other bridges that the others are there.
+        self._partitions = partitions = min(*found, await self._ensure(last))
         self._forward()
+        return partitions
 
     def _forward(self) -> None:
         if self._forwarder is None and self._waiting is not None:
@@ -156,14 +157,13 @@ class Forwarder(GroupMember):
         self._counts: dict[str, tuple[int, float]] = {}
         """Of topics that are written to: the number of partitions, and until when it is valid, in monotonic seconds."""
         self._finding: dict[str, asyncio.Task[None]] = {}
-        self._pending = PendingDelays(options.forwarded_early)
+        self.pending = PendingDelays(options.forwarded_early)
         super().__init__(
-            options, cluster.admin, Own(options.prefix).forwarders, list(self._levels), self._pending.partitions
+            options, cluster.admin, Own(options.prefix).forwarders, list(self._levels), self.pending.partitions
         )
-        self._dispatch = Dispatch(options, self._pending, self._known_partitions, purges.dropped)
+        self.dispatch = Dispatch(options, self.pending, self._known_partitions, purges.dropped)
         self._under_way: set[asyncio.Future[Stored]] = set()
-        self._consumer.join_soon()
-        self._timer: asyncio.TimerHandle | None = None
+        self.join_soon()
         self._scheduled = False
         self._now = wall()
         self._trimmed: dict[Part, int] = {}
@@ -171,20 +171,10 @@ class Forwarder(GroupMember):
         """Whether a failure of that was logged."""
         self._trimming = self._loop.create_task(self._trim_repeatedly())
 
-    def gauges(self) -> Mapping[str, int]:
-        """Return numbers of records in memory, and of topics and records that are refused."""
-        return {"delayed_held": len(self._pending), "delayed_put_off": self._dispatch.refused}
-
-    def totals(self) -> Mapping[str, int]:
-        """Return numbers of records moved and dropped so far."""
-        return {"delayed_moved": self._dispatch.moved, "delayed_expired": self._dispatch.dropped}
-
     async def close(self) -> None:
         """Wait for records in flight, commit and leave the group."""
         self.closed = True
         await cancel([self._trimming, *self._finding.values()])
-        if self._timer is not None:
-            self._timer.cancel()
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=_STOP)
             await asyncio.sleep(0)  # for `_sent`, which notes what is to be committed
@@ -193,11 +183,11 @@ class Forwarder(GroupMember):
             async with asyncio.timeout(_LAST_TRIM):
                 await self._trim()
 
-    # Called by the consumer:
+    # Called by the poller:
 
     def assigned(self, part: Part, committed: Commit | None) -> None:
         """Hold a partition."""
-        self._pending.hold(part, self._levels[part.topic], committed)
+        self.pending.hold(part, self._levels[part.topic], committed)
 
     def arrived(self, records: Sequence[Record]) -> None:
         """Keep records until they wake."""
@@ -208,12 +198,12 @@ class Forwarder(GroupMember):
             waiting = waiting_of(record)
             if waiting is None:
                 _log.warning("A record of %s that no bridge wrote is skipped (offset %d).", record.topic, record.offset)
-            self._pending.add(record, waiting, now)
+            self.pending.add(record, waiting, now)
         self._schedule()
 
     def _release(self, parts: Collection[Part]) -> None:
         for part in parts:  # records in flight are forwarded by the next bridge, too
-            self._pending.drop(part)
+            self.pending.drop(part)
 
     # On the event loop:
 
@@ -229,8 +219,8 @@ class Forwarder(GroupMember):
             return
         before, self._now = self._now, wall()
         if self._now < before - _SET_BACK:
-            self._dispatch.clock_set_back(self._now)
-        moves, dropped = self._dispatch.moves(self._now)
+            self.dispatch.clock_set_back(self._now)
+        moves, dropped = self.dispatch.moves(self._now)
         for move in moves:
             sent = self._cluster.publisher.send(move.outgoing)
             self._under_way.add(sent)
@@ -238,24 +228,25 @@ class Forwarder(GroupMember):
         if dropped:
             self._commit_soon(dropped)
         self._pause_and_resume()
-        self._set_timer()
+        event = self.pending.next_event(self._now)
+        self._wake_at(inf if event is None else event, self._now, self._advance)
 
     def _sent(self, move: Move, sent: asyncio.Future[Stored]) -> None:
         self._under_way.discard(sent)
         error = sent.exception()
         if error is None:
-            if self._dispatch.stored(move):
+            if self.dispatch.stored(move):
                 self._commit({move.part}).add_done_callback(partial(self._written, move))
         else:
             if not isinstance(error, BridgeError):
                 error = BackendUnavailable(repr(error))
             self._counts.pop(move.outgoing.topic, None)
-            self._dispatch.failed(move, error, wall())
+            self.dispatch.failed(move, error, wall())
         self._schedule()
 
     def _written(self, move: Move, commit: asyncio.Future[None]) -> None:
         commit.exception()  # if it failed, a later commit has the offset
-        self._dispatch.finished(move)
+        self.dispatch.finished(move)
         self._schedule()
 
     def _known_partitions(self, topic: str) -> int | None:
@@ -276,23 +267,16 @@ class Forwarder(GroupMember):
             else:  # first, and alone: a topic that was deleted is not created anew for messages that are dropped
                 await self._purges.refresh()
         except BridgeError as error:
-            self._dispatch.unusable(topic, error, wall())
+            self.dispatch.unusable(topic, error, wall())
         finally:
             del self._finding[topic]
             self._schedule()
 
     def _pause_and_resume(self) -> None:
-        for partition in self._pending.partitions.values():
-            if partition.paused is self._pending.wanted(partition, self._now):
+        for partition in self.pending.partitions.values():
+            if partition.paused is self.pending.wanted(partition, self._now):
                 partition.paused = not partition.paused
-                self._consumer.set_paused([partition.part], paused=partition.paused)
-
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        event = self._pending.next_event(self._now)
-        ahead = _WALL_CHECK if event is None else (event - self._now) / 1000
-        self._timer = self._loop.call_later(min(max(ahead, 0.001), _WALL_CHECK), self._advance)
+                self._set_paused([partition.part], paused=partition.paused)
 
     async def _trim_repeatedly(self) -> None:
         while True:

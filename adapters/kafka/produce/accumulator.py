@@ -7,12 +7,12 @@ with a lock for each record, and a call in Python for each length that they writ
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 from kafka import TopicPartition
 from kafka import errors as kafka
 from kafka.cluster import ClusterMetadata
-from kafka.producer.future import FutureProduceResult
 from kafka.producer.producer_batch import ProducerBatch
 from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.record.memory_records import MemoryRecordsBuilder
@@ -48,7 +48,8 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc] # has no types
             if isinstance(last, Batch) and last.add(record, future):
                 return False
             records = MemoryRecordsBuilder(2, self.config["compression_attrs"], self.config["batch_size"])
-            batch = Batch(part, records, self._put)
+            batch = Batch(part, records)
+            batch.produce_future.add_callback(self._done, batch)
             batch.add(record, future)
             batches.append(batch)
             self._incomplete.add(batch)
@@ -65,18 +66,22 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc] # has no types
 
     def split_and_reenqueue(self, batch: ProducerBatch, now: float | None = None) -> int:
         """Split a batch that is too large for the broker. Its parts are batches of the library."""
-        if isinstance(batch, Batch):
-            batch._record_futures = [_Moved(future, self._put) for future in batch._record_futures]  # noqa: SLF001
+        futures, batch._record_futures = batch._record_futures, []  # noqa: SLF001
         split: int = super().split_and_reenqueue(batch, now)
+        with self._tp_lock(batch.topic_partition):
+            parts = list(islice(self._batches[batch.topic_partition], split))
+        for part in parts:
+            part._record_futures, futures = futures[: part.record_count], futures[part.record_count :]  # noqa: SLF001
+            part.produce_future.add_callback(self._done, part)
         return split
+
+    def _done(self, batch: ProducerBatch, result: tuple[int, int, ErrorOf | None]) -> None:
+        partition, (offset, _, error_of) = batch.topic_partition.partition, result
+        self._put(partial(_complete, batch._record_futures, partition, offset, error_of))  # noqa: SLF001
 
 
 class Batch(ProducerBatch):  # type: ignore[misc] # has no types
     """Records of one partition."""
-
-    def __init__(self, part: TopicPartition, records: MemoryRecordsBuilder, put: Put) -> None:
-        super().__init__(part, records)
-        self._put = put
 
     def add(self, record: Outgoing, future: "asyncio.Future[Stored]") -> bool:
         """Add a record; False: there is no room, or the batch is sent already."""
@@ -98,40 +103,15 @@ class Batch(ProducerBatch):  # type: ignore[misc] # has no types
         self._record_futures.append(future)
         return True
 
-    def _complete_future(self, base_offset: int, timestamp_ms: int, record_exceptions_fn: ErrorOf | None) -> None:
-        super()._complete_future(base_offset, timestamp_ms, record_exceptions_fn)
-        partition = self.topic_partition.partition
-        self._put(partial(_complete, self._record_futures, partition, base_offset, record_exceptions_fn))
-
-
-class _Moved:
-    """A record of a batch that was split: completed with its new batch."""
-
-    def __init__(self, future: "asyncio.Future[Stored]", put: Put) -> None:
-        self._future = future
-        self._put = put
-
-    def rebind(self, batch: FutureProduceResult, number: int) -> None:
-        """Move the record; it has this number within the new batch."""
-        partition = batch.topic_partition.partition
-        batch.add_callback(
-            lambda result: self._put(partial(_complete, (self._future,), partition, result[0], result[2], number))
-        )
-
 
 def _complete(
-    futures: "Sequence[asyncio.Future[Stored]]",
-    partition: int,
-    offset: int,
-    error_of: ErrorOf | None,
-    first: int = 0,
+    futures: "Sequence[asyncio.Future[Stored]]", partition: int, offset: int, error_of: ErrorOf | None
 ) -> None:
     """Complete the futures of records that were stored, or refused, together, on the event loop.
 
-    `offset`: of the first record of their batch; -1: the broker does not say. `error_of`: None if they are stored.
-    `first`: the number of the first of these records within its batch.
+    `offset`: of the first one; -1: the broker does not say. `error_of`: None if they are stored.
     """
-    for number, future in enumerate(futures, first):
+    for number, future in enumerate(futures):
         if future.done():  # no caller waits any more
             continue
         if error_of is None:

@@ -30,7 +30,6 @@ class KafkaPythonProducer:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._sender: BatchSender | None = None
         self._waking = False
         """Whether `_wake` is to be called."""
 
@@ -39,7 +38,7 @@ class KafkaPythonProducer:
         self._loop = asyncio.get_running_loop()
         self._to_loop = ThreadToLoop(self._loop)
         started: asyncio.Future[None] = self._loop.create_future()
-        sender = BatchSender(self._options, self._to_loop.put, partial(self._notified, started))
+        self._sender = sender = BatchSender(self._options, self._to_loop.put, partial(self._notified, started))
         self._client, self._accumulator = sender.client, sender.accumulator
         sender.start()
         try:
@@ -51,21 +50,19 @@ class KafkaPythonProducer:
         except BaseException:
             sender.force_close()
             with contextlib.suppress(RuntimeError):  # it has ended
-                self._client.connections.call_soon(self._client.connections.give_up)
+                self._client.connections.call_soon(self._client.connections.close)
             raise
-        self._sender = sender
 
     def send(self, record: Outgoing) -> asyncio.Future[Stored]:
         """Store one record. Never waits, and is not in need of the topic's metadata."""
         future: asyncio.Future[Stored] = self._loop.create_future()
-        sender = self._sender
         if len(record.value or b"") > _RECORD_MAX:
             future.set_exception(BodyTooLarge(f"{record.topic}: a message for Kafka has at most {_RECORD_MAX} bytes."))
             return future
-        if sender is None or sender.ended:
+        if self._sender.ended:
             future.set_exception(BackendUnavailable(_CLOSED))
             return future
-        sender.add_topic(record.topic)
+        self._sender.add_topic(record.topic)
         try:
             if self._accumulator.add(record, future) and not self._waking:
                 self._waking = True
@@ -76,7 +73,7 @@ class KafkaPythonProducer:
 
     async def partitions(self, topic: str) -> int | None:
         """Ask the cluster, on the connections of the sender thread; nothing is created by asking."""
-        if self._sender is None or self._sender.ended:
+        if self._sender.ended:
             raise BackendUnavailable(_CLOSED)
         future: asyncio.Future[int | None] = self._loop.create_future()
         try:
@@ -96,13 +93,11 @@ class KafkaPythonProducer:
     @property
     def broken(self) -> bool:
         """Whether the sender thread has ended without being closed."""
-        return self._sender is not None and self._sender.ended
+        return self._sender.ended
 
     async def close(self, patience: int) -> None:
         """Send accepted records for at most `patience` ms; then each fails, as not stored or as unknown."""
         sender = self._sender
-        if sender is None:
-            return
         sender.initiate_close()
         try:
             async with asyncio.timeout(patience / 1000):
@@ -119,9 +114,8 @@ class KafkaPythonProducer:
     def _wake(self) -> None:
         """Have the sender look for records, unless it does so soon."""
         self._waking = False
-        sender = self._sender
-        if sender is not None and not sender.unanswered:
-            sender.wakeup()
+        if not self._sender.unanswered:
+            self._sender.wakeup()
 
     # On the sender thread
 

@@ -19,6 +19,7 @@ from adapters.kafka.mapping import Outgoing
 from adapters.kafka.names import Own
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
 from adapters.kafka.thread_to_loop import complete
+from adapters.shared_calls import SharedCalls
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
 
 _PATIENCE: Final = 10.0
@@ -64,7 +65,7 @@ class GroupCommit:
         self._prefix = Own(options.prefix).transactions
         self._thread = ThreadPoolExecutor(1, "kafka-commit")
         self._writer: _Writer | None = None
-        self._starting: asyncio.Task[_Writer] | None = None
+        self._starting: SharedCalls[None, None] = SharedCalls()
         self._groups: deque[_Group] = deque()
         self._working: asyncio.Task[None] | None = None
 
@@ -76,9 +77,7 @@ class GroupCommit:
     async def writer(self) -> str:
         """Return the transactional id of the writer, which is connected. Raises `BackendUnavailable` or `Refused`."""
         if self._writer is None:
-            if self._starting is None:
-                self._starting = asyncio.create_task(self._start())
-            await asyncio.shield(self._starting)
+            await self._starting.run(None, self._start)
         return self.current or await self.writer()
 
     def commit(self, writer: str, records: Sequence[Outgoing], *, alone: bool) -> asyncio.Future[list[Stored]]:
@@ -95,7 +94,7 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Finish the queued commits, and disconnect. Idempotent."""
-        for task in (self._starting, self._working):
+        for task in (self._starting.running(None), self._working):
             if task is not None:
                 await asyncio.wait([task])
         writer, self._writer = self._writer, None
@@ -103,14 +102,10 @@ class GroupCommit:
             await self._on_thread(writer.close)
         self._thread.shutdown(wait=False)
 
-    async def _start(self) -> "_Writer":
-        try:
-            writer = _Writer(self._options, f"{self._prefix}.{uuid4().hex}")
-            await self._on_thread(writer.start)
-            self._writer = writer
-            return writer
-        finally:
-            self._starting = None
+    async def _start(self) -> None:
+        writer = _Writer(self._options, f"{self._prefix}.{uuid4().hex}")
+        await self._on_thread(writer.start)
+        self._writer = writer
 
     async def _work(self) -> None:
         try:

@@ -6,16 +6,17 @@ transaction: one bridge at a time writes its messages. If that bridge is gone, a
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from adapters.base import Complete, Stored, Transaction, TransactionState
 from adapters.kafka.mapping import Outgoing
-from adapters.kafka.thread_to_loop import cancel
 from adapters.kafka.topics import Cluster
 from adapters.kafka.transaction.group_commit import CommitFailed, GroupCommit
 from adapters.kafka.transaction.table import Entry, Kind, Verdict, control, prepared
 from adapters.kafka.transaction.topic import TransactionTopic
+from adapters.shared_calls import SharedCalls
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown, TransactionEnded, TransactionUnknown
 from bridge.message import Message
@@ -36,9 +37,9 @@ class Transactions:
         self._topic = TransactionTopic(cluster, self._fence_others)
         self.start = self._topic.start
         self._group = GroupCommit(cluster.options)
-        self._ending: dict[str, asyncio.Future[Any]] = {}
+        self._ending: SharedCalls[str, Any] = SharedCalls()
         """Commits and rollbacks that run, by transaction."""
-        self._retiring: dict[str, asyncio.Task[None]] = {}
+        self._retiring: SharedCalls[str, None] = SharedCalls()
 
     def known(self) -> Mapping[str, Transaction]:
         """See `Transactional.known_transactions`."""
@@ -68,27 +69,19 @@ class Transactions:
 
     async def close(self) -> None:
         """Finish the commits that run, and disconnect. Idempotent."""
-        if self._ending:
-            await asyncio.wait(self._ending.values(), timeout=_PATIENCE)
-        await cancel([*self._ending.values(), *self._retiring.values()])
+        await self._ending.close(_PATIENCE)
+        await self._retiring.close()
         await self._group.close()
         await self._topic.close()
 
-    async def _end(self, name: str, ending: Callable[[], Awaitable[_T]]) -> _T:
+    async def _end(self, name: str, ending: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Run a commit or rollback to its end, even if the caller no longer waits; one at a time of a transaction."""
         if not await self._topic.read(create=False):
             raise TransactionUnknown.of(name)
-        while (earlier := self._ending.get(name)) is not None:
+        while (earlier := self._ending.running(name)) is not None:
             await asyncio.wait([earlier])
-        task = self._ending[name] = asyncio.ensure_future(ending())
-
-        def ended(done: asyncio.Future[_T]) -> None:
-            del self._ending[name]
-            if not done.cancelled():
-                done.exception()  # the caller may no longer wait
-
-        task.add_done_callback(ended)
-        return await asyncio.shield(task)
+        result: _T = await self._ending.run(name, ending)
+        return result
 
     async def _commit(self, name: str, complete: Complete) -> Sequence[Stored | None]:
         alone = False
@@ -181,11 +174,7 @@ class Transactions:
 
     async def _retire(self, writer: str) -> None:
         """Fence a writer, and report it to all bridges."""
-        task = self._retiring.get(writer)
-        if task is None:
-            task = self._retiring[writer] = asyncio.create_task(self._fence(writer))
-            task.add_done_callback(lambda _: self._retiring.pop(writer))
-        await asyncio.shield(task)
+        await self._retiring.run(writer, partial(self._fence, writer))
 
     async def _fence(self, writer: str) -> None:
         await self._group.fence(writer)
@@ -193,6 +182,7 @@ class Transactions:
 
     async def _fence_others(self) -> None:
         """End open transactions of other bridges: no record behind them in the topic can be read until then."""
-        for writer in self._topic.table.owners - {self._group.current} - self._retiring.keys():
-            with contextlib.suppress(BridgeError):
-                await self._group.fence(writer)
+        for writer in self._topic.table.owners - {self._group.current}:
+            if self._retiring.running(writer) is None:
+                with contextlib.suppress(BridgeError):
+                    await self._group.fence(writer)

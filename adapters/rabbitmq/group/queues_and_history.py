@@ -48,8 +48,9 @@ from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.catalogue import Catalogue
 from adapters.rabbitmq.topology.declarations import Request, delete_queues, perform, perform_on
-from adapters.rabbitmq.topology.destinations import Destinations, SharedCalls
+from adapters.rabbitmq.topology.destinations import Destinations
 from adapters.rabbitmq.topology.names import Source
+from adapters.shared_calls import SharedCalls
 from bridge.errors import BackendFull, BackendUnavailable, DestinationUnknown, OutcomeUnknown
 
 END: Final = "end"

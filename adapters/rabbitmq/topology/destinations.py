@@ -1,10 +1,10 @@
 """The destinations: how many partitions they have, and where their messages are published. Created on first use."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
 from time import monotonic
-from typing import Any, Final, Generic, TypeVar
+from typing import Final
 
 from adapters.amqp.link import Link
 from adapters.amqp.retry import retry
@@ -13,46 +13,11 @@ from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.catalogue import Catalogue
 from adapters.rabbitmq.topology.declarations import Binding, Layout, Request, perform_on
+from adapters.shared_calls import SharedCalls
 from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown
 from bridge.message import Message
 
 _ENDINGS: Final = ", ".join(f"…{ending}" for ending in names.RESERVED)
-
-K = TypeVar("K")
-R = TypeVar("R")
-
-
-class SharedCalls(Generic[K, R]):
-    """Runs one call for a key at a time: callers that ask meanwhile get its result."""
-
-    def __init__(self) -> None:
-        self._running: dict[K, asyncio.Task[R]] = {}
-
-    def running(self, key: K) -> asyncio.Task[R] | None:
-        """Return the call that runs for a key."""
-        return self._running.get(key)
-
-    async def run(self, key: K, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Return the result of the running call, or of a new one. Raises what the call raises."""
-        task = self._running.get(key)
-        if task is None:
-            task = self._running[key] = asyncio.create_task(call())
-            task.add_done_callback(partial(self._done, key))
-        return await asyncio.shield(task)
-
-    async def close(self) -> None:
-        """Cancel all calls."""
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
-    def _done(self, key: K, task: asyncio.Task[R]) -> None:
-        del self._running[key]
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, BridgeError):
-            raise error
 
 
 class Destinations:

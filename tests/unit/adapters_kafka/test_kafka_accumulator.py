@@ -37,7 +37,7 @@ async def test_a_batch_has_the_bytes_of_the_library_s() -> None:
     loop = asyncio.get_running_loop()
     for _ in range(200):
         size = chance.choice((500, 5000, 128 << 10))
-        expected, batch = MemoryRecordsBuilder(2, 0, size), Batch(PART, MemoryRecordsBuilder(2, 0, size), _call)
+        expected, batch = MemoryRecordsBuilder(2, 0, size), Batch(PART, MemoryRecordsBuilder(2, 0, size))
         for _ in range(chance.randrange(1, 40)):
             _, _, timestamp, key, value, headers = added = record(chance)
             fits = expected.append(timestamp, key, value, headers) is not None
@@ -64,6 +64,22 @@ async def test_a_batch_that_is_split_answers_each_record() -> None:
     second.complete_exceptionally(refused, lambda _: refused)
     assert [future.result() for future in futures[:2]] == [Stored(3, 40), Stored(3, 41)]
     assert futures[2].exception() is refused
+
+
+async def test_a_part_that_is_split_again_answers_each_record() -> None:
+    accumulator = _accumulator(lambda _node: 0)
+    futures: list[asyncio.Future[Stored]] = [asyncio.get_running_loop().create_future() for _ in range(4)]
+    for future in futures:
+        accumulator.add(Outgoing(PART.topic, PART.partition, 1_700_000_000_000, b"key", b"value", []), future)
+    batches = accumulator._batches[PART]
+    for expected in ([2, 2], [1, 1, 2]):
+        large = batches.popleft()
+        large.records.close()
+        accumulator.split_and_reenqueue(large)
+        assert [batch.record_count for batch in batches] == expected
+    for batch, offset in zip(batches, (7, 8, 20), strict=True):
+        batch.complete(offset, -1)
+    assert [future.result().offset for future in futures] == [7, 8, 20, 21]
 
 
 class Leaders:

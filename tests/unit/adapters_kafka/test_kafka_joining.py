@@ -1,18 +1,17 @@
 """How a consumer joins again, and what it commits if it stops meanwhile; without a broker."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain, repeat
 from typing import cast
 
 import pytest
 
 from adapters.kafka.admin import Admin
-from adapters.kafka.consume import consumer
-from adapters.kafka.consume.consumer import Consumer
-from adapters.kafka.consume.membership import Member
+from adapters.kafka.consume import group_member
+from adapters.kafka.consume.group_member import GroupMember
 from adapters.kafka.errors import InstanceTaken
-from adapters.kafka.mapping import Commit, Commits, Part
+from adapters.kafka.mapping import Commit, Commits, Part, Record
 from adapters.kafka.options import Options
 from bridge.errors import BackendUnavailable, BridgeError
 from tests.kafka.members import until
@@ -58,25 +57,32 @@ class FakeAdmin:
         return answer
 
 
-class Owner:
-    def __init__(self) -> None:
-        self.errors: list[BridgeError] = []
+class Joining(GroupMember):
+    """Holds nothing."""
 
-    def ended(self, error: BridgeError) -> None:
-        self.errors.append(error)
+    def __init__(self, admin: FakeAdmin) -> None:
+        options = Options(("nowhere",))._replace(instance="bridge-1")
+        super().__init__(options, cast("Admin", admin), "group", ["orders"], {})
+
+    async def close(self, commits: Commits) -> None:
+        await self._disconnect(commits)
+
+    def assigned(self, part: Part, committed: Commit | None) -> None:
+        raise AssertionError(part, committed)
+
+    def arrived(self, records: Sequence[Record]) -> None:
+        raise AssertionError(records)
+
+    def _release(self, parts: Collection[Part]) -> None:
+        assert not parts
 
 
 @pytest.fixture
 def pollers(monkeypatch: pytest.MonkeyPatch) -> Sequence[FakePoller]:
     FakePoller.made = []
-    monkeypatch.setattr(consumer, "Poller", FakePoller)
-    monkeypatch.setattr(consumer, "_PAUSES", (0,))
+    monkeypatch.setattr(group_member, "Poller", FakePoller)
+    monkeypatch.setattr(group_member, "_PAUSES", (0,))
     return FakePoller.made
-
-
-def consumer_of(admin: FakeAdmin) -> Consumer:
-    options = Options(("nowhere",))._replace(instance="bridge-1")
-    return Consumer(options, cast("Admin", admin), "group", ["orders"], cast("Member", Owner()))
 
 
 async def joined(pollers: Sequence[FakePoller], number: int) -> FakePoller:
@@ -90,7 +96,7 @@ async def joined(pollers: Sequence[FakePoller], number: int) -> FakePoller:
 
 
 async def test_it_joins_again_when_its_membership_has_ended(pollers: Sequence[FakePoller]) -> None:
-    one = consumer_of(FakeAdmin())
+    one = Joining(FakeAdmin())
     one.join_soon()
     (await joined(pollers, 1)).end(BackendUnavailable("a defect"))
     await asyncio.sleep(0)
@@ -113,7 +119,7 @@ async def test_it_does_not_take_its_place_back_from_another_bridge(
         return await ask()
 
     monkeypatch.setattr(admin, "instances", instances)
-    one = consumer_of(admin)
+    one = Joining(admin)
     one.join_soon()
     (await joined(pollers, 1)).end(InstanceTaken("group"))
     await joined(pollers, 2)
@@ -124,7 +130,7 @@ async def test_it_does_not_take_its_place_back_from_another_bridge(
 
 async def test_what_is_settled_during_a_join_is_committed_when_it_stops(pollers: Sequence[FakePoller]) -> None:
     """The forwarder of delayed messages moves records as soon as they arrive: without it they would be doubled."""
-    one = consumer_of(FakeAdmin())
+    one = Joining(FakeAdmin())
     one.join_soon()
     await asyncio.sleep(0)
     await one.close({ONE: Commit(7, "")})
@@ -133,7 +139,7 @@ async def test_what_is_settled_during_a_join_is_committed_when_it_stops(pollers:
 
 @pytest.mark.usefixtures("pollers")
 async def test_it_says_so_if_that_commit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = consumer_of(FakeAdmin())
+    one = Joining(FakeAdmin())
     one.join_soon()
     await asyncio.sleep(0)
     monkeypatch.setattr(FakePoller, "refusal", BackendUnavailable("away"))

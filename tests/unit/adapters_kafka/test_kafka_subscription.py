@@ -8,8 +8,9 @@ import pytest
 
 from adapters.base import Delivery, Outcome
 from adapters.kafka.admin import Admin
-from adapters.kafka.consume import consumer, subscription
+from adapters.kafka.consume import subscription
 from adapters.kafka.consume.buffer import RECORDS_MAX
+from adapters.kafka.consume.poller import Poller
 from adapters.kafka.consume.subscription import KafkaSubscription
 from adapters.kafka.mapping import Commit, Commits, Part, Record, to_record
 from adapters.kafka.options import Options
@@ -20,26 +21,19 @@ PART = Part("orders", 0)
 NOW = 1_700_000_000_000
 
 
-class FakeConsumer:
+class FakePoller:
     """Remembers what is paused and committed."""
 
-    not_ready_reason = None
-
-    def __init__(self, *_: object) -> None:
+    def __init__(self) -> None:
         self.is_paused: set[Part] = set()
         self.written: list[Commits] = []
 
     def set_paused(self, parts: Collection[Part], *, paused: bool) -> None:
         (self.is_paused.update if paused else self.is_paused.difference_update)(parts)
 
-    def commit(self, commits: Commits) -> asyncio.Future[None]:
+    def commit(self, commits: Commits, future: asyncio.Future[None]) -> None:
         self.written.append(commits)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.set_result(None)
-        return future
-
-    async def close(self, commits: Commits) -> None:
-        self.written.append(commits)
 
 
 class Bench:
@@ -48,11 +42,11 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = NOW
         self.revoked: list[int] = []
-        monkeypatch.setattr(consumer, "Consumer", FakeConsumer)
         monkeypatch.setattr(subscription, "wall", lambda: self.now)
         admin = cast("Admin", None)
         self.subscription = KafkaSubscription(Options(("nowhere",)), admin, "group", ["orders"], self._revoke)
-        self.consumer = cast("FakeConsumer", self.subscription._consumer)
+        self.poller = FakePoller()
+        self.subscription._poller = cast("Poller", self.poller)
         self.subscription.assigned(PART, None)
 
     def _revoke(self, partitions: Collection[int]) -> Sequence[Delivery]:
@@ -72,10 +66,10 @@ class Bench:
 async def test_a_partition_that_was_paused_goes_on_with_its_new_log(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
     bench.arrive(0, RECORDS_MAX + 1)
-    assert bench.consumer.is_paused == {PART}
+    assert bench.poller.is_paused == {PART}
     bench.arrive(0)  # an offset comes again
     assert bench.revoked == [0]
-    assert not bench.consumer.is_paused
+    assert not bench.poller.is_paused
     assert [each.position for each in await bench.fetch()] == [0]
 
 
@@ -98,9 +92,9 @@ async def test_the_outcome_of_a_message_of_the_old_log_is_not_taken_for_one_of_t
             with pytest.raises(BackendUnavailable):
                 await bench.subscription.settle([old], Outcome.SETTLED)
             [new] = await bench.fetch()
-            assert not bench.consumer.written
+            assert not bench.poller.written
             await bench.subscription.settle([new], Outcome.SETTLED)
-            assert bench.consumer.written == [{PART: Commit(1, "")}]
+            assert bench.poller.written == [{PART: Commit(1, "")}]
 
 
 async def test_a_due_message_that_is_not_fetched_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
