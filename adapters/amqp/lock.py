@@ -18,7 +18,7 @@ async def lock(link: Link, queue: str) -> Channel | None:
     channel = await link.channel()
     try:
         await channel.ask(queue, "queue_declare", queue=queue, exclusive=True, auto_delete=True)
-        await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=_ignore_delivery, auto_ack=True)
+        await channel.consume(queue, lambda *_: None, auto_ack=True)  # no program publishes to a lock
     except BridgeError:
         reason = channel.ended.result() if channel.ended.done() else None
         if isinstance(reason, ChannelClosedByBroker) and reason.reply_code == RESOURCE_LOCKED:
@@ -29,7 +29,3 @@ async def lock(link: Link, queue: str) -> Channel | None:
         await channel.close()
         raise
     return channel
-
-
-def _ignore_delivery(_channel: object, _method: object, _properties: object, _body: bytes) -> None:
-    """Ignore messages: no program publishes to a lock."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from adapters.amqp.messages import Outgoing
-from bridge.errors import BridgeError, HeadersTooLarge
+from bridge.errors import HeadersTooLarge
 
 _METHOD: Final = 1
 _HEADER: Final = 2
@@ -44,7 +44,9 @@ class Frames:
         properties = b"".join(outgoing.properties.encode())
         size = len(properties) + _CONTENT_START
         if size > self._space:
-            raise too_many_headers(outgoing.exchange, self._space)
+            # the broker would close the connection
+            said = f"the properties together are larger than RabbitMQ accepts ({self._space} bytes)"
+            raise HeadersTooLarge(f"{outgoing.exchange}: {said}.")
         body, channel = outgoing.body, self._channel
         head = method + _CONTENT.pack(_HEADER, channel, size, _PUBLISH[0], 0, len(body)) + properties + _END
         if not body:
@@ -70,11 +72,6 @@ class Frames:
             )
         )
         return _FRAME.pack(_METHOD, self._channel, len(payload)) + payload + _END
-
-
-def too_many_headers(exchange: str, most: int) -> BridgeError:
-    """Return the error of a message whose header exceeds a frame: the broker would close the connection."""
-    return HeadersTooLarge(f"{exchange}: the properties together are larger than RabbitMQ accepts ({most} bytes).")
 
 
 def _short(text: str) -> bytes:

@@ -31,8 +31,6 @@ from time import monotonic
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import uuid4
 
-from pika import BasicProperties
-
 from adapters.amqp.channel import Channel
 from adapters.amqp.errors import of_channel
 from adapters.amqp.link import Link
@@ -172,12 +170,9 @@ class Backfill:
         arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
         until = inf
 
-        def arrived(_raw: object, method: Any, properties: BasicProperties, body: bytes) -> None:  # noqa: ANN401 - pika's
-            arrivals.put_nowait(Arrival(method.delivery_tag, method.redelivered, method.routing_key, properties, body))
-
         async with self._link.temporary_channel() as channel:
             await channel.ask(queue, "basic_qos", prefetch_count=1)
-            await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=arrived)
+            await channel.consume(queue, lambda _consumer, arrival: arrivals.put_nowait(arrival))
             while monotonic() < until:
                 arrival = await _within_timeout(arrivals.get(), queue)
                 if is_marker(arrival.properties, mark):
