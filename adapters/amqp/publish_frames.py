@@ -7,21 +7,14 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
+from adapters.amqp.deliveries import BODY, CONTENT, HEAD, HEADER, METHOD, OVERHEAD
 from adapters.amqp.messages import Outgoing
 from bridge.errors import HeadersTooLarge
 
-_METHOD: Final = 1
-_HEADER: Final = 2
-_BODY: Final = 3
 _END: Final = b"\xce"
-_OVERHEAD: Final = 8
-"""Bytes of a frame beside its payload."""
 _PUBLISH: Final = (60, 40)
 _MANDATORY: Final = 1
-_FRAME: Final = struct.Struct(">BHI")
-_CONTENT: Final = struct.Struct(">BHIHHQ")
-_CONTENT_START: Final = 12
-"""Class, weight and size of the body, in front of the properties."""
+_CONTENT_FRAME: Final = struct.Struct(">BHIHHQ")
 _KNOWN_MAX: Final = 4096
 
 
@@ -30,7 +23,7 @@ class Frames:
 
     def __init__(self, channel: int, frame_max: int) -> None:
         self._channel = channel
-        self._space = frame_max - _OVERHEAD
+        self._space = frame_max - OVERHEAD
         self._methods: dict[tuple[str, str, bool], bytes] = {}
 
     def of(self, outgoing: Outgoing, *, mandatory: bool) -> list[bytes]:
@@ -42,23 +35,23 @@ class Frames:
                 self._methods.clear()
             method = self._methods[target] = self._method(*target)
         properties = b"".join(outgoing.properties.encode())
-        size = len(properties) + _CONTENT_START
+        size = len(properties) + CONTENT.size
         if size > self._space:
             # the broker would close the connection
             said = f"the properties together are larger than RabbitMQ accepts ({self._space} bytes)"
             raise HeadersTooLarge(f"{outgoing.exchange}: {said}.")
         body, channel = outgoing.body, self._channel
-        head = method + _CONTENT.pack(_HEADER, channel, size, _PUBLISH[0], 0, len(body)) + properties + _END
+        head = method + _CONTENT_FRAME.pack(HEADER, channel, size, _PUBLISH[0], 0, len(body)) + properties + _END
         if not body:
             return [head]
         if len(body) <= self._space:
-            return [head, _FRAME.pack(_BODY, channel, len(body)), body, _END]
+            return [head, HEAD.pack(BODY, channel, len(body)), body, _END]
         return [head, *self._pieces(body)]
 
     def _pieces(self, body: bytes) -> Iterator[bytes]:
         for start in range(0, len(body), self._space):
             piece = body[start : start + self._space]
-            yield _FRAME.pack(_BODY, self._channel, len(piece))
+            yield HEAD.pack(BODY, self._channel, len(piece))
             yield piece
             yield _END
 
@@ -71,7 +64,7 @@ class Frames:
                 bytes((_MANDATORY if mandatory else 0,)),
             )
         )
-        return _FRAME.pack(_METHOD, self._channel, len(payload)) + payload + _END
+        return HEAD.pack(METHOD, self._channel, len(payload)) + payload + _END
 
 
 def _short(text: str) -> bytes:

@@ -232,7 +232,7 @@ class Delays:
             elif not self._destinations.log_bytes(destination):  # it may have no queue at all
                 target = self._relay(destination, purges=purges)
             else:
-                key = levels.to_destination(destination, purges)
+                key = names.token(destination, purges)
                 target = Target(key, (levels.deliver_to_exchange(self._own, destination, purges),))
             self._targets[destination, purges] = target
         return target

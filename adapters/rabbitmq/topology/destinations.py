@@ -12,7 +12,7 @@ from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.catalogue import Catalogue
-from adapters.rabbitmq.topology.declarations import Binding, Layout, Request, perform_on
+from adapters.rabbitmq.topology.declarations import Layout, Request, perform_on
 from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown
 from bridge.message import Message
 
@@ -74,6 +74,7 @@ class Destinations:
         self._known: dict[str, int] = {}
         self._calls: SharedCalls[tuple[str, bool], int] = SharedCalls()
         """By destination, and whether it is created."""
+        self.close = self._calls.close
         declaring.on_connected.append(self._known.clear)
 
     async def partitions(self, destination: str, *, create: bool = True) -> int:
@@ -139,13 +140,7 @@ class Destinations:
 
     def log(self, destination: str) -> list[Request]:
         """Return the declarations of its log; an empty list if it has none."""
-        existing = self._existing.get(destination)
-        binding = Binding(destination, ("#",)) if existing is None else declarations.binding_to(existing)
-        return declarations.log(destination, binding, self.log_bytes(destination))
-
-    async def close(self) -> None:
-        """Cancel what is under way."""
-        await self._calls.close()
+        return declarations.log(destination, self.log_bytes(destination), self._existing.get(destination))
 
     async def _wait_for(self, destination: str, *, create: bool) -> int:
         """Retry during an outage: after a restart the broker serves its streams only after a while."""
