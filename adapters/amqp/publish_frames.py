@@ -13,7 +13,8 @@ from bridge.errors import HeadersTooLarge
 
 _END: Final = b"\xce"
 _PUBLISH: Final = (60, 40)
-_MANDATORY: Final = 1
+_MANDATORY: Final = b"\1"
+"""The broker returns a message that it routes to no queue."""
 _CONTENT_FRAME: Final = struct.Struct(">BHIHHQ")
 _KNOWN_MAX: Final = 4096
 
@@ -24,11 +25,11 @@ class Frames:
     def __init__(self, channel: int, frame_max: int) -> None:
         self._channel = channel
         self._space = frame_max - OVERHEAD
-        self._methods: dict[tuple[str, str, bool], bytes] = {}
+        self._methods: dict[tuple[str, str], bytes] = {}
 
-    def of(self, outgoing: Outgoing, *, mandatory: bool) -> list[bytes]:
+    def of(self, outgoing: Outgoing) -> list[bytes]:
         """Return the frames. Raises `HeadersTooLarge`, or pika's errors for values that AMQP does not have."""
-        target = (outgoing.exchange, outgoing.routing_key, mandatory)
+        target = (outgoing.exchange, outgoing.routing_key)
         method = self._methods.get(target)
         if method is None:
             if len(self._methods) >= _KNOWN_MAX:  # the routing keys of delayed messages are not limited
@@ -55,15 +56,8 @@ class Frames:
             yield piece
             yield _END
 
-    def _method(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
-        payload = b"".join(
-            (
-                struct.pack(">HHH", *_PUBLISH, 0),
-                _short(exchange),
-                _short(routing_key),
-                bytes((_MANDATORY if mandatory else 0,)),
-            )
-        )
+    def _method(self, exchange: str, routing_key: str) -> bytes:
+        payload = struct.pack(">HHH", *_PUBLISH, 0) + _short(exchange) + _short(routing_key) + _MANDATORY
         return HEAD.pack(METHOD, self._channel, len(payload)) + payload + _END
 
 

@@ -33,11 +33,10 @@ from bridge.errors import (
 class PendingPublish:
     """A message that is being published. Its body is freed once it is written to the socket's buffer."""
 
-    __slots__ = ("done", "mandatory", "outgoing", "size", "stored", "waits", "written")
+    __slots__ = ("done", "outgoing", "size", "stored", "waits", "written")
 
-    def __init__(self, outgoing: Outgoing, *, mandatory: bool, stored: Stored, waits: bool = False) -> None:
+    def __init__(self, outgoing: Outgoing, *, stored: Stored, waits: bool = False) -> None:
         self.outgoing = outgoing
-        self.mandatory = mandatory
         self.stored = stored
         """The result of `done`, if it is stored."""
         self.size = len(outgoing.body)
@@ -50,12 +49,6 @@ class PendingPublish:
     def target(self) -> str:
         """The exchange or queue, for error texts: the default exchange has no name."""
         return self.outgoing.exchange or self.outgoing.routing_key
-
-    @property
-    def return_key(self) -> tuple[str, str, str | None, int]:
-        """The values by which a returned message is recognized."""
-        outgoing = self.outgoing
-        return outgoing.exchange, outgoing.routing_key, outgoing.properties.message_id, self.size
 
     def drop_body(self) -> None:
         """Free the body: the message is written, or is not sent any more."""
@@ -104,7 +97,7 @@ class ConfirmChannel:
     def send(self, sent: PendingPublish) -> None:
         """Write the message."""
         try:
-            pieces = self._frames.of(sent.outgoing, mandatory=sent.mandatory)
+            pieces = self._frames.of(sent.outgoing)
         except BridgeError as error:
             sent.fail(error)
             return
@@ -164,9 +157,10 @@ class ConfirmChannel:
         """
         key = (method.exchange, method.routing_key, properties.message_id, len(body))
         for number, sent in self.unconfirmed.items():
-            if sent.return_key == key:
+            exchange, routing_key, slots, _ = sent.outgoing
+            if (exchange, routing_key, slots.message_id, sent.size) == key:
                 del self.unconfirmed[number]
-                sent.fail(unroutable(sent.outgoing.exchange, sent.outgoing.routing_key))
+                sent.fail(unroutable(exchange, routing_key))
                 break
         self._check_settled()
 
@@ -214,7 +208,7 @@ _LIMIT: Final = re.compile(r"message size \d+ is larger than configured max size
 
 
 class _Missing(Exception):
-    """The cause of the error of a missing exchange: a class of its own would be one more error code for clients."""
+    """The cause of the error of a missing exchange: a separate class would be one more error code for clients."""
 
 
 class _Unroutable(Exception):

@@ -187,7 +187,6 @@ class Publisher:
         outgoing: Outgoing,
         *,
         confirmed: bool = True,
-        mandatory: bool = True,
         stored: Stored = _NOWHERE,
         deadline: float | None = None,
     ) -> asyncio.Future[Stored]:
@@ -199,7 +198,7 @@ class Publisher:
         The future raises as `Adapter.publish` says. Without `confirmed` it is done at once, if not too many are under
         way. `is_unroutable` and `is_missing` recognize the errors of a missing queue and a missing exchange.
         """
-        sent = PendingPublish(outgoing, mandatory=mandatory, stored=stored, waits=deadline is not None)
+        sent = PendingPublish(outgoing, stored=stored, waits=deadline is not None)
         refusal = closing() if self._closing else None if sent.waits else self.refusal()
         if refusal is not None:
             sent.fail(refusal)
