@@ -11,8 +11,9 @@ from pika.spec import Basic
 
 from adapters.amqp.connection import Connection, Delivered
 from adapters.amqp.errors import of_channel
+from adapters.amqp.retry import within_timeout
 from adapters.amqp.settings import REQUEST_TIMEOUT
-from bridge.errors import BackendUnavailable, DestinationUnknown
+from bridge.errors import DestinationUnknown
 
 _TIMEOUT: Final = REQUEST_TIMEOUT / 1000
 
@@ -96,10 +97,7 @@ class Channel:
         self._waiting.add(answer)
         try:
             request(answer)
-            async with asyncio.timeout(_TIMEOUT):
-                return await answer
-        except TimeoutError:
-            raise BackendUnavailable(f"{subject}: RabbitMQ has not answered for {_TIMEOUT:.0f} s.") from None
+            return await within_timeout(answer, f"{subject}: RabbitMQ has not answered for {_TIMEOUT:.0f} s.")
         except AMQPError as error:
             raise of_channel(self.ended.result() if self.ended.done() else error, subject) from error
         finally:

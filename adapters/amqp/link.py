@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, Final
 
 import pika
-from pika.exceptions import AMQPError
+from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.connection import Connection, connect
-from adapters.amqp.errors import blocked, closing, of_connection
+from adapters.amqp.errors import RESOURCE_LOCKED, blocked, closing, of_connection
 from adapters.amqp.settings import REQUEST_TIMEOUT, ConnectionSettings
-from bridge.errors import BackendUnavailable
+from bridge.errors import BackendUnavailable, BridgeError
 
 _PAUSES: Final = (0.1, 5.0)
 """Seconds between attempts to reconnect: the first pause and the longest; each is twice the one before."""
@@ -109,6 +109,25 @@ class Link:
             yield channel
         finally:
             await channel.close()
+
+    async def lock(self, queue: str) -> Channel | None:
+        """Return a channel that holds a lock among all programs of the broker; None: another connection holds it.
+
+        The lock is an exclusive queue, which is deleted with its consumer, and that with the channel. Raises `Refused`
+        or `BackendUnavailable`.
+        """
+        channel = await self.channel()
+        try:
+            await channel.ask(queue, "queue_declare", queue=queue, exclusive=True, auto_delete=True)
+            await channel.consume(queue, lambda *_: None, auto_ack=True)  # no program publishes to a lock
+        except BaseException as error:
+            reason = channel.ended.result() if channel.ended.done() else None
+            is_locked = isinstance(reason, ChannelClosedByBroker) and reason.reply_code == RESOURCE_LOCKED
+            if is_locked and isinstance(error, BridgeError):
+                return None
+            await channel.close()
+            raise
+        return channel
 
     async def close(self) -> None:
         """Close it, and do not reconnect. Idempotent."""

@@ -94,12 +94,11 @@ class AssignedPartitions:
         """Consume the first share. Raises `BackendUnavailable`, `DestinationUnknown` or `Refused`; `close` it then."""
         self._link.on_lost.append(self._lost)
         self._link.on_connected.append(self._apply_soon)
-        sources = await self._dependencies.make_sources()
-        self._set_sources(sources)
-        if any(source.shared for source in sources):
+        await self._make_sources()
+        if any(source.shared for source in self._sources.values()):
             self._share = frozenset(self._sources)
         else:
-            self._membership = self._dependencies.make_membership(len(sources), self._share_changed)
+            self._membership = self._dependencies.make_membership(len(self._sources), self._share_changed)
             self._share = await self._membership.join()
         error = await self._open_missing(self._share)
         if error is not None:
@@ -179,7 +178,7 @@ class AssignedPartitions:
             # until this succeeds, queues may exist without their bindings; opening them would not fail
             self._must_declare = True
             try:
-                self._set_sources(await self._dependencies.make_sources())
+                await self._make_sources()
             except BridgeError as error:
                 return error
             self._must_declare = False
@@ -222,8 +221,8 @@ class AssignedPartitions:
         partition.earlier_attempts = self._earlier_attempts.pop(number, None)
         return partition
 
-    def _set_sources(self, sources: Sequence[Source]) -> None:
-        self._sources = {source.partition: source for source in sources}
+    async def _make_sources(self) -> None:
+        self._sources = {source.partition: source for source in await self._dependencies.make_sources()}
 
     # Releasing partitions:
 

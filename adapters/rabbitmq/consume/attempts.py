@@ -68,7 +68,7 @@ def decode(body: bytes) -> AttemptsRecord | None:
         return None
     match found:
         case {"by": str(by), "counts": dict(counts)} if all(_is_valid(*each) for each in counts.items()):
-            pairs = [(each, min(int(digits), _COUNT_MAX)) for digits, found in counts.items() for each in found]
+            pairs = ((each, min(int(digits), _COUNT_MAX)) for digits, ids in counts.items() for each in ids)
             return AttemptsRecord(by, dict(pairs))
     return None
 

@@ -263,12 +263,11 @@ class Unacked(Generic[W]):
 
     def attempts_record(self) -> dict[str, int]:
         """Return the attempts that the next bridge of the partition needs."""
-        if (
-            self._attempts_known is False
-        ):  # the next bridge must not use the broker's count, which has messages that no consumer got
-            waiting = {item.identity: self._attempts_of(item, arrival) for item, _, arrival in self.waiting if arrival}
-            return waiting | self.attempts
-        return dict(self.attempts)
+        if self._attempts_known is not False:
+            return dict(self.attempts)
+        # the next bridge must not use the broker's count, which has messages that no consumer got
+        waiting = {item.identity: self._attempts_of(item, arrival) for item, _, arrival in self.waiting if arrival}
+        return waiting | self.attempts
 
     def waiters(self) -> tuple[list[W], list[W]]:
         """Return the calls that wait for an acknowledgement that was sent, and for one that was not."""

@@ -20,8 +20,7 @@ from pika import BasicProperties
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival, Outgoing
-from adapters.amqp.retry import retry
-from adapters.amqp.settings import REQUEST_TIMEOUT
+from adapters.amqp.retry import retry, within_timeout
 from adapters.base import Stored
 from adapters.rabbitmq.group.assignment import Peers, encode, identity_of, share
 from adapters.rabbitmq.options import Options
@@ -74,11 +73,7 @@ class ControlQueue:
     async def ready(self) -> None:
         """Wait until there is a queue. Raises `BackendUnavailable`."""
         if self._link.up and self.name is None:
-            try:
-                async with asyncio.timeout(REQUEST_TIMEOUT / 1000):
-                    await self._available.wait()
-            except TimeoutError:
-                raise BackendUnavailable("RabbitMQ: this bridge has no control queue at the moment.") from None
+            await within_timeout(self._available.wait(), "RabbitMQ: this bridge has no control queue at the moment.")
         if self.name is None:
             raise BackendUnavailable(self._link.failure.detail)
 

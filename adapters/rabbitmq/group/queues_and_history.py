@@ -24,11 +24,11 @@ between two nodes that stalls for so long is enough, or a log whose leader chang
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Final
 from uuid import uuid4
 
 from adapters.amqp.channel import Channel
@@ -36,6 +36,7 @@ from adapters.amqp.errors import of_channel
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
+from adapters.amqp.retry import within_timeout
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.amqp.stream_consumer import Reader
 from adapters.base import Stored
@@ -56,9 +57,8 @@ _PREFETCH: Final = 100
 _PAUSE: Final = 0.05
 """Seconds between the binding and mark B."""
 _TIMEOUT: Final = REQUEST_TIMEOUT / 1000
+_NOTHING: Final = f"RabbitMQ has sent nothing of it for {_TIMEOUT:.0f} s."
 _PERSISTENT: Final = 2
-
-R = TypeVar("R")
 
 
 _Pair = tuple[str, str]
@@ -168,7 +168,7 @@ class Backfill:
             await channel.ask(queue, "basic_qos", prefetch_count=1)
             await channel.consume(queue, lambda _consumer, arrival: arrivals.put_nowait(arrival))
             while monotonic() < until:
-                arrival = await _within_timeout(arrivals.get(), queue)
+                arrival = await within_timeout(arrivals.get(), f"{queue}: {_NOTHING}")
                 if is_marker(arrival.properties, mark):
                     marks, until = marks - 1, min(until, monotonic() + _TIMEOUT)
                     if not marks:
@@ -207,7 +207,7 @@ class Backfill:
         while not self._arrivals:
             self._check()
             self._woken.clear()
-            await _within_timeout(self._woken.wait(), self._log)
+            await within_timeout(self._woken.wait(), f"{self._log}: {_NOTHING}")
         self._check()
         return self._arrivals.popleft()
 
@@ -222,14 +222,6 @@ class Backfill:
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._woken.set()
-
-
-async def _within_timeout(arrival: Coroutine[Any, Any, R], source: str) -> R:
-    try:
-        async with asyncio.timeout(_TIMEOUT):
-            return await arrival
-    except TimeoutError:
-        raise BackendUnavailable(f"{source}: RabbitMQ has sent nothing of it for {_TIMEOUT:.0f} s.") from None
 
 
 def marker(mark: str, priority: int | None = None) -> Properties:
@@ -282,7 +274,7 @@ class Groups:
 
     async def _sources(self, pair: _Pair, *, latest: bool) -> list[Source]:
         partitions = await self._destinations.partitions(pair[0])
-        existing = self._destinations.existing(pair[0])
+        existing = self._destinations.existing.get(pair[0])
         if existing is not None and existing.queue is not None:
             return [Source(0, existing.queue, shared=True)]
 
@@ -311,7 +303,7 @@ class Groups:
 
     def _requests(self, pair: _Pair, partitions: int) -> tuple[list[Request], list[Request]]:
         """Return the declarations of the destination and of the group's queues, and the bindings of these."""
-        existing = self._destinations.existing(pair[0])
+        existing = self._destinations.existing.get(pair[0])
         queues = [*self._destinations.declarations(pair[0]), *declarations.group_queues(*pair, partitions)]
         return queues, declarations.group_bindings(*pair, partitions, existing)
 

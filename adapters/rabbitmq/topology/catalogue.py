@@ -11,7 +11,6 @@ from typing import Final
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
-from adapters.amqp.lock import lock
 from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.options import Options
 from adapters.rabbitmq.publish.publisher import Publisher
@@ -43,9 +42,9 @@ class Catalogue:
 
     def __init__(self, options: Options, consuming: Link, publisher: Publisher) -> None:
         self._instance = options.instance
-        self._started = False
         declaration = stream(Own(options.prefix).catalogue, _BYTES)
         self._log = SharedLog(declaration, consuming, publisher, lambda: Contents(options.instance), self._read)
+        self.start, self.close = self._log.start, self._log.close
         self.on_deleted: Callable[[str], None] = lambda _destination: None
         """Called with the name of a destination that a bridge has deleted."""
 
@@ -53,16 +52,6 @@ class Catalogue:
     def contents(self) -> Contents:
         """The state, as far as it has been read."""
         return self._log.state
-
-    async def start(self) -> None:
-        """Read the whole stream. Raises `Refused` or `BackendUnavailable`; may be called again then."""
-        if not self._started:
-            await self._log.start()
-            self._started = True
-
-    async def close(self) -> None:
-        """Stop reading. Idempotent."""
-        await self._log.close()
 
     async def enter(self, kind: Kind, *fields: object) -> None:
         """Append an entry (see `records`), and wait until it is read back; so is everything written before it.
@@ -90,14 +79,14 @@ class Catalogue:
 
     async def put(self, key: str, value: str | None) -> None:
         """See `MetadataStore`. Raises also `Refused`, if the bridge's user may not write."""
-        if not self._started:
+        if not self._log.started:
             raise BackendUnavailable(_NOT_READ)
         await self._log.restored()
         await self._log.write(encode("note", self._instance, key, value))
 
     def all(self) -> Mapping[str, str]:
         """See `MetadataStore`."""
-        if not self._started:
+        if not self._log.started:
             raise BackendUnavailable(_NOT_READ)
         return self.contents.metadata
 
@@ -106,10 +95,10 @@ class Catalogue:
     ) -> None:
         """Do something that one bridge does for all, unless it is done: `do` gets the channel of a lock of this name.
 
-        The others wait for the entry that `do` makes. Raises as `enter`, `lock` and `do`.
+        The others wait for the entry that `do` makes. Raises as `enter`, `Link.lock` and `do`.
         """
         while not is_done():
-            locked = await lock(link, name)
+            locked = await link.lock(name)
             if locked is None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOCK_RETRY):

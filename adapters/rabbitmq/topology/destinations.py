@@ -65,12 +65,12 @@ class Destinations:
         self._options = options
         self._link = declaring
         self._catalogue = catalogue
-        self._existing: Mapping[str, Existing] = {
+        self.existing: Mapping[str, Existing] = {
             name: existing
             for name, existing in options.destinations.items()
             if existing.exchange is not None or existing.queue is not None
         }
-        """Destinations whose exchange or queue the bridge does not own."""
+        """Exchanges and queues of others, by the destination that uses them; other destinations have their own."""
         self._known: dict[str, int] = {}
         self._calls: SharedCalls[tuple[str, bool], int] = SharedCalls()
         """By destination, and whether it is created."""
@@ -98,17 +98,13 @@ class Destinations:
     def forget(self, exchange: str) -> None:
         """Declare the destination again on its next use: its exchange is missing."""
         self._known.pop(exchange, None)
-        for name, existing in self._existing.items():
+        for name, existing in self.existing.items():
             if exchange in {existing.exchange, existing.queue}:
                 self._known.pop(name, None)
 
-    def existing(self, destination: str) -> Existing | None:
-        """Return the exchange or queue of others that the destination uses; None: it has its own exchange."""
-        return self._existing.get(destination)
-
     def route(self, message: Message) -> tuple[str, str]:
         """Return the exchange and the routing key for a message."""
-        if (existing := self._existing.get(message.destination)) is None:
+        if (existing := self.existing.get(message.destination)) is None:
             return message.destination, names.routing_key(message.partition or 0)
         if existing.exchange is None:
             return "", existing.queue or ""
@@ -130,7 +126,7 @@ class Destinations:
 
     def declarations(self, destination: str) -> list[Request]:
         """Return the declarations of a destination: exchanges and queues of others are only checked."""
-        existing = self._existing.get(destination)
+        existing = self.existing.get(destination)
         if existing is None:
             if not self._options.create:
                 return declarations.check_destination(destination)
@@ -140,7 +136,7 @@ class Destinations:
 
     def log(self, destination: str) -> list[Request]:
         """Return the declarations of its log; an empty list if it has none."""
-        return declarations.log(destination, self.log_bytes(destination), self._existing.get(destination))
+        return declarations.log(destination, self.log_bytes(destination), self.existing.get(destination))
 
     async def _wait_for(self, destination: str, *, create: bool) -> int:
         """Retry during an outage: after a restart the broker serves its streams only after a while."""
@@ -154,7 +150,7 @@ class Destinations:
         return partitions
 
     async def _declare(self, destination: str, *, create: bool) -> int:
-        partitions = 1 if destination in self._existing else await self._claim(destination, create=create)
+        partitions = 1 if destination in self.existing else await self._claim(destination, create=create)
         await perform_on(self._link, destination, self.declarations(destination))
         return partitions
 

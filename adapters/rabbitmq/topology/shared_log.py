@@ -20,7 +20,7 @@ from uuid import uuid4
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
-from adapters.amqp.retry import retry
+from adapters.amqp.retry import retry, within_timeout
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.amqp.stream_consumer import Reader
 from adapters.base import Stored
@@ -79,6 +79,8 @@ class SharedLog(Generic[S]):
         self.name = str(declaration.arguments["queue"])
         self.state = self._next = make()
         """The state, and that of the records read. They differ while a stream that has lost records is read again."""
+        self.started = False
+        """Whether the stream has been read to its end once."""
         self._declaration = declaration
         self._link = link
         self._publisher = publisher
@@ -91,9 +93,6 @@ class SharedLog(Generic[S]):
         self._reader: Reader | None = None
         self._reading: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
-        self._whole = asyncio.Event()
-        """Set while both states are the same."""
-        self._whole.set()
         self._changed = asyncio.Event()
         self._is_lost = False
         """Whether the stream has lost records that count; otherwise it has dropped its oldest ones."""
@@ -103,11 +102,17 @@ class SharedLog(Generic[S]):
         """Records of this bridge that have not been read back, by name."""
 
     async def start(self) -> None:
-        """Declare the stream, and read it to its end. Raises `Refused` or `BackendUnavailable`; may be called again."""
+        """Declare the stream, and read it to its end. Idempotent.
+
+        Raises `Refused` or `BackendUnavailable`; may be called again then.
+        """
         if self._reading is None:
             self._reader = await self._open()
             self._reading = asyncio.create_task(self._keep_reading(self._reader))
+        elif self.started:
+            return
         await self._enter((READ, None))
+        self.started = True
 
     async def close(self) -> None:
         """Stop reading. Idempotent."""
@@ -129,11 +134,8 @@ class SharedLog(Generic[S]):
 
     async def restored(self) -> None:
         """Wait until the stream has what it has lost. Raises `BackendUnavailable`."""
-        try:
-            async with asyncio.timeout(_TIMEOUT):
-                await self._whole.wait()
-        except TimeoutError as error:
-            raise BackendUnavailable(f"{self.name}: the stream has lost records, which are written again.") from error
+        lost = f"{self.name}: the stream has lost records, which are written again."
+        await within_timeout(self.until(lambda: self.state is self._next), lost)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Wait until records have been read after which it is so."""
@@ -247,19 +249,17 @@ class SharedLog(Generic[S]):
             "a stream of the bridge was deleted, or has lost records; it is read again", extra={"queue": self.name}
         )
         self._last, self._next, self._is_lost = None, self._make(), is_lost
-        self._whole.clear()
         if self._restoring is None:
             self._restoring = asyncio.create_task(self._restore())
         reader.failed.set_result(BackendUnavailable(f"{self.name}: the stream was replaced."))
 
     async def _restore(self) -> None:
         """Write the records that the stream has lost: other programs were told that they are stored."""
-        while not self._whole.is_set():
+        while self.state is not self._next:
             state = await retry(self._write_missing, partial(self._warn, "cannot be completed"))
             if state is self._next:  # otherwise it has lost records once more
                 state.take_over(self.state)
                 self.state = state
-                self._whole.set()
                 self._changed.set()
         self._restoring = None
 

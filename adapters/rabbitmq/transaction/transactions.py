@@ -70,8 +70,6 @@ class Transactions:
             lambda state, name, _, record: state.read(name, record),
         )
         self._opening = asyncio.Lock()
-        self._opened = False
-        """Whether the stream has been read to its end once."""
         self._checking: asyncio.Task[None] | None = None
         self._storing: dict[str, asyncio.Task[list[Stored | None]]] = {}
         """Commits that this bridge is storing."""
@@ -153,15 +151,13 @@ class Transactions:
 
     async def _open(self) -> None:
         """Declare the stream, and read it."""
-        if self._opened:
+        if self._log.started:
             return
         async with self._opening:
             # under a lock: a second declaration of a stream that is being declared ends a connection (541)
             catalogue, name = self._use.catalogue, f"{self._log.name}.setup"
             await catalogue.once(self._use.declaring, name, lambda: catalogue.contents.transactions, self._declare)
-            if not self._opened:
-                await self._log.start()
-                self._opened = True
+            await self._log.start()
 
     async def _declare(self, locked: Channel) -> None:
         await perform(locked, self._log.name, [self._declaration])
