@@ -1,6 +1,7 @@
 """A channel of pika whose requests can be awaited."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -10,8 +11,9 @@ from pika.spec import Basic
 
 from adapters.amqp.connection import Connection, Delivered
 from adapters.amqp.errors import of_channel
+from adapters.amqp.retry import within_timeout
 from adapters.amqp.settings import REQUEST_TIMEOUT
-from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown
+from bridge.errors import DestinationUnknown
 
 _TIMEOUT: Final = REQUEST_TIMEOUT / 1000
 
@@ -35,9 +37,13 @@ class Channel:
         """Whether it is open."""
         return bool(self.raw.is_open)
 
-    def on_delivery(self, delivered: Delivered) -> None:
-        """Set the callback for all messages that are delivered on the channel; pika's are not called then."""
+    async def consume(self, queue: str, delivered: Delivered, **arguments: object) -> None:
+        """Have the messages of a queue delivered to a callback: it gets those of all consumers of the channel.
+
+        Raises as `ask`.
+        """
         self._connection.delivered[self._number] = delivered
+        await self.ask(queue, "basic_consume", queue=queue, on_message_callback=ignore_delivery, **arguments)
 
     async def ask(self, subject: str, method: str, **arguments: object) -> Any:  # noqa: ANN401 - the method's answer
         """Call a method of pika's channel and return the broker's answer: `ask("orders", "queue_declare", …)`.
@@ -45,22 +51,8 @@ class Channel:
         Raises `Refused`, `DestinationUnknown` or `BackendUnavailable` if the channel is closed instead of an answer
         (a refusal always closes it), or after `REQUEST_TIMEOUT`. `subject` is named in errors.
         """
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if method == "confirm_delivery":
-            arguments = {"ack_nack_callback": arguments["ack_nack_callback"], "callback": partial(_answered, answer)}
-        else:
-            arguments["callback"] = partial(_answered, answer)
-        self._waiting.add(answer)
-        try:
-            getattr(self.raw, method)(**arguments)
-            async with asyncio.timeout(_TIMEOUT):
-                frame = await answer
-        except TimeoutError:
-            raise BackendUnavailable(f"{subject}: RabbitMQ has not answered for {_TIMEOUT:.0f} s.") from None
-        except AMQPError as error:
-            raise self._translated(error, subject) from error
-        finally:
-            self._waiting.discard(answer)
+        request = partial(getattr(self.raw, method), **arguments)
+        frame = await self._answer(subject, lambda answer: request(callback=partial(_answered, answer)))
         return frame.method
 
     async def has(self, queue: str) -> bool:
@@ -73,19 +65,13 @@ class Channel:
 
     async def get(self, queue: str) -> bytes | None:
         """Return the body of the first message of a queue, unacknowledged; None: it is empty. Raises as `ask`."""
-        got: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(got)
-        try:
-            self.raw.add_callback(lambda _frame: _answered(got, None), [Basic.GetEmpty])
-            self.raw.basic_get(queue, lambda _raw, _method, _properties, body: _answered(got, body))
-            async with asyncio.timeout(_TIMEOUT):
-                return await got
-        except TimeoutError:
-            raise BackendUnavailable(f"{queue}: RabbitMQ has not answered for {_TIMEOUT:.0f} s.") from None
-        except AMQPError as error:
-            raise self._translated(error, queue) from error
-        finally:
-            self._waiting.discard(got)
+
+        def get(answer: "asyncio.Future[Any]") -> None:
+            self.raw.add_callback(lambda _frame: _answered(answer, None), [Basic.GetEmpty])
+            self.raw.basic_get(queue, lambda _raw, _method, _properties, body: _answered(answer, body))
+
+        body: bytes | None = await self._answer(queue, get)
+        return body
 
     async def close(self) -> None:
         """Close it, and wait for that. Unacknowledged messages return to their queues."""
@@ -105,10 +91,23 @@ class Channel:
             if not answer.done():
                 answer.set_exception(reason)
 
-    def _translated(self, error: BaseException, subject: str) -> BridgeError:
-        return of_channel(self.ended.result() if self.ended.done() else error, subject)
+    async def _answer(self, subject: str, request: "Callable[[asyncio.Future[Any]], object]") -> Any:  # noqa: ANN401
+        """Send a request, and return what it sets as the answer."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.add(answer)
+        try:
+            request(answer)
+            return await within_timeout(answer, f"{subject}: RabbitMQ has not answered for {_TIMEOUT:.0f} s.")
+        except AMQPError as error:
+            raise of_channel(self.ended.result() if self.ended.done() else error, subject) from error
+        finally:
+            self._waiting.discard(answer)
 
 
 def _answered(answer: "asyncio.Future[Any]", result: object) -> None:
     if not answer.done():
         answer.set_result(result)
+
+
+def ignore_delivery(_raw: object, _method: object, _properties: object, _body: bytes) -> None:
+    """Fill the place of pika's callback: `Channel.consume` gets the deliveries from the connection."""

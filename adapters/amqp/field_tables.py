@@ -105,10 +105,6 @@ def _read_list(raw: bytes, start: int, end: int, depth: int) -> list[Any]:
     return values
 
 
-def _as_it_is(value: Any) -> Any:  # noqa: ANN401 - a number
-    return value
-
-
 def _time(seconds: int) -> datetime | int:
     """Return a time; beyond the year 9999 the number is not in seconds, and stays a number."""
     try:
@@ -117,24 +113,20 @@ def _time(seconds: int) -> datetime | int:
         return seconds
 
 
-def _decimal(scale: int, digits: int) -> Decimal:
-    return Decimal(digits).scaleb(-scale)
-
-
 _FIXED: Final[dict[int, tuple[Struct, Callable[..., Any]]]] = {
     ord("t"): (Struct(">B"), bool),
-    ord("b"): (Struct(">b"), _as_it_is),
-    ord("B"): (Struct(">B"), _as_it_is),
-    ord("s"): (Struct(">h"), _as_it_is),
-    ord("U"): (Struct(">h"), _as_it_is),
-    ord("u"): (Struct(">H"), _as_it_is),
-    ord("I"): (Struct(">i"), _as_it_is),
-    ord("i"): (Struct(">I"), _as_it_is),
-    ord("L"): (Struct(">q"), _as_it_is),
-    ord("l"): (Struct(">q"), _as_it_is),
-    ord("f"): (Struct(">f"), _as_it_is),
-    ord("d"): (Struct(">d"), _as_it_is),
-    ord("D"): (_DECIMAL, _decimal),
+    ord("b"): (Struct(">b"), int),
+    ord("B"): (Struct(">B"), int),
+    ord("s"): (Struct(">h"), int),
+    ord("U"): (Struct(">h"), int),
+    ord("u"): (Struct(">H"), int),
+    ord("I"): (Struct(">i"), int),
+    ord("i"): (Struct(">I"), int),
+    ord("L"): (Struct(">q"), int),
+    ord("l"): (Struct(">q"), int),
+    ord("f"): (Struct(">f"), float),
+    ord("d"): (Struct(">d"), float),
+    ord("D"): (_DECIMAL, lambda scale, digits: Decimal(digits).scaleb(-scale)),
     ord("T"): (Struct(">Q"), _time),
     ord("V"): (Struct(">"), lambda: None),
 }

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, Final
 
 import pika
-from pika.exceptions import AMQPError
+from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.connection import Connection, connect
-from adapters.amqp.errors import blocked, closing, of_connection
+from adapters.amqp.errors import RESOURCE_LOCKED, blocked, closing, of_connection
 from adapters.amqp.settings import REQUEST_TIMEOUT, ConnectionSettings
-from bridge.errors import BackendUnavailable
+from bridge.errors import BackendUnavailable, BridgeError
 
 _PAUSES: Final = (0.1, 5.0)
 """Seconds between attempts to reconnect: the first pause and the longest; each is twice the one before."""
@@ -39,7 +39,8 @@ class Link:
         self._options = options
         self._purpose = purpose
         self._connection: Connection | None = None
-        self._failure: BackendUnavailable = BackendUnavailable("RabbitMQ: there is no connection yet.")
+        self.failure = BackendUnavailable("RabbitMQ: there is no connection yet.")
+        """Why there is no connection."""
         self._reconnecting: asyncio.Task[None] | None = None
         self._closing = False
         self.on_connected: list[Callable[[], None]] = []
@@ -56,20 +57,20 @@ class Link:
         return self._connection is not None and self._connection.is_open
 
     @property
+    def congested(self) -> bool:
+        """Whether the broker reads more slowly than the bridge writes."""
+        return self._connection is not None and self._connection.congested
+
+    @property
     def channel_max(self) -> int:
         """How many channels the broker allows; 0 without a connection."""
         return 0 if self._connection is None else int(self._connection.params.channel_max)
-
-    @property
-    def failure(self) -> BackendUnavailable:
-        """Why there is no connection."""
-        return self._failure
 
     async def start(self) -> None:
         """Connect for the first time. Raises `BackendUnavailable`; may be called again then."""
         if self._connection is None:
             if self._reconnecting is not None:
-                raise BackendUnavailable(self._failure.detail)
+                raise BackendUnavailable(self.failure.detail)
             await self._connect()
 
     async def channel(self) -> Channel:
@@ -79,7 +80,7 @@ class Link:
         """
         connection = self._connection
         if connection is None or not connection.is_open:
-            raise BackendUnavailable(self._failure.detail)
+            raise BackendUnavailable(self.failure.detail)
         if self.blocked is not None:
             raise blocked(self.blocked)
         opened: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
@@ -97,9 +98,7 @@ class Link:
             raise blocked(self.blocked)
         connection.close_unresponsive()  # a broker that hangs can still send heartbeats: seen for more than 30 s
         raise BackendUnavailable(
-            self._failure.detail
-            if connection.lost.done()
-            else "RabbitMQ does not answer, or is closing the connection."
+            self.failure.detail if connection.lost.done() else "RabbitMQ does not answer, or is closing the connection."
         )
 
     @asynccontextmanager
@@ -110,6 +109,25 @@ class Link:
             yield channel
         finally:
             await channel.close()
+
+    async def lock(self, queue: str) -> Channel | None:
+        """Return a channel that holds a lock among all programs of the broker; None: another connection holds it.
+
+        The lock is an exclusive queue, which is deleted with its consumer, and that with the channel. Raises `Refused`
+        or `BackendUnavailable`.
+        """
+        channel = await self.channel()
+        try:
+            await channel.ask(queue, "queue_declare", queue=queue, exclusive=True, auto_delete=True)
+            await channel.consume(queue, lambda *_: None, auto_ack=True)  # no program publishes to a lock
+        except BaseException as error:
+            reason = channel.ended.result() if channel.ended.done() else None
+            is_locked = isinstance(reason, ChannelClosedByBroker) and reason.reply_code == RESOURCE_LOCKED
+            if is_locked and isinstance(error, BridgeError):
+                return None
+            await channel.close()
+            raise
+        return channel
 
     async def close(self) -> None:
         """Close it, and do not reconnect. Idempotent."""
@@ -134,8 +152,8 @@ class Link:
             try:
                 connection = await connect(self._parameters(host, port), context)
             except (AMQPError, OSError, TimeoutError) as error:
-                self._failure = of_connection(error, f"{host}:{port}")
-                self._failure.__cause__ = error
+                self.failure = of_connection(error, f"{host}:{port}")
+                self.failure.__cause__ = error
             else:
                 if self._closing:
                     connection.abort()
@@ -143,7 +161,7 @@ class Link:
                     raise closing()
                 self._connected(connection)
                 return
-        raise BackendUnavailable(self._failure.detail) from self._failure.__cause__
+        raise BackendUnavailable(self.failure.detail) from self.failure.__cause__
 
     def _connected(self, connection: Connection) -> None:
         self._connection = connection
@@ -158,11 +176,11 @@ class Link:
     def _on_close(self, _connection: Connection, reason: BaseException) -> None:
         self._connection = None
         self.blocked = None
-        self._failure = of_connection(reason)
+        self.failure = of_connection(reason)
         for listener in self.on_lost:
-            listener(self._failure)
+            listener(self.failure)
         if not self._closing:
-            _log.warning("%s", self._failure, extra={"connection": self._purpose})
+            _log.warning("%s", self.failure, extra={"connection": self._purpose})
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
@@ -212,10 +230,10 @@ class Link:
                 context.load_cert_chain(security.certificate, security.key)
         except OSError as error:
             reason = (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or str(error)
-            self._failure = BackendUnavailable(
+            self.failure = BackendUnavailable(
                 f"RabbitMQ: a file of ca=, certificate= or key= cannot be used ({reason})."
             )
-            raise BackendUnavailable(self._failure.detail) from error
+            raise BackendUnavailable(self.failure.detail) from error
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         return context
 

@@ -2,9 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Self
-
-from pika import BasicProperties
+from typing import Final, Self
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.errors import of_channel
@@ -44,17 +42,13 @@ class Reader:
         channel.ended.add_done_callback(reader._ended)
         channel.raw.add_on_cancel_callback(reader._cancelled)
 
-        def arrived(_channel: object, method: Any, properties: BasicProperties, body: bytes) -> None:  # noqa: ANN401 - pika's
-            offset = int((properties.headers or {}).get(_OFFSET, 0))
-            on_arrival(
-                reader, offset, Arrival(method.delivery_tag, method.redelivered, method.routing_key, properties, body)
-            )
+        def delivered(_consumer: str, arrival: Arrival) -> None:
+            if channel.open:
+                on_arrival(reader, int((arrival.properties.headers or {}).get(_OFFSET, 0)), arrival)
 
         try:
             await channel.ask(stream, "basic_qos", prefetch_count=prefetch)
-            await channel.ask(
-                stream, "basic_consume", queue=stream, on_message_callback=arrived, arguments={_OFFSET: start}
-            )
+            await channel.consume(stream, delivered, arguments={_OFFSET: start})
         except BaseException:
             await channel.close()
             raise

@@ -8,7 +8,7 @@ from typing import Final
 
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
-from adapters.base import Complete, Features, Revoked, Stored, Support, Transaction
+from adapters.base import Features, Revoked, Stored, Support
 from adapters.cloud_events import EventHeaders
 from adapters.property_names import prefixed_header
 from adapters.rabbitmq.consume.assigned import GroupDependencies
@@ -83,9 +83,16 @@ class RabbitMQAdapter:
             *(self._declaring, self._consuming, self._publisher, self._catalogue, self._bridges, self._publish_all)
         )
         self._transactions = Transactions(options.prefix, use)
-        self._deletion = Deletion(Own(options.prefix), self._declaring, self._catalogue, self._destinations)
         self._publisher.on_exchange_missing = self._catalogue.on_deleted = self._forget_exchange
         self._subscriptions: list[RabbitMQSubscription] = []
+        # The optional capabilities of `adapters.base`: each is one part's.
+        deletion = Deletion(Own(options.prefix), self._declaring, self._catalogue, self._destinations)
+        self.purge, self.delete = deletion.purge, deletion.delete
+        self.put, self.all = self._catalogue.put, self._catalogue.all
+        self.partitions, self.known_partitions = self._destinations.partitions, self._destinations.known_partitions
+        self.known_transactions = self._transactions.known
+        self.prepare, self.commit = self._transactions.prepare, self._transactions.commit
+        self.rollback = self._transactions.rollback
 
     async def start(self) -> None:
         """Connect, read the catalogue. Raises `BackendUnavailable` or `CannotStart`."""
@@ -114,14 +121,6 @@ class RabbitMQAdapter:
             deadline=deadline,
         )
 
-    async def partitions(self, destination: str, *, create: bool = True) -> int:
-        """Return the number of partitions; see `Partitioned`."""
-        return await self._destinations.partitions(destination, create=create)
-
-    def known_partitions(self, destination: str) -> int | None:
-        """Return the number of partitions, if it is known."""
-        return self._destinations.known_partitions(destination)
-
     async def subscribe(
         self, source: str, group: str, revoked: Revoked, *, latest: bool = False
     ) -> RabbitMQSubscription:
@@ -140,38 +139,6 @@ class RabbitMQAdapter:
         self._subscriptions = [other for other in self._subscriptions if not other.closed]
         self._subscriptions.append(subscription)
         return subscription
-
-    async def purge(self, destination: str, group: str | None) -> None:
-        """Empty the queues of a destination or of a group; see `Deletable`."""
-        await self._deletion.purge(destination, group)
-
-    async def delete(self, destination: str, group: str | None) -> None:
-        """Delete the exchanges and queues of a destination, or the queues of a group; see `Deletable`."""
-        await self._deletion.delete(destination, group)
-
-    async def put(self, key: str, value: str | None) -> None:
-        """Store metadata in the catalogue; see `MetadataStore`."""
-        await self._catalogue.put(key, value)
-
-    def all(self) -> Mapping[str, str]:
-        """Return all metadata."""
-        return self._catalogue.all()
-
-    def known_transactions(self) -> Mapping[str, Transaction]:
-        """Return the transactions by their id; see `Transactional`."""
-        return self._transactions.known()
-
-    async def prepare(self, transaction: Transaction, message: Message) -> None:
-        """Add a message to a transaction; see `Transactional`."""
-        await self._transactions.prepare(transaction, message)
-
-    async def commit(self, transaction: str, complete: Complete) -> Sequence[Stored | None]:
-        """Store the messages of a transaction; see `Transactional`."""
-        return await self._transactions.commit(transaction, complete)
-
-    async def rollback(self, transaction: str) -> None:
-        """Drop the messages of a transaction; see `Transactional`."""
-        await self._transactions.rollback(transaction)
 
     def gauges(self) -> Mapping[str, int]:
         """See `Measured`."""

@@ -64,14 +64,14 @@ BROKERS: Final = frozenset(
 """Headers that brokers add to a message."""
 
 _TRACE: Final = ("traceparent", "tracestate")
-_ROUTING: Final = ("CC", "BCC")
-"""Headers by which brokers route; if one is text, they close the channel."""
+ROUTING: Final = ("CC", "BCC")
+"""Headers that brokers use as more routing keys, from any publisher; if one is text, they close the channel."""
 EVENT_PREFIX: Final = "ce-"
 """Prefix of the headers of a CloudEvent."""
 NATIVE_EVENT_PREFIXES: Final = (EVENT_PREFIX, "cloudEvents:", "cloudEvents_")
 """Prefixes that native producers use: the SDKs on AMQP 0-9-1, and the AMQP binding, as in Spring."""
 EVENT_IDS: Final = tuple(f"{prefix}id" for prefix in NATIVE_EVENT_PREFIXES)
-PLAIN_NAMES: Final = PlainNames({*_TRACE, *_ROUTING, *BROKERS, f"{EVENT_PREFIX}specversion"})
+PLAIN_NAMES: Final = PlainNames({*_TRACE, *ROUTING, *BROKERS, f"{EVENT_PREFIX}specversion"})
 """Headers of properties with `properties=plain`."""
 _ELSEWHERE: Final = frozenset(
     {"destination", "partition", "compression", "deliveryCount", "messageId", "correlationId"}

@@ -40,6 +40,7 @@ from adapters.rabbitmq.headers import (
     NATIVE_PREFIX,
     NUMBERS,
     READ,
+    ROUTING,
     ROUTING_KEY,
     STORED,
     TEXTS,
@@ -55,8 +56,6 @@ _MILLISECONDS: Final = 10**11
 """A larger time in seconds would be after the year 5000: it is in milliseconds."""
 _LEVELS: Final = 10
 """Priorities of AMQP, from 0."""
-_COPIES: Final = ("CC", "BCC")
-"""Headers that the broker uses as more routing keys, from any publisher."""
 _KEPT: Final = (
     *("content_type", "content_encoding", "delivery_mode", "correlation_id", "reply_to", "expiration"),
     *("message_id", "timestamp", "type", "app_id", "cluster_id"),
@@ -104,7 +103,7 @@ def copied(arrival: Arrival) -> Properties:
     slots = arrival.properties
     copy = Properties(**{name: getattr(slots, name) for name in _KEPT})
     copy.headers = headers = {
-        PROPERTY_PREFIX + name if name in _COPIES else name: value
+        PROPERTY_PREFIX + name if name in ROUTING else name: value
         for name, value in (slots.headers or {}).items()
         if name not in BROKERS
     }

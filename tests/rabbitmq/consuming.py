@@ -35,7 +35,7 @@ class Shares:
         self.changed: Callable[[frozenset[int]], None] = lambda _share: None
         self.left = False
 
-    def make(self, partitions: int, changed: Callable[[frozenset[int]], None]) -> "Shares":
+    def make(self, partitions: int, changed: Callable[[frozenset[int]], None]) -> Any:  # noqa: ANN401 - a membership
         self.changed = changed
         if self.share is None:
             self.share = range(partitions)
@@ -121,8 +121,7 @@ class Bridge:
 
     async def noted(self, identities: Collection[str], partition: int = 0) -> None:
         """Wait until the note of a partition is of these at least."""
-        keeper = self.subscription._assigned.partitions[partition]._attempts_writer
-        assert keeper is not None
+        keeper = self.subscription._assigned.partitions[partition].attempts_writer
         await until(lambda: set(identities) <= set(keeper._written or ()), lambda: str(keeper._written))
 
     async def stop(self) -> None:

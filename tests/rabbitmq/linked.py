@@ -81,12 +81,11 @@ class Desk(NamedTuple):
         routing_key: str = "p0",
         *,
         confirmed: bool = True,
-        mandatory: bool = True,
     ) -> asyncio.Future[Stored]:
         """Publish, with a unique id."""
         properties = BasicProperties(message_id=uuid4().hex, delivery_mode=2)
         outgoing = Outgoing(exchange, routing_key, properties, body)
-        return self.publisher.send(outgoing, confirmed=confirmed, mandatory=mandatory)
+        return self.publisher.send(outgoing, confirmed=confirmed)
 
 
 @asynccontextmanager

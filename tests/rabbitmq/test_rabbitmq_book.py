@@ -147,7 +147,7 @@ async def test_what_one_bridge_writes_reaches_the_others(options: Options) -> No
         assert two.catalogue.contents.group("orders", "app") == Group(begun=1)
         await one.catalogue.enter("ready", "orders", "app", [2])
         async with asyncio.timeout(GUARD):
-            await two.catalogue.wait_ready("orders", "app", GUARD)
+            await two.catalogue._log.until(lambda: two.catalogue.contents.group("orders", "app").ready)
         assert two.catalogue.contents.group("orders", "app") == Group(ready=True, history=(2,))
 
 

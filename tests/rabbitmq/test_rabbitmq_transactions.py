@@ -137,7 +137,7 @@ async def test_what_a_stream_has_lost_is_written_again(session: Session) -> None
     channel = await adapter._declaring.channel()
     stream = Own(parse(session.harness.url).prefix).transactions
     await channel.ask(stream, "queue_delete", queue=stream)
-    await until(lambda: not adapter._transactions._log._whole.is_set() or adapter._transactions._ledger is not before)
+    await until(lambda: adapter._transactions._log._next is not before)
     await prepare(adapter, names[0], session.destination, b"more")
     assert len(await commit(other, names[0])) == 2
     assert await commit(adapter, names[1]) == ()

@@ -14,10 +14,9 @@ from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Partition, RecordDrained
 from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
-from adapters.rabbitmq.group.membership import Changed
+from adapters.rabbitmq.group.membership import Changed, Membership
 from adapters.rabbitmq.headers import ACQUIRED_COUNT, DELIVERY_COUNT
 from adapters.rabbitmq.publish.publisher import Publisher
-from adapters.rabbitmq.topology import names
 from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
 
@@ -33,22 +32,12 @@ closes channels after half an hour (`consumer_timeout`)."""
 _log = logging.getLogger("bridge.rabbitmq")
 
 
-class Sharing(Protocol):
-    """The membership of this bridge in a group."""
-
-    async def join(self) -> frozenset[int]:
-        """Return the first share."""
-
-    async def leave(self) -> None:
-        """Leave the group."""
-
-
 class GroupDependencies(NamedTuple):
     """The parts of the adapter that a subscription uses."""
 
     make_sources: Callable[[], Awaitable[Sequence[Source]]]
     """Declares what is missing of the group; returns its queues."""
-    make_membership: Callable[[int, Changed], Sharing]
+    make_membership: Callable[[int, Changed], Membership]
     """Given the number of partitions."""
     record_drained: RecordDrained
     store_deferred: Callable[[Delivery, Source, int], Awaitable[object]]
@@ -87,7 +76,7 @@ class AssignedPartitions:
         self._token = uuid4().hex
         self._positions = count(1)
         self._sources: dict[int, Source] = {}
-        self._membership: Sharing | None = None
+        self._membership: Membership | None = None
         """None: this bridge consumes all partitions; other programs may as well."""
         self._share: frozenset[int] = frozenset()
         self._earlier_attempts: dict[int, AttemptsRecord] = {}
@@ -105,12 +94,11 @@ class AssignedPartitions:
         """Consume the first share. Raises `BackendUnavailable`, `DestinationUnknown` or `Refused`; `close` it then."""
         self._link.on_lost.append(self._lost)
         self._link.on_connected.append(self._apply_soon)
-        sources = await self._dependencies.make_sources()
-        self._set_sources(sources)
-        if any(source.shared for source in sources):
+        await self._make_sources()
+        if any(source.shared for source in self._sources.values()):
             self._share = frozenset(self._sources)
         else:
-            self._membership = self._dependencies.make_membership(len(sources), self._share_changed)
+            self._membership = self._dependencies.make_membership(len(self._sources), self._share_changed)
             self._share = await self._membership.join()
         error = await self._open_missing(self._share)
         if error is not None:
@@ -190,7 +178,7 @@ class AssignedPartitions:
             # until this succeeds, queues may exist without their bindings; opening them would not fail
             self._must_declare = True
             try:
-                self._set_sources(await self._dependencies.make_sources())
+                await self._make_sources()
             except BridgeError as error:
                 return error
             self._must_declare = False
@@ -220,16 +208,12 @@ class AssignedPartitions:
         number, use = source.partition, self._dependencies
         counter = None if source.shared else DELIVERY_COUNT if self._link.version < _ACQUIRED else ACQUIRED_COUNT
         unacked = Unacked[Waiter](number, self._destination, self._positions, counter)
-        writer = None
-        if not source.shared:
-            queue = names.attempts_of(source)
-            writer = AttemptsWriter(self._link, use.publisher, queue, self._token, unacked)
         partition = Partition(
             source,
             unacked,
             self._link,
             PrefetchWindow(use.prefetch, len(self._sources)),
-            attempts_writer=writer,
+            attempts_writer=AttemptsWriter(self._link, use.publisher, source, self._token, unacked),
             arrived=self._owner.arrived,
             repair=self.repair,
             record_drained=use.record_drained,
@@ -237,8 +221,8 @@ class AssignedPartitions:
         partition.earlier_attempts = self._earlier_attempts.pop(number, None)
         return partition
 
-    def _set_sources(self, sources: Sequence[Source]) -> None:
-        self._sources = {source.partition: source for source in sources}
+    async def _make_sources(self) -> None:
+        self._sources = {source.partition: source for source in await self._dependencies.make_sources()}
 
     # Releasing partitions:
 
@@ -304,10 +288,9 @@ class AssignedPartitions:
     def _refresh(self) -> None:
         """Repair partitions with messages that were unacknowledged the last time, or whose messages are small again."""
         for partition in list(self.partitions.values()):
-            oldest = partition.unacked.oldest_tag
-            if partition.window.review() or (oldest and oldest <= partition.newest_at_refresh):
+            outgrown, has_stale = partition.window.review(), partition.unacked.has_stale()
+            if outgrown or has_stale:
                 self.repair(partition, None)
-            partition.newest_at_refresh = partition.unacked.newest_tag
         self._later(self._dependencies.refresh, self._refresh)
 
     def _fail(self, error: BridgeError) -> None:

@@ -22,6 +22,8 @@ from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.publish.confirm_channel import is_unroutable
 from adapters.rabbitmq.publish.publisher import Publisher
+from adapters.rabbitmq.topology import names
+from adapters.rabbitmq.topology.names import Source
 from bridge.errors import BridgeError, DestinationUnknown
 
 _COUNT_MAX: Final = 2**31 - 1
@@ -64,19 +66,17 @@ def decode(body: bytes) -> AttemptsRecord | None:
         found = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
-        return None
-    by, counts = found.get("by"), found.get("counts")
-    if not isinstance(by, str) or not isinstance(counts, dict):
-        return None
-    attempts: dict[str, int] = {}
-    for digits, identities in counts.items():
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX and isinstance(identities, list)):
-            return None
-        if not all(isinstance(identity, str) for identity in identities):
-            return None
-        attempts.update(dict.fromkeys(identities, min(int(digits), _COUNT_MAX)))
-    return AttemptsRecord(by, attempts)
+    match found:
+        case {"by": str(by), "counts": dict(counts)} if all(_is_valid(*each) for each in counts.items()):
+            pairs = ((each, min(int(digits), _COUNT_MAX)) for digits, ids in counts.items() for each in ids)
+            return AttemptsRecord(by, dict(pairs))
+    return None
+
+
+def _is_valid(digits: str, identities: object) -> bool:
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX):
+        return False
+    return isinstance(identities, list) and all(isinstance(identity, str) for identity in identities)
 
 
 async def read_attempts(link: Link, queue: str) -> AttemptsRecord | None:
@@ -92,11 +92,12 @@ async def read_attempts(link: Link, queue: str) -> AttemptsRecord | None:
 class AttemptsWriter:
     """Records the attempts of one partition: soon after deliveries, and surely before the partition is released."""
 
-    def __init__(self, link: Link, publisher: Publisher, queue: str, by: str, unacked: Unacked[Any]) -> None:
-        """`link` declares and reads."""
+    def __init__(self, link: Link, publisher: Publisher, source: Source, by: str, unacked: Unacked[Any]) -> None:
+        """`link` declares and reads. If others own the partition's queue, no attempts are recorded."""
         self._link = link
         self._publisher = publisher
-        self._queue = queue
+        self._queue = names.attempts_of(source)
+        self._records = not source.shared
         self._by = by
         self._unacked = unacked
         self._loop = asyncio.get_running_loop()
@@ -113,7 +114,7 @@ class AttemptsWriter:
         """Write a record soon; the caller does not wait."""
         if self._writing is not None:
             self._changed = True
-        elif self._timer is None:
+        elif self._timer is None and self._records:
             self._timer = self._loop.call_at(max(self._loop.time() + _DELAY, self._not_before), self._begin)
 
     async def read(self) -> AttemptsRecord | None:
@@ -125,6 +126,8 @@ class AttemptsWriter:
         writing = self.stop()
         if writing is not None:
             await asyncio.wait((writing,))
+        if not self._records:
+            return
         if self._unacked.unacknowledged and not self._unacked.attempts_known:
             await self._read_earlier()
         # also if nothing was delivered to consumers: without a record the broker's count would be taken for attempts

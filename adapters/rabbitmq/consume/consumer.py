@@ -20,7 +20,7 @@ from typing import Final
 
 from pika.exceptions import ChannelClosed
 
-from adapters.amqp.channel import Channel
+from adapters.amqp.channel import Channel, ignore_delivery
 from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.consume.partition_state import Ack, Unacked
 from bridge.errors import BackendUnavailable, BridgeError
@@ -29,6 +29,9 @@ ACKS_MAX: Final = 24
 """Acknowledgements between two confirmations: a channel with 32 acknowledgements that a quorum queue has not applied
 holds the next ones back, and the confirmation would overtake those (`quorum_commands_soft_limit`)."""
 
+_PARTITION: Final = "partition "
+"""Of the tags of consumers that get messages; the others confirm acknowledgements."""
+
 Arrived = Callable[[Arrival], None]
 OnEnded = Callable[[BridgeError], None]
 
@@ -36,23 +39,25 @@ OnEnded = Callable[[BridgeError], None]
 class Consumer:
     """Consumes one queue, or two, on its own channel."""
 
-    def __init__(self, channel: Channel, prefetch: int, on_ended: OnEnded, *, shared: bool) -> None:
-        """`on_ended` is called when the broker ends the consumer; not when the connection is lost."""
+    def __init__(self, channel: Channel, prefetch: int, arrived: Arrived, on_ended: OnEnded, *, shared: bool) -> None:
+        """`arrived` is called with each message.
+
+        `on_ended` is called when the broker ends the consumer; not when the connection is lost.
+        """
         self._channel = channel
         self._prefetch = prefetch
+        self._arrived = arrived
         self._on_ended = on_ended
         self._shared = shared
         self._queues: dict[str, str] = {}
         """The consumed queues, by consumer tag."""
-        self._receivers: dict[str, Arrived] = {}
-        """Callbacks, by consumer tag."""
         self._queue = ""
         """The last consumed queue."""
-        self._confirmations = count()
+        self._numbers = count()
+        """Of consumers: pika keeps the tag of the last one a moment longer."""
         self._confirmation: str | None = None
-        """Tag of the second consumer while it exists. Each has a new tag: pika keeps the last one a moment longer."""
+        """Tag of the second consumer while it exists."""
         self._closing = False
-        channel.on_delivery(self._delivered)
         channel.ended.add_done_callback(lambda ended: self._ended(ended.result()))
         channel.raw.add_on_cancel_callback(lambda frame: self._cancelled(str(frame.method.consumer_tag)))
 
@@ -61,18 +66,15 @@ class Consumer:
         """Whether messages are delivered on it, and can be acknowledged."""
         return self._channel.open and not self._closing
 
-    async def consume(self, queue: str, arrived: Arrived) -> int:
+    async def consume(self, queue: str) -> int:
         """Consume a queue; returns the number of messages that were ready in it.
 
         Raises `DestinationUnknown` if the queue does not exist, `Refused` or `BackendUnavailable`.
         """
         declared = await self._channel.ask(queue, "queue_declare", queue=queue, passive=True)
         await self._channel.ask(queue, "basic_qos", prefetch_count=self._prefetch)
-
-        tag = f"partition {len(self._receivers)}"
-        self._receivers[tag] = arrived
-        consume = {"queue": queue, "on_message_callback": _ignore_delivery, "consumer_tag": tag}
-        await self._channel.ask(queue, "basic_consume", **consume)
+        tag = f"{_PARTITION}{next(self._numbers)}"
+        await self._channel.consume(queue, self._delivered, consumer_tag=tag)
         self._queues[tag] = self._queue = queue
         return int(declared.message_count)
 
@@ -93,9 +95,9 @@ class Consumer:
             confirmation, self._confirmation = self._confirmation, None
             raw.basic_cancel(confirmation, callback=lambda _frame: confirmed())
         else:
-            confirmation = self._confirmation = f"confirmation {next(self._confirmations)}"
+            confirmation = self._confirmation = f"confirmation {next(self._numbers)}"
             raw.basic_consume(
-                self._queue, _ignore_delivery, consumer_tag=confirmation, callback=lambda _frame: confirmed()
+                self._queue, ignore_delivery, consumer_tag=confirmation, callback=lambda _frame: confirmed()
             )
 
     async def close(self) -> None:
@@ -104,9 +106,8 @@ class Consumer:
         await self._channel.close()
 
     def _delivered(self, consumer: str, arrival: Arrival) -> None:
-        arrived = self._receivers.get(consumer)
-        if arrived is not None and not self._closing:
-            arrived(arrival)
+        if consumer.startswith(_PARTITION) and not self._closing:
+            self._arrived(arrival)
 
     def _ended(self, reason: BaseException) -> None:
         # without a queue yet, `consume` raises it
@@ -120,10 +121,6 @@ class Consumer:
         elif tag in self._queues and not self._closing:
             self._closing = True
             self._on_ended(BackendUnavailable(f"{self._queues[tag]}: RabbitMQ has cancelled the consumer."))
-
-
-def _ignore_delivery(_raw: object, _method: object, _properties: object, _body: bytes) -> None:
-    """Fill the place of pika's callback: `Consumer` gets the deliveries from the connection."""
 
 
 _QUIET_TIMEOUT: Final = 2.0

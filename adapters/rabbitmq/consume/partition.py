@@ -7,6 +7,7 @@ deleted once all its messages are settled. If this bridge ends before, the next 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from adapters.amqp.link import Link
@@ -45,24 +46,23 @@ class Partition:
         link: Link,
         window: PrefetchWindow,
         *,
-        attempts_writer: AttemptsWriter | None,
+        attempts_writer: AttemptsWriter,
         arrived: Arrived,
         repair: Repair,
         record_drained: RecordDrained,
     ) -> None:
-        """Without an `attempts_writer` no attempts are recorded: the bridge does not own the queue."""
         self.source = source
         self.unacked = unacked
-        self.acks = Acks(unacked, self._on_removed)
+        self.attempts_writer = attempts_writer
+        self._removed = asyncio.Event()
+        """Whether the broker has removed acknowledged messages."""
+        self.acks = Acks(unacked, self._removed.set)
         self.window = window
-        self.newest_at_refresh = 0
-        """The newest delivery tag when old messages were last looked for."""
         self.revoked = False
         """Whether the engine has released it: nothing more is fetched."""
         self.earlier_attempts: AttemptsRecord | None = None
         """What this bridge knew when it lost the connection."""
         self._link = link
-        self._attempts_writer = attempts_writer
         self._on_arrived = arrived
         self._repair = repair
         self._record_drained = record_drained
@@ -78,9 +78,7 @@ class Partition:
         """Delivery tag of the mark that ends the history."""
         self._finishing: asyncio.Task[None] | None = None
         """Consumes the partition's own queue, and deletes the history when it is settled."""
-        self._removed = asyncio.Event()
-        """Whether the broker has removed acknowledged messages."""
-        if attempts_writer is None:
+        if source.shared:
             unacked.set_attempts(None)
 
     async def open(self) -> None:
@@ -103,11 +101,6 @@ class Partition:
         if self._reading is not None:
             await asyncio.wait((self._reading,), timeout=seconds)
 
-    def changed(self) -> None:
-        """Record the attempts soon."""
-        if self._attempts_writer is not None:
-            self._attempts_writer.changed()
-
     async def reopen(self) -> None:
         """Consume on another channel: fetched messages stay fetched. Raises as `open` does."""
         if self._consumer is not None and self._consumer.open:
@@ -120,31 +113,28 @@ class Partition:
     async def close(self) -> None:
         """Release it: record the attempts, and return unsettled messages to the queue."""
         await self.acks.quiet()
-        if self._attempts_writer is not None:
-            await self._attempts_writer.finish()
+        await self.attempts_writer.finish()
         await self._close_channel()
 
     def lost(self) -> None:
         """Release it after the connection is lost."""
         self._stop()
-        if self._attempts_writer is not None:
-            self._attempts_writer.stop()
+        self.attempts_writer.stop()
 
     async def abandon(self) -> None:
         """Release it without a record: this bridge opens it again in a moment."""
-        if self._attempts_writer is not None:
-            self._attempts_writer.stop()
+        self.attempts_writer.stop()
         await self._close_channel()
 
     async def _consume(self, queue: str) -> None:
-        prefetch = self.window.for_consumer(self.unacked.fetched)
-        consumer = Consumer(await self._link.channel(), prefetch, self._on_ended, shared=self.source.shared)
+        prefetch = self.window.for_consumer(len(self.unacked.fetched))
+        channel, ended = await self._link.channel(), partial(self._repair, self)
+        consumer = Consumer(channel, prefetch, self._arrived, ended, shared=self.source.shared)
         self._consumer = consumer
         self._discarding = False
-        self.newest_at_refresh = 0
         self._missing = prefetch  # until the count is known
         try:
-            ready = await consumer.consume(queue, self._arrived)
+            ready = await consumer.consume(queue)
         except BaseException:
             self._consumer = None
             await consumer.close()
@@ -184,8 +174,8 @@ class Partition:
         if unacked.to_ack:
             self.acks.settled()
         if unacked.attempts_missing:
-            if self._reading is None and self._attempts_writer is not None:
-                self._reading = self._loop.create_task(self._read_attempts(self._attempts_writer))
+            if self._reading is None:
+                self._reading = self._loop.create_task(self._read_attempts())
         elif unacked.waiting:
             self._on_arrived(self)
 
@@ -199,12 +189,12 @@ class Partition:
             self._discarding = True
             self._repair(self, None)
 
-    async def _read_attempts(self, attempts_writer: AttemptsWriter) -> None:
+    async def _read_attempts(self) -> None:
         """Read the record of the bridge that consumed the partition before; nothing is fetched until then."""
         record = None
         for _ in range(_READS):
             try:
-                record = await attempts_writer.read()
+                record = await self.attempts_writer.read()
             except BridgeError as error:
                 _log.warning("%s: delivery counts cannot be read: %s", self.source.queue, error)
                 await asyncio.sleep(_RETRY)
@@ -216,12 +206,6 @@ class Partition:
         self.unacked.set_attempts(None if record is None else record.attempts)
         self._reading = None
         self._on_arrived(self)
-
-    def _on_ended(self, error: BridgeError) -> None:
-        self._repair(self, error)
-
-    def _on_removed(self) -> None:
-        self._removed.set()
 
     @property
     def has_history(self) -> bool:
@@ -238,7 +222,7 @@ class Partition:
         if consumer is None:
             return
         try:
-            await consumer.consume(self.source.queue, self._arrived)
+            await consumer.consume(self.source.queue)
             while self.unacked.backfilled:
                 self._removed.clear()
                 await self._removed.wait()

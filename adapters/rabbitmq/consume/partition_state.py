@@ -102,33 +102,25 @@ class Unacked(Generic[W]):
         self._positions = positions
         self._counter = counter
         self._since = next(positions)
-        self._waiting: deque[tuple[Item[W], Message, Arrival | None]] = deque()
+        self.waiting: deque[tuple[Item[W], Message, Arrival | None]] = deque()
         """Messages to be fetched; the arrival of those that are redelivered, whose attempts may not be known yet.
 
         They are mapped when they arrive: properties and headers that are kept for 1,000 messages take 3 us longer."""
-        self._out: dict[int, Item[W]] = {}
+        self.fetched: dict[int, Item[W]] = {}
         """By position: fetched, and the broker has not confirmed the removal."""
-        self._tags: dict[int, Item[W]] = {}
+        self.unacknowledged: dict[int, Item[W]] = {}
         """By tag, in order: delivered on the open channel, and not acknowledged on it."""
-        self._to_ack: dict[int, None] = {}
+        self.to_ack: dict[int, None] = {}
         """Tags of settled messages, in the order in which they were settled."""
         self._sent: list[Item[W]] = []
         """Acknowledged on the open channel, and not confirmed."""
         self._expected: Expected[W] = Expected(())
         self._attempts_known: bool | None = None
         """Whether there was a record of earlier attempts; None: it was not read yet."""
+        self._newest = 0
+        """The newest delivery tag when `has_stale` was last called on the open channel."""
         self._first_delivery_seen = False
         """Whether a message has arrived that is not redelivered. All redelivered ones arrive before it."""
-
-    @property
-    def waiting(self) -> int:
-        """Number of messages that wait to be fetched."""
-        return len(self._waiting)
-
-    @property
-    def fetched(self) -> int:
-        """Number of fetched messages that the broker has not confirmed to have removed."""
-        return len(self._out)
 
     @property
     def attempts_known(self) -> bool:
@@ -136,31 +128,17 @@ class Unacked(Generic[W]):
         return self._attempts_known is not None
 
     @property
-    def unacknowledged(self) -> int:
-        """Number of messages that the broker delivers again if the partition is released now."""
-        return len(self._tags)
-
-    @property
-    def to_ack(self) -> bool:
-        """Whether a settled message is not acknowledged."""
-        return bool(self._to_ack)
-
-    @property
-    def oldest_tag(self) -> int:
-        """The oldest unacknowledged delivery tag; 0: there is none."""
-        return next(iter(self._tags), 0)
-
-    @property
-    def newest_tag(self) -> int:
-        """The newest unacknowledged delivery tag; 0: there is none."""
-        return next(reversed(self._tags), 0)
-
-    @property
     def next_size(self) -> int | None:
         """Bytes of the message that is fetched next; None: none can be fetched."""
-        if not self._waiting or self.attempts_missing:
+        if not self.waiting or self.attempts_missing:
             return None
-        return len(self._waiting[0][1].body)
+        return len(self.waiting[0][1].body)
+
+    def has_stale(self) -> bool:
+        """Whether a message was unacknowledged the last time, too, that this was called on the open channel."""
+        oldest, newest = next(iter(self.unacknowledged), 0), self._newest
+        self._newest = next(reversed(self.unacknowledged), 0)
+        return 0 < oldest <= newest
 
     def arrived(self, arrival: Arrival, *, backfilled: bool = False) -> None:
         """Add a delivered message; `backfilled`: of the partition's history."""
@@ -176,24 +154,24 @@ class Unacked(Generic[W]):
             elif self._attempts_known is None:
                 self.attempts_missing = True
         item.tag = arrival.tag
-        self._tags[arrival.tag] = item
+        self.unacknowledged[arrival.tag] = item
         if item.settled:
-            self._to_ack[arrival.tag] = None
+            self.to_ack[arrival.tag] = None
         elif item.position < 0:
             self.bytes += len(arrival.body)
             message = from_arrival(arrival, self._destination, self.partition)
             item.identity = message.message_id or ""
-            self._waiting.append((item, message, arrival if redelivered else None))
+            self.waiting.append((item, message, arrival if redelivered else None))
 
     def hold(self, tag: int) -> None:
         """Leave a mark unacknowledged until `discard`."""
-        self._tags[tag] = Item(tag)
+        self.unacknowledged[tag] = Item(tag)
 
     def discard(self, tag: int) -> None:
         """Acknowledge a mark."""
-        item = self._tags.setdefault(tag, Item(tag))
+        item = self.unacknowledged.setdefault(tag, Item(tag))
         item.settled = True
-        self._to_ack[tag] = None
+        self.to_ack[tag] = None
 
     def set_attempts(self, attempts: Mapping[str, int] | None) -> None:
         """Set the attempts that an earlier bridge has recorded; None: there is no record."""
@@ -206,10 +184,10 @@ class Unacked(Generic[W]):
 
     def take(self) -> Delivery:
         """Return the next message for the engine, if `next_size` is not None."""
-        item, message, arrival = self._waiting.popleft()
+        item, message, arrival = self.waiting.popleft()
         self.bytes -= len(message.body)
         item.position = next(self._positions)
-        self._out[item.position] = item
+        self.fetched[item.position] = item
         attempts = self._attempts_of(item, arrival)
         if attempts:
             self.attempts[item.identity] = attempts
@@ -217,7 +195,7 @@ class Unacked(Generic[W]):
 
     def set_attempt(self, position: int, attempts: int) -> bool:
         """Set the attempts of a fetched message; returns whether it is here and not settled."""
-        item = self._out.get(position)
+        item = self.fetched.get(position)
         if item is None or item.settled:
             return False
         if attempts:
@@ -231,7 +209,7 @@ class Unacked(Generic[W]):
 
         Returns False if the broker has removed it already, and None if it was fetched before the partition was lost.
         """
-        item = self._out.get(position)
+        item = self.fetched.get(position)
         if item is None:
             return None if position < self._since else False
         item.waiters += (waiter,)
@@ -239,24 +217,24 @@ class Unacked(Generic[W]):
             item.settled = True
             self.attempts.pop(item.identity, None)
             if item.tag:
-                self._to_ack[item.tag] = None
+                self.to_ack[item.tag] = None
         return True
 
     def acks(self, limit: int) -> list[Ack]:
         """Return acknowledgements to be sent now, at most `limit`."""
         acks: list[Ack] = []
         count = 0
-        for item in self._tags.values():
+        for item in self.unacknowledged.values():
             if not item.settled:
                 break
             count += 1
         if count:
-            first = list(islice(self._tags, count))
+            first = list(islice(self.unacknowledged, count))
             acks.append(Ack(first[-1], count > 1))
             for tag in first:
                 self._send(tag)
-        while self._to_ack and len(acks) < limit:
-            tag = next(iter(self._to_ack))
+        while self.to_ack and len(acks) < limit:
+            tag = next(iter(self.to_ack))
             acks.append(Ack(tag, False))
             self._send(tag)
         return acks
@@ -272,32 +250,31 @@ class Unacked(Generic[W]):
         for item in self._sent:
             item.waiters = ()
         if self._attempts_known is not None:
-            for item, _, arrival in self._waiting:
+            for item, _, arrival in self.waiting:
                 item.attempts = self._attempts_of(item, arrival)
-        before = [*self._expected.clear(), *self._sent, *self._tags.values()]
+        before = [*self._expected.clear(), *self._sent, *self.unacknowledged.values()]
         for item in before:
             item.tag = 0
         self._expected = Expected(before)
-        self._tags, self._to_ack, self._sent = {}, {}, []
-        self._waiting.clear()
+        self.unacknowledged, self.to_ack, self._sent, self._newest = {}, {}, [], 0
+        self.waiting.clear()
         self.bytes = 0
         return unsure
 
     def attempts_record(self) -> dict[str, int]:
         """Return the attempts that the next bridge of the partition needs."""
-        if (
-            self._attempts_known is False
-        ):  # the next bridge must not use the broker's count, which has messages that no consumer got
-            waiting = {item.identity: self._attempts_of(item, arrival) for item, _, arrival in self._waiting if arrival}
-            return waiting | self.attempts
-        return dict(self.attempts)
+        if self._attempts_known is not False:
+            return dict(self.attempts)
+        # the next bridge must not use the broker's count, which has messages that no consumer got
+        waiting = {item.identity: self._attempts_of(item, arrival) for item, _, arrival in self.waiting if arrival}
+        return waiting | self.attempts
 
     def waiters(self) -> tuple[list[W], list[W]]:
         """Return the calls that wait for an acknowledgement that was sent, and for one that was not."""
         sent = [waiter for item in self._sent for waiter in item.waiters]
         for item in self._sent:
             item.waiters = ()
-        return sent, [waiter for item in self._out.values() for waiter in item.waiters]
+        return sent, [waiter for item in self.fetched.values() for waiter in item.waiters]
 
     def _on_first_delivery(self) -> None:
         """The first message that is not redelivered: all redelivered ones have arrived."""
@@ -314,8 +291,8 @@ class Unacked(Generic[W]):
     def _prune(self) -> None:
         """Drop the attempts of messages that are not in the queue any more."""
         if self._first_delivery_seen and self._attempts_known and self.attempts:
-            there = {item.identity for item in self._out.values()}
-            there.update(item.identity for item, _, _ in self._waiting)
+            there = {item.identity for item in self.fetched.values()}
+            there.update(item.identity for item, _, _ in self.waiting)
             self.attempts = {identity: count for identity, count in self.attempts.items() if identity in there}
 
     def _attempts_of(self, item: Item[W], arrival: Arrival | None) -> int:
@@ -329,13 +306,13 @@ class Unacked(Generic[W]):
         return broker_attempts(arrival, self._counter)
 
     def _send(self, tag: int) -> None:
-        self._to_ack.pop(tag, None)
-        self._sent.append(self._tags.pop(tag))
+        self.to_ack.pop(tag, None)
+        self._sent.append(self.unacknowledged.pop(tag))
 
     def _remove(self, items: Collection[Item[W]]) -> list[W]:
         waiters: list[W] = []
         for item in items:
-            self._out.pop(item.position, None)
+            self.fetched.pop(item.position, None)
             self.backfilled -= item.backfilled
             waiters += item.waiters
             item.waiters = ()

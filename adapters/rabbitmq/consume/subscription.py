@@ -114,7 +114,7 @@ class RabbitMQSubscription:
         for delivery in deliveries:
             partition = self._assigned.partitions.get(delivery.partition)
             if partition is not None and partition.unacked.set_attempt(delivery.position, delivery.attempts):
-                partition.changed()
+                partition.attempts_writer.changed()
         future.set_result(None)
         return future
 
@@ -126,7 +126,7 @@ class RabbitMQSubscription:
     def lag(self) -> int | None:
         """See `Lagging`: the broker's last count, and what is unacknowledged here."""
         ready = self._ready.latest()
-        unacknowledged = sum(partition.unacked.unacknowledged for partition in self._assigned.partitions.values())
+        unacknowledged = sum(len(partition.unacked.unacknowledged) for partition in self._assigned.partitions.values())
         return None if ready is None else ready + unacknowledged
 
     def gauges(self) -> Mapping[str, int]:
@@ -134,7 +134,7 @@ class RabbitMQSubscription:
         each = [partition.unacked for partition in self._assigned.partitions.values()]
         return {
             "held_partitions": len(each),
-            "buffered_records": sum(unacked.waiting for unacked in each),
+            "buffered_records": sum(len(unacked.waiting) for unacked in each),
             "buffered_bytes": sum(unacked.bytes for unacked in each),
         }
 

@@ -226,13 +226,13 @@ class Delays:
         purges = self._destinations.purges(destination)
         target = self._targets.get((destination, purges))
         if target is None:
-            if (existing := self._destinations.existing(destination)) is not None:
+            if (existing := self._destinations.existing.get(destination)) is not None:
                 apart = "" if existing.exchange is None else destination
                 target = self._relay(*self._destinations.route(message), apart, purges=purges)
             elif not self._destinations.log_bytes(destination):  # it may have no queue at all
                 target = self._relay(destination, purges=purges)
             else:
-                key = levels.to_destination(destination, purges)
+                key = names.token(destination, purges)
                 target = Target(key, (levels.deliver_to_exchange(self._own, destination, purges),))
             self._targets[destination, purges] = target
         return target

@@ -44,11 +44,6 @@ def routing_key(wait: int, target: str) -> str:
     return f"{'.'.join(f'{wait // UNIT:0{LEVELS}b}')}.{target}"
 
 
-def to_destination(destination: str, purges: int = 0) -> str:
-    """Return the target of a destination's exchange, without the partition."""
-    return names.token(destination, purges)
-
-
 def to_queue(queue: str, purges: int = 0) -> str:
     """Return the target of one queue, with or without a partition."""
     return f"@.{names.token(queue, purges)}"
@@ -74,7 +69,7 @@ def levels(own: Own) -> list[Request]:
 
 def deliver_to_exchange(own: Own, destination: str, purges: int = 0) -> Request:
     """Return the binding from `deliver` to the exchange of a destination."""
-    return bind_exchange(destination, own.deliver, f"{'*.' * LEVELS}{to_destination(destination, purges)}.*")
+    return bind_exchange(destination, own.deliver, f"{'*.' * LEVELS}{names.token(destination, purges)}.*")
 
 
 def deliver_to_queue(own: Own, queue: str, purges: int = 0, *, partitioned: bool = False) -> Request:

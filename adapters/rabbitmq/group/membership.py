@@ -12,16 +12,15 @@ import random
 from collections.abc import Callable, Collection
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from pika import BasicProperties
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
-from adapters.amqp.messages import Outgoing
-from adapters.amqp.retry import retry
-from adapters.amqp.settings import REQUEST_TIMEOUT
+from adapters.amqp.messages import Arrival, Outgoing
+from adapters.amqp.retry import retry, within_timeout
 from adapters.base import Stored
 from adapters.rabbitmq.group.assignment import Peers, encode, identity_of, share
 from adapters.rabbitmq.options import Options
@@ -32,7 +31,7 @@ from bridge.errors import BackendUnavailable, BridgeError
 
 _log = logging.getLogger("bridge.rabbitmq")
 
-Arrived = Callable[[BasicProperties, bytes], None]
+Arrived = Callable[[Arrival], None]
 
 
 class ControlQueue:
@@ -74,11 +73,7 @@ class ControlQueue:
     async def ready(self) -> None:
         """Wait until there is a queue. Raises `BackendUnavailable`."""
         if self._link.up and self.name is None:
-            try:
-                async with asyncio.timeout(REQUEST_TIMEOUT / 1000):
-                    await self._available.wait()
-            except TimeoutError:
-                raise BackendUnavailable("RabbitMQ: this bridge has no control queue at the moment.") from None
+            await within_timeout(self._available.wait(), "RabbitMQ: this bridge has no control queue at the moment.")
         if self.name is None:
             raise BackendUnavailable(self._link.failure.detail)
 
@@ -111,7 +106,7 @@ class ControlQueue:
             await channel.ask(what, "exchange_declare", exchange=what, exchange_type="fanout", durable=True)
             await channel.ask(what, "queue_declare", queue=name, exclusive=True, auto_delete=True)
             await channel.ask(what, "queue_bind", queue=name, exchange=what, routing_key="")
-            await channel.ask(what, "basic_consume", queue=name, on_message_callback=self._receive, auto_ack=True)
+            await channel.consume(name, lambda _consumer, arrival: self._arrived(arrival), auto_ack=True)
         except BaseException:
             await channel.close()
             raise
@@ -119,9 +114,6 @@ class ControlQueue:
         self._available.set()
         self._declared()
         return channel
-
-    def _receive(self, _channel: object, _method: object, properties: Any, body: bytes) -> None:  # noqa: ANN401 - pika's
-        self._arrived(properties, body)
 
 
 _HEARTBEAT: Final = (0.8, 1.2)
@@ -323,12 +315,12 @@ class Bridges:
         properties = BasicProperties(reply_to=self._queue.name, content_type="application/json", delivery_mode=1)
         return self._publisher.send(Outgoing(exchange, routing_key, properties, self._announcement))
 
-    def _arrived(self, properties: BasicProperties, body: bytes) -> None:
-        queue = properties.reply_to
+    def _arrived(self, arrival: Arrival) -> None:
+        queue = arrival.properties.reply_to
         if queue == self._queue.name:
             self._sent_at = None
         elif isinstance(queue, str) and queue:
-            new, groups = self._peers.announced(queue, body)
+            new, groups = self._peers.announced(queue, arrival.body)
             if new and queue not in self._sending:
                 self._send_to(queue)
             self._assign_soon(groups)

@@ -24,21 +24,19 @@ between two nodes that stalls for so long is enough, or a log whose leader chang
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final
 from uuid import uuid4
-
-from pika import BasicProperties
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.errors import of_channel
 from adapters.amqp.link import Link
-from adapters.amqp.lock import lock
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
+from adapters.amqp.retry import within_timeout
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.amqp.stream_consumer import Reader
 from adapters.base import Stored
@@ -60,30 +58,24 @@ _PREFETCH: Final = 100
 _PAUSE: Final = 0.05
 """Seconds between the binding and mark B."""
 _TIMEOUT: Final = REQUEST_TIMEOUT / 1000
+_NOTHING: Final = f"RabbitMQ has sent nothing of it for {_TIMEOUT:.0f} s."
 _PERSISTENT: Final = 2
 
-R = TypeVar("R")
 
-
-class NewGroup(NamedTuple):
-    """A group that is being set up."""
-
-    destination: str
-    group: str
-    partitions: int
+_Pair = tuple[str, str]
+"""A destination and a group of it."""
 
 
 class Backfill:
     """One copy for one group. `lock` is the channel of the set-up's lock: if the lock is lost, the copy fails."""
 
-    def __init__(self, lock: Channel, link: Link, publisher: Publisher, new: NewGroup) -> None:
-        destination, group, partitions = new
+    def __init__(self, lock: Channel, link: Link, publisher: Publisher, pair: _Pair, partitions: int) -> None:
         self._lock = lock
         self._link = link
         self._publisher = publisher
-        self._log = names.log(destination)
-        self._queues = [names.queue(destination, group, partition) for partition in range(partitions)]
-        self._histories = [names.history(destination, group, partition) for partition in range(partitions)]
+        self._log = names.log(pair[0])
+        self._queues = [names.queue(*pair, partition) for partition in range(partitions)]
+        self._histories = [names.history(*pair, partition) for partition in range(partitions)]
         self._partitions = {names.routing_key(partition): partition for partition in range(partitions)}
         self._name = uuid4().hex
         self._arrivals: deque[tuple[Reader, Arrival]] = deque()
@@ -173,14 +165,11 @@ class Backfill:
         arrivals: asyncio.Queue[Arrival] = asyncio.Queue()
         until = inf
 
-        def arrived(_raw: object, method: Any, properties: BasicProperties, body: bytes) -> None:  # noqa: ANN401 - pika's
-            arrivals.put_nowait(Arrival(method.delivery_tag, method.redelivered, method.routing_key, properties, body))
-
         async with self._link.temporary_channel() as channel:
             await channel.ask(queue, "basic_qos", prefetch_count=1)
-            await channel.ask(queue, "basic_consume", queue=queue, on_message_callback=arrived)
+            await channel.consume(queue, lambda _consumer, arrival: arrivals.put_nowait(arrival))
             while monotonic() < until:
-                arrival = await _within_timeout(arrivals.get(), queue)
+                arrival = await within_timeout(arrivals.get(), f"{queue}: {_NOTHING}")
                 if is_marker(arrival.properties, mark):
                     marks, until = marks - 1, min(until, monotonic() + _TIMEOUT)
                     if not marks:
@@ -219,7 +208,7 @@ class Backfill:
         while not self._arrivals:
             self._check()
             self._woken.clear()
-            await _within_timeout(self._woken.wait(), self._log)
+            await within_timeout(self._woken.wait(), f"{self._log}: {_NOTHING}")
         self._check()
         return self._arrivals.popleft()
 
@@ -234,14 +223,6 @@ class Backfill:
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._woken.set()
-
-
-async def _within_timeout(arrival: Coroutine[Any, Any, R], source: str) -> R:
-    try:
-        async with asyncio.timeout(_TIMEOUT):
-            return await arrival
-    except TimeoutError:
-        raise BackendUnavailable(f"{source}: RabbitMQ has sent nothing of it for {_TIMEOUT:.0f} s.") from None
 
 
 def marker(mark: str, priority: int | None = None) -> Properties:
@@ -271,12 +252,6 @@ class Overlap:
         return True
 
 
-_RETRY: Final = 0.5
-"""Seconds between attempts to get the lock of a set-up that another bridge holds: that bridge may have ended."""
-
-_Pair = tuple[str, str]
-
-
 class Groups:
     """Declares the queues of groups."""
 
@@ -287,6 +262,7 @@ class Groups:
         self._catalogue = catalogue
         self._destinations = destinations
         self._calls: SharedCalls[_Pair, list[Source]] = SharedCalls()
+        self.close = self._calls.close
 
     async def sources(self, destination: str, group: str, *, latest: bool) -> Sequence[Source]:
         """Return the queues that the group reads, one for each partition. Declares everything that is missing.
@@ -297,22 +273,24 @@ class Groups:
         pair = destination, group
         return await self._calls.run(pair, partial(self._sources, pair, latest=latest))
 
-    async def close(self) -> None:
-        """Cancel what is under way."""
-        await self._calls.close()
-
     async def _sources(self, pair: _Pair, *, latest: bool) -> list[Source]:
         partitions = await self._destinations.partitions(pair[0])
-        existing = self._destinations.existing(pair[0])
+        existing = self._destinations.existing.get(pair[0])
         if existing is not None and existing.queue is not None:
             return [Source(0, existing.queue, shared=True)]
-        queues = [*self._destinations.declarations(pair[0]), *declarations.group_queues(*pair, partitions)]
-        bindings = declarations.group_bindings(*pair, partitions, existing)
+
+        async def set_up(locked: Channel) -> None:
+            await self._catalogue.enter("ready", *pair, await self._set_up(locked, pair, partitions, latest=latest))
+
+        def is_ready() -> bool:
+            return self._catalogue.contents.group(*pair).ready
+
         try:
-            if self._catalogue.contents.group(*pair).ready:  # what was deleted meanwhile is declared again, and empty
+            if is_ready():  # what was deleted meanwhile is declared again, and empty
+                queues, bindings = self._requests(pair, partitions)
                 await perform_on(self._link, names.group(*pair), [*queues, *bindings])
             else:
-                await self._have_set_up(NewGroup(*pair, partitions), queues, bindings, latest=latest)
+                await self._catalogue.once(self._link, names.setup(*pair), is_ready, set_up)
         except DestinationUnknown:
             self._destinations.forget(pair[0])
             raise
@@ -324,31 +302,18 @@ class Groups:
             for number in range(partitions)
         ]
 
-    async def _have_set_up(
-        self, new: NewGroup, queues: list[Request], bindings: list[Request], *, latest: bool
-    ) -> None:
-        """Set the group up, or wait until another bridge has."""
-        pair = new.destination, new.group
-        while not self._catalogue.contents.group(*pair).ready:
-            locked = await lock(self._link, names.setup(*pair))
-            if locked is None:
-                await self._catalogue.wait_ready(*pair, _RETRY)
-                continue
-            try:
-                await self._catalogue.catch_up()
-                if not self._catalogue.contents.group(*pair).ready:
-                    history = await self._set_up(locked, new, queues, bindings, latest=latest)
-                    await self._catalogue.enter("ready", *pair, history)
-            finally:
-                await locked.close()
+    def _requests(self, pair: _Pair, partitions: int) -> tuple[list[Request], list[Request]]:
+        """Return the declarations of the destination and of the group's queues, and the bindings of these."""
+        existing = self._destinations.existing.get(pair[0])
+        queues = [*self._destinations.declarations(pair[0]), *declarations.group_queues(*pair, partitions)]
+        return queues, declarations.group_bindings(*pair, partitions, existing)
 
-    async def _set_up(
-        self, locked: Channel, new: NewGroup, queues: list[Request], bindings: list[Request], *, latest: bool
-    ) -> list[int]:
+    async def _set_up(self, locked: Channel, pair: _Pair, partitions: int, *, latest: bool) -> list[int]:
         """Declare the queues of a new group, and fill them; return the partitions that have a history."""
-        pair, subject = (new.destination, new.group), names.group(new.destination, new.group)
-        own = [names.queue(*pair, partition) for partition in range(new.partitions)]
-        histories = [names.history(*pair, partition) for partition in range(new.partitions)]
+        queues, bindings = self._requests(pair, partitions)
+        subject = names.group(*pair)
+        own = [names.queue(*pair, partition) for partition in range(partitions)]
+        histories = [names.history(*pair, partition) for partition in range(partitions)]
         if self._catalogue.contents.group(*pair).begun:
             await perform(locked, subject, delete_queues([*own, *histories]))
         elif await self._existing(own[:1]):  # bridges of another prefix have made it, or the catalogue was lost
@@ -356,11 +321,11 @@ class Groups:
             return await self._existing(histories)
         await self._catalogue.enter("begun", *pair)
         await perform(locked, subject, queues)
-        if latest or not self._destinations.log_bytes(new.destination):
+        if latest or not self._destinations.log_bytes(pair[0]):
             await perform(locked, subject, bindings)
             history = []
         else:
-            history = await Backfill(locked, self._link, self._copying, new).run(bindings)
+            history = await Backfill(locked, self._link, self._copying, pair, partitions).run(bindings)
         if not locked.open:  # another bridge may have the lock now
             raise BackendUnavailable(f"{subject}: the connection was lost while the group was set up.")
         return history

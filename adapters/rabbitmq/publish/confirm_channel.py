@@ -7,8 +7,9 @@ whose confirms are missing. So the last message that can be the cause separates 
 
 import asyncio
 import re
+from collections.abc import Callable
 from itertools import takewhile
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pika.exceptions import ChannelClosedByBroker
 
@@ -32,11 +33,10 @@ from bridge.errors import (
 class PendingPublish:
     """A message that is being published. Its body is freed once it is written to the socket's buffer."""
 
-    __slots__ = ("done", "mandatory", "outgoing", "size", "stored", "waits", "written")
+    __slots__ = ("done", "outgoing", "size", "stored", "waits", "written")
 
-    def __init__(self, outgoing: Outgoing, *, mandatory: bool, stored: Stored, waits: bool = False) -> None:
+    def __init__(self, outgoing: Outgoing, *, stored: Stored, waits: bool = False) -> None:
         self.outgoing = outgoing
-        self.mandatory = mandatory
         self.stored = stored
         """The result of `done`, if it is stored."""
         self.size = len(outgoing.body)
@@ -49,17 +49,6 @@ class PendingPublish:
     def target(self) -> str:
         """The exchange or queue, for error texts: the default exchange has no name."""
         return self.outgoing.exchange or self.outgoing.routing_key
-
-    @property
-    def return_key(self) -> tuple[str, str, str | None, int]:
-        """The values by which a returned message is recognized."""
-        outgoing = self.outgoing
-        return outgoing.exchange, outgoing.routing_key, outgoing.properties.message_id, self.size
-
-    def written_out(self) -> None:
-        """It was written to the socket."""
-        self.drop_body()
-        self.written = True
 
     def drop_body(self) -> None:
         """Free the body: the message is written, or is not sent any more."""
@@ -77,16 +66,6 @@ class PendingPublish:
             self.done.set_exception(error)
 
 
-class ChannelUser(Protocol):
-    """The route whose messages are sent on a channel."""
-
-    def closed(self, over: PendingPublish | None, reason: BaseException) -> None:
-        """The channel was closed; `over`: the message that was the cause, if known; `reason`: pika's."""
-
-    def nacked(self, sent: PendingPublish) -> None:
-        """A queue has refused the message."""
-
-
 class ConfirmChannel:
     """An open channel in confirm mode, for messages to one exchange or queue at a time."""
 
@@ -94,7 +73,10 @@ class ConfirmChannel:
         self._channel = channel
         self._connection: Connection = channel.raw.connection
         self._frames = Frames(channel.raw.channel_number, self._connection.params.frame_max)
-        self.user: ChannelUser | None = None
+        self.on_closed: Callable[[PendingPublish | None, BaseException], None] = lambda _over, _reason: None
+        """Called when it was closed, with the message that was the cause, if known, and pika's reason."""
+        self.on_nacked: Callable[[PendingPublish], None] = lambda _sent: None
+        """Called with a message that a queue has refused."""
         self._prefix = prefix
         self._last = 0
         """The delivery tag of the last message."""
@@ -112,22 +94,19 @@ class ConfirmChannel:
         self._connection.confirmed[self._channel.raw.channel_number] = self._on_confirm
         await self._channel.ask("RabbitMQ", "confirm_delivery", ack_nack_callback=_ignore_confirm)
 
-    @property
-    def congested(self) -> bool:
-        """Whether the broker reads more slowly than the bridge writes."""
-        return self._connection.congested
-
     def send(self, sent: PendingPublish) -> None:
         """Write the message."""
         try:
-            pieces = self._frames.of(sent.outgoing, mandatory=sent.mandatory)
+            pieces = self._frames.of(sent.outgoing)
         except BridgeError as error:
             sent.fail(error)
             return
         except Exception as error:  # noqa: BLE001 - any error of pika's encoder: nothing was written
-            sent.fail(unencodable(sent.target, error))
+            values = f"the message has a value that AMQP cannot carry ({type(error).__name__})"
+            sent.fail(HeaderInvalid(f"{sent.target}: {values}."))
             return
-        sent.written_out()
+        sent.drop_body()
+        sent.written = True
         self._last += 1
         self.unconfirmed[self._last] = sent
         self._connection.write(pieces)
@@ -151,12 +130,22 @@ class ConfirmChannel:
             if ack:
                 sent.succeed()
             else:
-                self.nacks += 1
-                sent.fail(nacked(sent.outgoing.exchange, self._prefix, sent.target))
-                if self.user is not None:
-                    self.user.nacked(sent)
+                self._nacked(sent)
         if self._settled is not None:
             self._check_settled()
+
+    def _nacked(self, sent: PendingPublish) -> None:
+        """A queue has refused the message. Other queues of the destination may have stored it.
+
+        The default exchange and the bridge's own exchanges route to one queue: then nothing was stored.
+        """
+        self.nacks += 1
+        exchange, target = sent.outgoing.exchange, sent.target
+        if not exchange or exchange.startswith(self._prefix):
+            sent.fail(BackendFull(f"{target}: the queue is full or has failed."))
+        else:
+            sent.fail(OutcomeUnknown(f"{target}: a queue is full or has failed; others may have stored the message."))
+        self.on_nacked(sent)
 
     def _up_to(self, last: int) -> list[int]:
         return list(takewhile(last.__ge__, self.unconfirmed))
@@ -168,9 +157,10 @@ class ConfirmChannel:
         """
         key = (method.exchange, method.routing_key, properties.message_id, len(body))
         for number, sent in self.unconfirmed.items():
-            if sent.return_key == key:
+            exchange, routing_key, slots, _ = sent.outgoing
+            if (exchange, routing_key, slots.message_id, sent.size) == key:
                 del self.unconfirmed[number]
-                sent.fail(unroutable(sent.outgoing.exchange, sent.outgoing.routing_key))
+                sent.fail(unroutable(exchange, routing_key))
                 break
         self._check_settled()
 
@@ -183,15 +173,15 @@ class ConfirmChannel:
         cause = _cause_of(unconfirmed, reason)
         self.ended = reason
         self._check_settled()
-        if self.user is not None:
-            self.user.closed(None if cause is None else unconfirmed[cause], reason)
+        self.on_closed(None if cause is None else unconfirmed[cause], reason)
         for number, sent in unconfirmed.items():
-            if cause is None or number < cause:
-                sent.fail(unconfirmed_at_close(reason, sent.target))
+            if cause is None or number < cause:  # the broker sends no more confirms
+                said = "Before that it did not say whether it stored the message."
+                sent.fail(OutcomeUnknown(f"{sent.target}: {_reason(reason)} {said}"))
             elif number == cause:
                 sent.fail(of_publish(reason, sent.target))
-            else:
-                sent.fail(closed_over_another(reason))
+            else:  # the broker has not handled it
+                sent.fail(BackendUnavailable(f"{_reason(reason)} The message was not stored."))
 
 
 def _ignore_confirm(_frame: object) -> None:
@@ -218,22 +208,15 @@ _LIMIT: Final = re.compile(r"message size \d+ is larger than configured max size
 
 
 class _Missing(Exception):
-    """The cause of `exchange_missing`: a separate class would be one more error code for clients."""
+    """The cause of the error of a missing exchange: a separate class would be one more error code for clients."""
 
 
 class _Unroutable(Exception):
     """The cause of `unroutable`."""
 
 
-def exchange_missing(exchange: str) -> BackendUnavailable:
-    """The exchange is missing. Nothing was stored; on its next use it is declared again."""
-    error = BackendUnavailable(f"{exchange}: there is no such exchange, it may have just been deleted.")
-    error.__cause__ = _Missing(exchange)
-    return error
-
-
 def is_missing(error: BaseException | None) -> bool:
-    """Whether it is an error of `exchange_missing`."""
+    """Whether the exchange was missing."""
     return error is not None and isinstance(error.__cause__, _Missing)
 
 
@@ -257,36 +240,6 @@ def is_unroutable(error: BaseException | None) -> bool:
 def not_taken(what: str) -> BackendUnavailable:
     """The message has waited until its deadline. Nothing was sent."""
     return BackendUnavailable(f"{what}: RabbitMQ did not take the message in time. It was not stored.")
-
-
-def nacked(exchange: str, prefix: str, what: str) -> BridgeError:
-    """A queue has refused the message. Other queues of the destination may have stored it.
-
-    The default exchange and the bridge's own exchanges route to one queue: then nothing was stored.
-    """
-    if not exchange or exchange.startswith(prefix):
-        return BackendFull(f"{what}: the queue is full or has failed.")
-    return OutcomeUnknown(f"{what}: a queue is full or has failed; others may have stored the message.")
-
-
-def untried(what: str) -> BackendUnavailable:
-    """A queue has refused the message before this one. This one was not sent."""
-    return BackendUnavailable(f"{what}: a queue is full or has failed.")
-
-
-def unencodable(exchange: str, error: Exception) -> HeaderInvalid:
-    """A value that AMQP cannot carry. Nothing was sent."""
-    return HeaderInvalid(f"{exchange}: the message has a value that AMQP cannot carry ({type(error).__name__}).")
-
-
-def closed_over_another(error: BaseException) -> BackendUnavailable:
-    """The channel was closed before the broker handled this message. Nothing was stored."""
-    return BackendUnavailable(f"{_reason(error)} The message was not stored.")
-
-
-def unconfirmed_at_close(error: BaseException, exchange: str) -> OutcomeUnknown:
-    """The message was sent, and the broker sends no more confirms."""
-    return OutcomeUnknown(f"{exchange}: {_reason(error)} Before that it did not say whether it stored the message.")
 
 
 def copy_of(error: BridgeError) -> BridgeError:
@@ -315,8 +268,10 @@ def is_of_exchange(error: BaseException) -> bool:
 
 def of_publish(error: BaseException, exchange: str) -> BridgeError:
     """Return the error of the message that was why a channel was closed. Nothing was stored."""
-    if isinstance(error, ChannelClosedByBroker) and error.reply_code == NOT_FOUND:
-        return exchange_missing(exchange)
+    if isinstance(error, ChannelClosedByBroker) and error.reply_code == NOT_FOUND:  # on its next use it is declared
+        missing = BackendUnavailable(f"{exchange}: there is no such exchange, it may have just been deleted.")
+        missing.__cause__ = _Missing(exchange)
+        return missing
     if isinstance(error, ChannelClosedByBroker) and error.reply_code == PRECONDITION_FAILED:
         if limit_of(error) is not None:
             return too_large(exchange)

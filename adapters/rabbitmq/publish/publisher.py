@@ -29,7 +29,6 @@ from adapters.rabbitmq.publish.confirm_channel import (
     not_taken,
     of_publish,
     too_large,
-    untried,
 )
 from bridge.errors import BackendUnavailable, BridgeError
 
@@ -66,11 +65,6 @@ class RouteChannel:
         """Whether the channel can be used for another route."""
         under_way = self.channel is not None and self.channel.unconfirmed
         return not (under_way or self.waiting or self._verifying)
-
-    @property
-    def congested(self) -> bool:
-        """Whether the broker reads more slowly than the bridge writes."""
-        return self.channel is not None and self.channel.congested
 
     def send(self, sent: PendingPublish) -> bool:
         """Send a message, or append it to those that wait; return whether it was sent."""
@@ -117,12 +111,12 @@ class RouteChannel:
         if self.channel is not None:
             self.channel.close()
 
-    def nacked(self, sent: PendingPublish) -> None:
-        """Fail the messages that wait behind a refused one."""
+    def _nacked(self, sent: PendingPublish) -> None:
+        """Fail the messages that wait behind a refused one: they were not sent."""
         self._verified = False
-        self.fail(untried(sent.target))
+        self.fail(BackendUnavailable(f"{sent.target}: a queue is full or has failed."))
 
-    def closed(self, over: PendingPublish | None, reason: BaseException) -> None:
+    def _closed(self, over: PendingPublish | None, reason: BaseException) -> None:
         """Fail the waiting messages if the channel was closed because of the exchange."""
         self.channel, self._verified = None, False
         if over is not None and is_of_exchange(reason):
@@ -148,7 +142,7 @@ class RouteChannel:
         channel = self.channel
         if channel is None:
             channel = await self._publisher.channel()
-            self.channel, channel.user = channel, self
+            self.channel, channel.on_closed, channel.on_nacked = channel, self._closed, self._nacked
         await channel.settled()  # messages that were sent before a nack
         if channel.ended is not None or not self.waiting or self._publisher.refusal() is not None:
             return
@@ -193,7 +187,6 @@ class Publisher:
         outgoing: Outgoing,
         *,
         confirmed: bool = True,
-        mandatory: bool = True,
         stored: Stored = _NOWHERE,
         deadline: float | None = None,
     ) -> asyncio.Future[Stored]:
@@ -205,7 +198,7 @@ class Publisher:
         The future raises as `Adapter.publish` says. Without `confirmed` it is done at once, if not too many are under
         way. `is_unroutable` and `is_missing` recognize the errors of a missing queue and a missing exchange.
         """
-        sent = PendingPublish(outgoing, mandatory=mandatory, stored=stored, waits=deadline is not None)
+        sent = PendingPublish(outgoing, stored=stored, waits=deadline is not None)
         refusal = closing() if self._closing else None if sent.waits else self.refusal()
         if refusal is not None:
             sent.fail(refusal)
@@ -214,7 +207,7 @@ class Publisher:
         channel = self._routes.pop(route) if route in self._routes else RouteChannel(self)
         self._routes[route] = channel
         if channel.send(sent):
-            if not (confirmed or sent.done.done() or channel.congested) and self._unawaited < _UNAWAITED_MAX:
+            if not (confirmed or sent.done.done() or self._link.congested) and self._unawaited < _UNAWAITED_MAX:
                 self._unawaited += 1
                 sent.done.add_done_callback(self._awaited)
                 done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()

@@ -6,9 +6,10 @@ All bridges of a prefix read the same entries in the same order, so they have th
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.options import Options
@@ -16,7 +17,7 @@ from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.declarations import Layout, stream
 from adapters.rabbitmq.topology.names import Own
 from adapters.rabbitmq.topology.records import GROWING, Contents, Kind, encode
-from adapters.rabbitmq.topology.shared_log import Listener, SharedLog
+from adapters.rabbitmq.topology.shared_log import SharedLog
 from bridge.errors import BackendFull, BackendUnavailable
 
 _log = logging.getLogger("bridge.rabbitmq")
@@ -26,6 +27,8 @@ _BYTES: Final = 8 << 20
 """Size of the stream, which drops its oldest entries."""
 _SNAPSHOT_AFTER: Final = 1 << 20
 """Bytes of entries between two snapshots. The stream always has two of the largest snapshots."""
+_LOCK_RETRY: Final = 0.5
+"""Seconds between attempts to get a lock that another bridge holds: that bridge may have ended."""
 _SNAPSHOT_MAX: Final = 2 << 20
 """Bytes of a snapshot above which no destination and no group is added: about 25,000 groups."""
 
@@ -39,11 +42,9 @@ class Catalogue:
 
     def __init__(self, options: Options, consuming: Link, publisher: Publisher) -> None:
         self._instance = options.instance
-        self._started = False
-        self._changed = asyncio.Event()
         declaration = stream(Own(options.prefix).catalogue, _BYTES)
-        listener = Listener(lambda: Contents(options.instance), self._read, lambda *_: self._changed.set())
-        self._log = SharedLog(declaration, consuming, publisher, listener)
+        self._log = SharedLog(declaration, consuming, publisher, lambda: Contents(options.instance), self._read)
+        self.start, self.close = self._log.start, self._log.close
         self.on_deleted: Callable[[str], None] = lambda _destination: None
         """Called with the name of a destination that a bridge has deleted."""
 
@@ -51,16 +52,6 @@ class Catalogue:
     def contents(self) -> Contents:
         """The state, as far as it has been read."""
         return self._log.state
-
-    async def start(self) -> None:
-        """Read the whole stream. Raises `Refused` or `BackendUnavailable`; may be called again then."""
-        if not self._started:
-            await self._log.start()
-            self._started = True
-
-    async def close(self) -> None:
-        """Stop reading. Idempotent."""
-        await self._log.close()
 
     async def enter(self, kind: Kind, *fields: object) -> None:
         """Append an entry (see `records`), and wait until it is read back; so is everything written before it.
@@ -88,24 +79,37 @@ class Catalogue:
 
     async def put(self, key: str, value: str | None) -> None:
         """See `MetadataStore`. Raises also `Refused`, if the bridge's user may not write."""
-        if not self._started:
+        if not self._log.started:
             raise BackendUnavailable(_NOT_READ)
         await self._log.restored()
         await self._log.write(encode("note", self._instance, key, value))
 
     def all(self) -> Mapping[str, str]:
         """See `MetadataStore`."""
-        if not self._started:
+        if not self._log.started:
             raise BackendUnavailable(_NOT_READ)
         return self.contents.metadata
 
-    async def wait_ready(self, destination: str, group: str, seconds: float) -> None:
-        """Wait until a group is ready, at most so many seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self.contents.group(destination, group).ready:
-                    self._changed.clear()
-                    await self._changed.wait()
+    async def once(
+        self, link: Link, name: str, is_done: Callable[[], bool], do: Callable[[Channel], Awaitable[None]]
+    ) -> None:
+        """Do something that one bridge does for all, unless it is done: `do` gets the channel of a lock of this name.
+
+        The others wait for the entry that `do` makes. Raises as `enter`, `Link.lock` and `do`.
+        """
+        while not is_done():
+            locked = await link.lock(name)
+            if locked is None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOCK_RETRY):
+                        await self._log.until(is_done)
+                continue
+            try:
+                await self.catch_up()
+                if not is_done():
+                    await do(locked)
+            finally:
+                await locked.close()
 
     def _read(self, contents: Contents, name: str, offset: int, arrival: Arrival) -> bool:
         if not contents.read(offset, arrival.body):
@@ -113,7 +117,6 @@ class Catalogue:
         deleted, contents.deleted = contents.deleted, []
         for destination in deleted:
             self.on_deleted(destination)
-        self._changed.set()
         if self._log.waits_for(name):
             if not contents.complete:  # the end of the stream, and no snapshot before it
                 _log.warning("the beginning of the bridges' catalogue is missing", extra={"queue": self._log.name})

@@ -39,13 +39,6 @@ class Request(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-class Binding(NamedTuple):
-    """An exchange, and the routing keys with which a queue is bound to it."""
-
-    exchange: str
-    keys: tuple[str, ...]
-
-
 def destination(name: str, log_bytes: int) -> list[Request]:
     """Return the exchanges of a destination, and its log."""
     parts, rest = names.parts(name), names.rest(name)
@@ -54,15 +47,15 @@ def destination(name: str, log_bytes: int) -> list[Request]:
         exchange(parts, "topic", {"alternate-exchange": rest}),
         exchange(name, "topic"),
         bind_exchange(parts, name, "#"),
-        *log(name, Binding(name, ("#",)), log_bytes),
+        *log(name, log_bytes),
     ]
 
 
-def log(name: str, binding: Binding, log_bytes: int) -> list[Request]:
+def log(name: str, log_bytes: int, existing: Existing | None = None) -> list[Request]:
     """Return the stream of a destination and its bindings; nothing if `log_bytes` is 0."""
     if not log_bytes:
         return []
-    return [stream(names.log(name), log_bytes), *_bind_all(names.log(name), binding)]
+    return [stream(names.log(name), log_bytes), *_bind_to(existing or Existing(name, "#"), names.log(name))]
 
 
 def stream(name: str, max_bytes: int) -> Request:
@@ -88,15 +81,6 @@ def check_destination(name: str) -> list[Request]:
     return [Request("exchange_declare", {"exchange": each, "passive": True}) for each in exchanges]
 
 
-def binding_to(existing: Existing) -> Binding:
-    """Return the binding of a group, or a log, to an exchange of others.
-
-    Without a routing key in the settings it gets every message of a topic or fanout exchange, and from a direct one the
-    messages without a key, as the bridge publishes them.
-    """
-    return Binding(existing.exchange or "", ("#", "") if existing.routing_key is None else (existing.routing_key,))
-
-
 def group_queues(name: str, group: str, partitions: int) -> list[Request]:
     """Return the queues of a group."""
     return [partition_queue(names.queue(name, group, partition)) for partition in range(partitions)]
@@ -110,7 +94,7 @@ def partition_queue(name: str) -> Request:
 def group_bindings(name: str, group: str, partitions: int, existing: Existing | None = None) -> list[Request]:
     """Return the bindings of a group's queues; to an exchange of others it has one partition."""
     if existing is not None:
-        return _bind_all(names.queue(name, group, 0), binding_to(existing))
+        return _bind_to(existing, names.queue(name, group, 0))
     queues = [names.queue(name, group, partition) for partition in range(partitions)]
     parts = names.parts(name)
     # `rest` is last: until `parts` has a binding of `p3`, a message of partition 3 goes by `rest` to partition 0
@@ -167,5 +151,11 @@ async def perform(channel: Channel, subject: str, requests: Sequence[Request]) -
                 raise of_channel(channel.ended.result() if channel.ended.done() else error, subject) from error
 
 
-def _bind_all(queue: str, binding: Binding) -> list[Request]:
-    return [bind_queue(queue, binding.exchange, key) for key in binding.keys]
+def _bind_to(existing: Existing, queue: str) -> list[Request]:
+    """Return the bindings of a group's queue, or of a log, to an exchange of others.
+
+    Without a routing key in the settings it gets every message of a topic or fanout exchange, and from a direct one the
+    messages without a key, as the bridge publishes them.
+    """
+    keys = ("#", "") if existing.routing_key is None else (existing.routing_key,)
+    return [bind_queue(queue, existing.exchange or "", key) for key in keys]

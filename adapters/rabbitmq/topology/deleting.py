@@ -78,7 +78,7 @@ class Deletion:
 
     async def _partitions(self, destination: str, group: str | None) -> int:
         """Return the number of partitions. Raises `DestinationUnknown`, `Refused`, `BackendUnavailable`."""
-        existing = self._destinations.existing(destination)
+        existing = self._destinations.existing.get(destination)
         if existing is not None and existing.queue is not None:
             raise Refused(f"{existing.queue}: the queue is not the bridge's own. Use RabbitMQ's tools.")
         try:
@@ -96,7 +96,7 @@ class Deletion:
     def _delete_shared(self, destination: str) -> list[Request]:
         """Return the deletions of what all groups share: exchanges first, so that no message arrives any more."""
         log = delete_queues([names.log(destination)])
-        if self._destinations.existing(destination) is not None:
+        if destination in self._destinations.existing:
             return log
         exchanges = (destination, names.parts(destination), names.rest(destination))
         return [
@@ -150,7 +150,7 @@ class Deletion:
     def _destination_bindings(self, destination: str) -> list[Request]:
         bindings = []
         for number in self._earlier(destination, None):
-            if (existing := self._destinations.existing(destination)) is None:
+            if (existing := self._destinations.existing.get(destination)) is None:
                 bindings.append(levels.deliver_to_exchange(self._own, destination, number))
                 relay = self._own.relay(destination, None)
             else:

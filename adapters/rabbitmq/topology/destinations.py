@@ -12,7 +12,7 @@ from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.catalogue import Catalogue
-from adapters.rabbitmq.topology.declarations import Binding, Layout, Request, perform_on
+from adapters.rabbitmq.topology.declarations import Layout, Request, perform_on
 from adapters.shared_calls import SharedCalls
 from bridge.errors import BackendUnavailable, BridgeError, DestinationInvalid, DestinationUnknown
 from bridge.message import Message
@@ -30,15 +30,16 @@ class Destinations:
         self._options = options
         self._link = declaring
         self._catalogue = catalogue
-        self._existing: Mapping[str, Existing] = {
+        self.existing: Mapping[str, Existing] = {
             name: existing
             for name, existing in options.destinations.items()
             if existing.exchange is not None or existing.queue is not None
         }
-        """Destinations whose exchange or queue the bridge does not own."""
+        """Exchanges and queues of others, by the destination that uses them; other destinations have their own."""
         self._known: dict[str, int] = {}
         self._calls: SharedCalls[tuple[str, bool], int] = SharedCalls()
         """By destination, and whether it is created."""
+        self.close = self._calls.close
         declaring.on_connected.append(self._known.clear)
 
     async def partitions(self, destination: str, *, create: bool = True) -> int:
@@ -62,17 +63,13 @@ class Destinations:
     def forget(self, exchange: str) -> None:
         """Declare the destination again on its next use: its exchange is missing."""
         self._known.pop(exchange, None)
-        for name, existing in self._existing.items():
+        for name, existing in self.existing.items():
             if exchange in {existing.exchange, existing.queue}:
                 self._known.pop(name, None)
 
-    def existing(self, destination: str) -> Existing | None:
-        """Return the exchange or queue of others that the destination uses; None: it has its own exchange."""
-        return self._existing.get(destination)
-
     def route(self, message: Message) -> tuple[str, str]:
         """Return the exchange and the routing key for a message."""
-        if (existing := self._existing.get(message.destination)) is None:
+        if (existing := self.existing.get(message.destination)) is None:
             return message.destination, names.routing_key(message.partition or 0)
         if existing.exchange is None:
             return "", existing.queue or ""
@@ -94,7 +91,7 @@ class Destinations:
 
     def declarations(self, destination: str) -> list[Request]:
         """Return the declarations of a destination: exchanges and queues of others are only checked."""
-        existing = self._existing.get(destination)
+        existing = self.existing.get(destination)
         if existing is None:
             if not self._options.create:
                 return declarations.check_destination(destination)
@@ -104,13 +101,7 @@ class Destinations:
 
     def log(self, destination: str) -> list[Request]:
         """Return the declarations of its log; an empty list if it has none."""
-        existing = self._existing.get(destination)
-        binding = Binding(destination, ("#",)) if existing is None else declarations.binding_to(existing)
-        return declarations.log(destination, binding, self.log_bytes(destination))
-
-    async def close(self) -> None:
-        """Cancel what is under way."""
-        await self._calls.close()
+        return declarations.log(destination, self.log_bytes(destination), self.existing.get(destination))
 
     async def _wait_for(self, destination: str, *, create: bool) -> int:
         """Retry during an outage: after a restart the broker serves its streams only after a while."""
@@ -124,7 +115,7 @@ class Destinations:
         return partitions
 
     async def _declare(self, destination: str, *, create: bool) -> int:
-        partitions = 1 if destination in self._existing else await self._claim(destination, create=create)
+        partitions = 1 if destination in self.existing else await self._claim(destination, create=create)
         await perform_on(self._link, destination, self.declarations(destination))
         return partitions
 

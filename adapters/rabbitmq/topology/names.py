@@ -94,40 +94,23 @@ def _pair(destination: str, group: str) -> str:
     return f"{destination}.{group.replace('.', ':')}"
 
 
-class Own(NamedTuple):
+class Own:
     """The bridge's own exchanges, queues and streams under one prefix."""
 
-    prefix: str
-
-    @property
-    def catalogue(self) -> str:
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.catalogue = f"{prefix}book"
         """The stream of the catalogue."""
-        return f"{self.prefix}book"
-
-    @property
-    def transactions(self) -> str:
+        self.transactions = f"{prefix}transactions"
         """The stream of transactions."""
-        return f"{self.prefix}transactions"
-
-    @property
-    def bridges(self) -> str:
+        self.bridges = f"{prefix}bridges"
         """The fanout exchange of the bridges' control queues."""
-        return f"{self.prefix}bridges"
-
-    @property
-    def deliver(self) -> str:
+        self.deliver = f"{prefix}deliver"
         """The exchange to which delayed messages are routed when they are due."""
-        return f"{self.prefix}deliver"
-
-    @property
-    def lost(self) -> str:
+        self.lost = f"{prefix}lost"
         """The exchange, and the queue on it, for due messages whose destination does not exist."""
-        return f"{self.prefix}lost"
-
-    @property
-    def dropped(self) -> str:
+        self.dropped = f"{prefix}dropped"
         """The queue that drops due messages that were purged."""
-        return f"{self.prefix}dropped"
 
     def delay(self, level: int) -> str:
         """Return the exchange, and the queue on it, of one delay level."""

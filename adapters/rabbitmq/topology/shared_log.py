@@ -14,13 +14,13 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Final, Generic, Protocol, Self, TypeVar
 from uuid import uuid4
 
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
-from adapters.amqp.retry import retry
+from adapters.amqp.retry import retry, within_timeout
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.amqp.stream_consumer import Reader
 from adapters.base import Stored
@@ -53,35 +53,39 @@ class State(Protocol):
     def missing_in(self, other: Self) -> Sequence[Record]:
         """Return the records that are missing in the state of a stream that has lost its last records, or all."""
 
+    def take_over(self, earlier: Self) -> None:
+        """Take over what only this bridge knows from the state before the stream has lost records."""
+
 
 S = TypeVar("S", bound=State)
-
-
-class Listener(NamedTuple, Generic[S]):
-    """Receives the records."""
-
-    make: Callable[[], S]
-    """Returns the state before the first record."""
-    read: Callable[[S, str, int, Arrival], bool]
-    """Called once for each record, with the state, the name of the record, its offset and its message.
-
-    Returns the result of `write`; raises `ValueError` or `RecursionError` if the record is not valid.
-    """
-    restored: Callable[[S, S], None]
-    """Called with the state from before and the one that replaces it, after a stream has lost records."""
 
 
 class SharedLog(Generic[S]):
     """Reads and writes one stream. After a lost connection it continues behind the last record it has read."""
 
-    def __init__(self, declaration: Request, link: Link, publisher: Publisher, listener: Listener[S]) -> None:
+    def __init__(
+        self,
+        declaration: Request,
+        link: Link,
+        publisher: Publisher,
+        make: Callable[[], S],
+        read: Callable[[S, str, int, Arrival], bool],
+    ) -> None:
+        """`make` returns the state before the first record.
+
+        `read` is called once for each record, with the state, the name of the record, its offset and its message. It
+        returns the result of `write`; it raises `ValueError` or `RecursionError` if the record is not valid.
+        """
         self.name = str(declaration.arguments["queue"])
-        self.state = self._next = listener.make()
+        self.state = self._next = make()
         """The state, and that of the records read. They differ while a stream that has lost records is read again."""
+        self.started = False
+        """Whether the stream has been read to its end once."""
         self._declaration = declaration
         self._link = link
         self._publisher = publisher
-        self._listener = listener
+        self._make = make
+        self._read = read
         self._last: tuple[int, str] | None = None
         """Offset and name of the last record read."""
         self._resumed = False
@@ -89,9 +93,7 @@ class SharedLog(Generic[S]):
         self._reader: Reader | None = None
         self._reading: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
-        self._whole = asyncio.Event()
-        """Set while both states are the same."""
-        self._whole.set()
+        self._changed = asyncio.Event()
         self._is_lost = False
         """Whether the stream has lost records that count; otherwise it has dropped its oldest ones."""
         self._writer = uuid4().hex
@@ -100,11 +102,17 @@ class SharedLog(Generic[S]):
         """Records of this bridge that have not been read back, by name."""
 
     async def start(self) -> None:
-        """Declare the stream, and read it to its end. Raises `Refused` or `BackendUnavailable`; may be called again."""
+        """Declare the stream, and read it to its end. Idempotent.
+
+        Raises `Refused` or `BackendUnavailable`; may be called again then.
+        """
         if self._reading is None:
             self._reader = await self._open()
             self._reading = asyncio.create_task(self._keep_reading(self._reader))
+        elif self.started:
+            return
         await self._enter((READ, None))
+        self.started = True
 
     async def close(self) -> None:
         """Stop reading. Idempotent."""
@@ -126,16 +134,19 @@ class SharedLog(Generic[S]):
 
     async def restored(self) -> None:
         """Wait until the stream has what it has lost. Raises `BackendUnavailable`."""
-        try:
-            async with asyncio.timeout(_TIMEOUT):
-                await self._whole.wait()
-        except TimeoutError as error:
-            raise BackendUnavailable(f"{self.name}: the stream has lost records, which are written again.") from error
+        lost = f"{self.name}: the stream has lost records, which are written again."
+        await within_timeout(self.until(lambda: self.state is self._next), lost)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until records have been read after which it is so."""
+        while not is_so():
+            self._changed.clear()
+            await self._changed.wait()
 
     async def write(
         self, record: bytes, properties: Properties | None = None, seconds: float = _TIMEOUT
     ) -> bool | None:
-        """Append a record, and wait until it is read back; return the listener's result, or None after `seconds`.
+        """Append a record, and wait until it is read back; return the result of `read`, or None after `seconds`.
 
         Raises as `Publisher.send` does.
         """
@@ -165,7 +176,7 @@ class SharedLog(Generic[S]):
         properties = properties or Properties(content_type="application/json")
         properties.message_id, properties.delivery_mode = name, _PERSISTENT
         append = self._publisher.send(Outgoing("", self.name, properties, record))
-        append.add_done_callback(_ignore_error)
+        append.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may not wait for it
         return append
 
     async def _enter(self, record: Record) -> None:
@@ -197,9 +208,10 @@ class SharedLog(Generic[S]):
         self._last = place
         result = False
         try:
-            result = self._listener.read(self._next, place[1], offset, arrival)
+            result = self._read(self._next, place[1], offset, arrival)
         except (ValueError, RecursionError) as error:
             _log.warning("a record is not valid: %s", error, extra={"queue": self.name, "offset": offset})
+        self._changed.set()
         read = self._unread.get(place[1])
         if read is not None and not read.done():
             read.set_result(result)
@@ -236,20 +248,19 @@ class SharedLog(Generic[S]):
         _log.warning(
             "a stream of the bridge was deleted, or has lost records; it is read again", extra={"queue": self.name}
         )
-        self._last, self._next, self._is_lost = None, self._listener.make(), is_lost
-        self._whole.clear()
+        self._last, self._next, self._is_lost = None, self._make(), is_lost
         if self._restoring is None:
             self._restoring = asyncio.create_task(self._restore())
         reader.failed.set_result(BackendUnavailable(f"{self.name}: the stream was replaced."))
 
     async def _restore(self) -> None:
         """Write the records that the stream has lost: other programs were told that they are stored."""
-        while not self._whole.is_set():
+        while self.state is not self._next:
             state = await retry(self._write_missing, partial(self._warn, "cannot be completed"))
             if state is self._next:  # otherwise it has lost records once more
-                self._listener.restored(self.state, state)
+                state.take_over(self.state)
                 self.state = state
-                self._whole.set()
+                self._changed.set()
         self._restoring = None
 
     async def _write_missing(self) -> S:
@@ -266,9 +277,3 @@ class SharedLog(Generic[S]):
     def _warn(self, failure: str, error: BridgeError) -> None:
         if self._link.up:
             _log.warning("a stream of the bridge %s: %s", failure, error, extra={"queue": self.name})
-
-
-def _ignore_error(append: "asyncio.Future[Stored]") -> None:
-    """Retrieve the exception: the caller may not wait for it."""
-    if not append.cancelled():
-        append.exception()

@@ -79,11 +79,6 @@ def prepared(transaction: Transaction, message: Message, now: int) -> tuple[byte
     return body, _stream_properties(properties.headers, of, properties)
 
 
-def copied(arrival: Arrival, of: Prepared) -> tuple[bytes, Properties]:
-    """Return another record of the same message."""
-    return arrival.body, _stream_properties(arrival.properties.headers, of, arrival.properties)
-
-
 def message_of(arrival: Arrival, of: Prepared) -> Message:
     """Return the message of a record as it was prepared."""
     found = from_arrival(arrival, of.destination, of.partition or 0)
@@ -225,7 +220,8 @@ class Ledger:
         copies: list[Record] = []
         for number, (first, read, arrival) in enumerate(unfinished.in_order()):
             of = read._replace(began=transaction.began, timeout=transaction.timeout, check=transaction.check)
-            copies.append(copied(arrival, of._replace(name=first, number=number)))
+            of = of._replace(name=first, number=number)
+            copies.append((arrival.body, _stream_properties(arrival.properties.headers, of, arrival.properties)))
         if unfinished.bridge is not None:
             copies.append((encode("commit", name, unfinished.bridge, unfinished.changes), None))
         return copies

@@ -11,9 +11,8 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
-from adapters.amqp.lock import lock
-from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.base import Complete, Stored, Transaction, TransactionState
@@ -22,7 +21,7 @@ from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology.catalogue import Catalogue
 from adapters.rabbitmq.topology.declarations import perform, stream
 from adapters.rabbitmq.topology.names import Own
-from adapters.rabbitmq.topology.shared_log import READ, Listener, SharedLog
+from adapters.rabbitmq.topology.shared_log import READ, SharedLog
 from adapters.rabbitmq.transaction import ledger
 from adapters.rabbitmq.transaction.ledger import LOG_BYTES, Ledger, Unfinished, encode
 from adapters.wall_clock import wall
@@ -39,8 +38,6 @@ from bridge.message import Message
 _TIMEOUT: Final = REQUEST_TIMEOUT / 1000
 _CHECK_INTERVAL: Final = (4.0, 6.0)
 """Seconds between two checks for commits to finish, with jitter: bridges do not all check at once."""
-_LOCK_RETRY: Final = 0.1
-"""Seconds between attempts to get the lock while another bridge declares the stream."""
 _SHARE: Final = 4
 """Unfinished transactions take at most a fourth of the stream: their copies must fit in beside new records."""
 
@@ -65,12 +62,14 @@ class Transactions:
     def __init__(self, prefix: str, use: Dependencies) -> None:
         self._use = use
         self._declaration = stream(Own(prefix).transactions, LOG_BYTES)
-        listener = Listener(Ledger, self._read, lambda before, after: after.take_over(before))
-        self._log = SharedLog(self._declaration, use.consuming, use.publisher, listener)
+        self._log = SharedLog(
+            self._declaration,
+            use.consuming,
+            use.publisher,
+            Ledger,
+            lambda state, name, _, record: state.read(name, record),
+        )
         self._opening = asyncio.Lock()
-        self._opened = False
-        """Whether the stream has been read to its end once."""
-        self._changed = asyncio.Event()
         self._checking: asyncio.Task[None] | None = None
         self._storing: dict[str, asyncio.Task[list[Stored | None]]] = {}
         """Commits that this bridge is storing."""
@@ -152,36 +151,23 @@ class Transactions:
 
     async def _open(self) -> None:
         """Declare the stream, and read it."""
-        if self._opened:
+        if self._log.started:
             return
         async with self._opening:
-            while not self._use.catalogue.contents.transactions:
-                # under a lock: a second declaration of a stream that is being declared ends a connection (541)
-                locked = await lock(self._use.declaring, f"{self._log.name}.setup")
-                if locked is None:
-                    await asyncio.sleep(_LOCK_RETRY)
-                    continue
-                try:
-                    await self._use.catalogue.catch_up()
-                    if not self._use.catalogue.contents.transactions:
-                        await perform(locked, self._log.name, [self._declaration])
-                        await self._use.catalogue.enter("transactions")
-                finally:
-                    await locked.close()
-            if not self._opened:
-                await self._log.start()
-                self._opened = True
+            # under a lock: a second declaration of a stream that is being declared ends a connection (541)
+            catalogue, name = self._use.catalogue, f"{self._log.name}.setup"
+            await catalogue.once(self._use.declaring, name, lambda: catalogue.contents.transactions, self._declare)
+            await self._log.start()
+
+    async def _declare(self, locked: Channel) -> None:
+        await perform(locked, self._log.name, [self._declaration])
+        await self._use.catalogue.enter("transactions")
 
     async def _write(self, record: bytes, properties: Properties | None = None) -> bool:
         """Write a record; return whether it counts. Raises as `Transactional.prepare`."""
         counts = await self._log.write(record, properties)
         if counts is None:
             raise OutcomeUnknown(f"{self._log.name}: the stream cannot be read at the moment.")
-        return counts
-
-    def _read(self, state: Ledger, name: str, _offset: int, arrival: Arrival) -> bool:
-        counts = state.read(name, arrival)
-        self._changed.set()
         return counts
 
     def _store_once(self, name: str, unfinished: Unfinished) -> "asyncio.Task[list[Stored | None]]":
@@ -226,9 +212,7 @@ class Transactions:
             async with asyncio.timeout(_TIMEOUT):
                 if (storing := await self._finish(name)) is not None:
                     await self._stored(storing)
-                while name in self._ledger.unfinished:
-                    self._changed.clear()
-                    await self._changed.wait()
+                await self._log.until(lambda: name not in self._ledger.unfinished)
         except (BackendUnavailable, TimeoutError) as error:
             raise OutcomeUnknown(f"The transaction {name[:300]!a} is committed, and not stored yet.") from error
 

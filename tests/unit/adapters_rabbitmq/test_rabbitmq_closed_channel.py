@@ -30,9 +30,7 @@ async def test_cause_ofs(subtests: pytest.Subtests) -> None:
     for sent, reason, cause in cases:
         with subtests.test(sent=sent, reason=reason, cause=cause):
             unconfirmed = {
-                number: PendingPublish(
-                    Outgoing("a", "p0", BasicProperties(), b"x" * size), mandatory=True, stored=Stored(None, None)
-                )
+                number: PendingPublish(Outgoing("a", "p0", BasicProperties(), b"x" * size), stored=Stored(None, None))
                 for number, size in enumerate(sent, 5)
             }
             assert _cause_of(unconfirmed, reason) == cause

@@ -27,7 +27,7 @@ def test_partition_0_gets_the_rest_only_when_all_others_are_bound() -> None:
 
 @given(st.integers(1, 1 << 62))
 def test_a_log_is_cut_into_files(log_bytes: int) -> None:
-    stream, bound = declarations.log("d", declarations.Binding("d", ("#",)), log_bytes)
+    stream, bound = declarations.log("d", log_bytes)
     arguments = stream.arguments["arguments"]
     assert isinstance(arguments, dict)
     assert arguments["x-max-length-bytes"] == log_bytes
@@ -36,7 +36,7 @@ def test_a_log_is_cut_into_files(log_bytes: int) -> None:
 
 
 def test_without_a_log_there_is_no_stream() -> None:
-    assert declarations.log("d", declarations.Binding("d", ("#",)), 0) == []
+    assert declarations.log("d", 0) == []
     with_log, without = declarations.destination("d", GIB), declarations.destination("d", 0)
     assert with_log[: len(without)] == without
     assert [step.method for step in with_log[len(without) :]] == ["queue_declare", "queue_bind"]
@@ -54,9 +54,17 @@ def test_what_exists_already_is_only_check_existing() -> None:
 
 
 def test_how_a_group_hears_of_an_exchange_of_others() -> None:
-    assert declarations.binding_to(Existing(exchange="e")) == declarations.Binding("e", ("#", ""))
-    assert declarations.binding_to(Existing(exchange="e", routing_key="k")) == declarations.Binding("e", ("k",))
-    assert declarations.binding_to(Existing(exchange="e", routing_key="")) == declarations.Binding("e", ("",))
+    bound = [
+        *declarations.log("d", 1, Existing(exchange="e"))[1:],
+        *declarations.log("d", 1, Existing(exchange="e", routing_key="k"))[1:],
+        *declarations.log("d", 1, Existing(exchange="e", routing_key=""))[1:],
+    ]
+    assert [(step.arguments["exchange"], step.arguments["routing_key"]) for step in bound] == [
+        ("e", "#"),
+        ("e", ""),
+        ("e", "k"),
+        ("e", ""),
+    ]
     bound = declarations.group_bindings("d", "g", 1, Existing(exchange="e"))
     assert [(step.arguments["queue"], step.arguments["routing_key"]) for step in bound] == [
         ("d.g.p0", "#"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adapters.rabbitmq.delay import levels
 from adapters.rabbitmq.delay.levels import LEVELS, LONGEST, UNIT
 from adapters.rabbitmq.topology.declarations import Request, bind_queue
-from adapters.rabbitmq.topology.names import NAME_MAX, Own
+from adapters.rabbitmq.topology.names import NAME_MAX, Own, token
 from bridge.engine.destination_names import NAME_MAX as DESTINATION_MAX
 
 OWN: Final = Own("oms.")
@@ -114,7 +114,7 @@ def sent(model: Model, delay: int, end: str) -> list[End]:
 
 
 def tail(destination: str, partition: int) -> str:
-    return f"{levels.to_destination(destination)}.p{partition}"
+    return f"{token(destination)}.p{partition}"
 
 
 def test_queues_of_the_levels_lose_nothing_on_the_way() -> None:
@@ -260,7 +260,7 @@ def test_what_is_relayed_to_an_exchange_keeps_its_partition_or_has_a_key_of_its_
 def test_after_a_purge_earlier_messages_go_another_way() -> None:
     old, new = (levels.deliver_to_exchange(OWN, "orders", purges) for purges in (0, 1))
     model = declared(levels.dropping(OWN), new, bind_queue(OWN.dropped, OWN.deliver, old.arguments["routing_key"]))
-    assert sent(model, 900, f"{levels.to_destination('orders', 1)}.p3") == [End("orders", 900)]
+    assert sent(model, 900, f"{token('orders', 1)}.p3") == [End("orders", 900)]
     assert sent(model, 900, tail("orders", 3)) == [End(OWN.dropped, 900)]
     assert "x-dead-letter-exchange" not in model.queues[OWN.dropped].arguments
 
@@ -297,4 +297,4 @@ def test_long_names_fit_and_stay_apart(name: str, partition: int, purges: int) -
         assert len(levels.routing_key(LONGEST, end)) <= NAME_MAX
         assert sent(model, 1600, end) == [End(each, 1600)]
     assert len(levels.routing_key(1, levels.to_queue(f"{name}.p0", purges))) <= NAME_MAX
-    assert len(levels.routing_key(1, f"{levels.to_destination(name, purges)}.p{partition}")) <= NAME_MAX
+    assert len(levels.routing_key(1, f"{token(name, purges)}.p{partition}")) <= NAME_MAX
