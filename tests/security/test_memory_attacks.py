@@ -63,9 +63,12 @@ class Watch:
         with Frames(self._bridge.url) as frames:
             store(frames, fresh(), bytes(BODY))
 
-    def refused(self) -> float:
-        """Return how many requests the bridge has refused for a share."""
-        return self._metric('oms_refusals_total{code="limit-reached"}')
+    def refuses(self) -> None:
+        """Wait until the bridge has refused a request for a share: push streams inflate after their headers."""
+        deadline = time.monotonic() + GUARD
+        while not self._metric('oms_refusals_total{code="limit-reached"}'):
+            assert time.monotonic() < deadline, "the bridge has refused no request"
+            time.sleep(0.05)
 
     def _metric(self, name: str) -> float:
         text = httpx.get(f"{self._bridge.management}/metrics", trust_env=False).text
@@ -104,7 +107,7 @@ def attack(bridge: Bridge, size: tuple[int, int], path: str, pairs: list[tuple[b
             for stream in streams:
                 assert frames.headers_of(stream, GUARD).status in {200, 429}
             watch.check()
-        assert watch.refused() > 0
+        watch.refuses()
     watch.well_afterwards()
 
 
@@ -121,7 +124,7 @@ def test_bodies_that_are_not_finished(bridge: Bridge, size: tuple[int, int], dec
             for stream in streams:
                 frames.send(stream, bytes(BODY - 1))
             watch.check()
-        assert watch.refused() > 0
+        watch.refuses()
     watch.well_afterwards()
 
 
