@@ -151,12 +151,12 @@ async def test_without_a_number_the_credit_is_what_was_settled_in_the_last_perio
 
 async def credit_of(consumer: PushConsumer, waiting: list["asyncio.Task[object]"]) -> int:
     """Return how many messages a consumer has taken when it waits."""
-    while not (more := asyncio.ensure_future(consumer.take())).done():
+    while True:
+        more = asyncio.ensure_future(consumer.take())
         await turns()
         if not more.done():
             waiting.append(more)
-            break
-    return len(consumer._leased)
+            return len(consumer._leased)
 
 
 async def test_a_batch_ends_where_the_credit_in_bytes_does(clock: LoopClock) -> None:
