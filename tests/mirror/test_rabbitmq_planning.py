@@ -337,6 +337,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
         yield rabbit
 
 
+@pytest.mark.parametrize("late", ["catalogue", "log"])
+def test_a_stream_whose_process_answers_late_is_not_taken_for_empty(broker: RabbitMQ, late: str) -> None:
+    """The broker answers a new consumer before the stream's process has said what there is."""
+    backend, d = own(broker.url), new()
+    store(backend, d, bodies(3))
+    queue = f"{d}.log" if late == "log" else f"{backend.partition('prefix=')[2]}book"
+    slow = "sys:install(Pid, {fun(State, _, _) -> timer:sleep(250), State end, none})"
+    find = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{queue}">>))'
+    broker.ctl("eval", f"{find}, #{{leader_pid := Pid}} = amqqueue:get_type_state(Q), ok = {slow}.")
+    with planning(backend) as reader:
+        assert plan(reader) == {f"{d}.log": [0, 3]}
+
+
 @pytest.mark.extended
 def test_who_may_only_read_is_enough(broker: RabbitMQ) -> None:
     backend, d = own(broker.url), new()

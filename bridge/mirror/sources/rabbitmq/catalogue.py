@@ -7,6 +7,7 @@ RabbitMQ has no such generation: the mirror derives it from the offsets that it 
 """
 
 import asyncio
+import time
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -168,6 +169,11 @@ def _generations(before: Mapping[str, Position]) -> dict[str, int]:
     return generations
 
 
+PATIENCE: Final = 10.0
+"""Seconds for the first message of a stream that has some: the broker answers a new consumer before it asks the
+stream's process what there is."""
+SOON: Final = 0.01
+"""Seconds after which it is asked again."""
 _PREFETCH: Final = 1000
 
 
@@ -193,7 +199,13 @@ class CatalogueReader:
         return reader
 
     async def destinations(self) -> Mapping[str, Layout]:
-        """Return all that are entered. Raises `BackendUnavailable`."""
+        """Return all that are entered. Raises `BackendUnavailable`, also if nothing is: a bridge enters something."""
+        deadline = time.monotonic() + PATIENCE
+        while not self._read:
+            if time.monotonic() > deadline:
+                raise BackendUnavailable(f"{self._catalogue}: RabbitMQ sends nothing of it.")
+            await asyncio.sleep(SOON)
+            await self._round_trip()
         before = -1
         while before != self._read:
             before = self._read

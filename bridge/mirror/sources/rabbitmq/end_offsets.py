@@ -26,7 +26,15 @@ from adapters.rabbitmq.topology.declarations import Layout
 from adapters.rabbitmq.topology.names import Own
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from bridge.mirror.offsets import Ranges
-from bridge.mirror.sources.rabbitmq.catalogue import OFFSET, BlockingConnection, CatalogueReader, Stream, streams
+from bridge.mirror.sources.rabbitmq.catalogue import (
+    OFFSET,
+    PATIENCE,
+    SOON,
+    BlockingConnection,
+    CatalogueReader,
+    Stream,
+    streams,
+)
 
 _AT_ONCE: Final = 500
 """Consumers between two answers that are waited for; one takes 1.5 ms."""
@@ -151,10 +159,8 @@ class Probes:
 _PREFETCH: Final = 100
 _ROUNDS: Final = 100
 """Times that the credit is renewed to reach the end of the last chunk, at most."""
-_PATIENCE: Final = 10.0
-"""Seconds for the first message of a stream that has some."""
-_SOON: Final = 0.01
-_YOUNG: Final = 0.2
+_YOUNG: Final = 1.0
+"""Seconds for the first message of a stream of which the broker says that it has none: its count is seconds old."""
 _FIRSTS_VALID: Final = 10.0
 """Seconds for which the first offset of a growing log is cached: a reader that needs it sooner finds a gap."""
 NO_LOG: Final = "it has no log"
@@ -217,8 +223,7 @@ class EndOffsets:
         attached = await probes.attach(existing, "last")
         self._ends |= {probe.stream: probe for probe in attached}
         await _await_first(probes, [probe for probe in attached if existing[probe.stream]])
-        if any(probe.next is None for probe in attached):  # empty, or so young that the broker has not counted yet
-            await asyncio.sleep(_YOUNG)
+        await _first_without(probes, attached, _YOUNG)
         return set(new) - existing.keys()
 
     async def _existing(self, names: Collection[str]) -> dict[str, int]:
@@ -283,10 +288,15 @@ async def read_end(link: Link, name: str) -> int | None:
 
 async def _await_first(probes: Probes, expected: Collection[Probe]) -> None:
     """Wait for the first message of each. Raises `BackendUnavailable` if there is one that gets none."""
-    deadline = time.monotonic() + _PATIENCE
+    if waiting := await _first_without(probes, expected, PATIENCE):
+        raise BackendUnavailable(f"{waiting.stream}: RabbitMQ sends nothing of it.")
+
+
+async def _first_without(probes: Probes, expected: Collection[Probe], seconds: float) -> Probe | None:
+    """Wait for the first message of each, for so long; return one that got none. Raises `BackendUnavailable`."""
+    deadline = time.monotonic() + seconds
     await probes.settled()
-    while waiting := next((probe for probe in expected if probe.next is None), None):
-        if time.monotonic() > deadline:
-            raise BackendUnavailable(f"{waiting.stream}: RabbitMQ sends nothing of it.")
-        await asyncio.sleep(_SOON)
+    while (waiting := next((probe for probe in expected if probe.next is None), None)) and time.monotonic() < deadline:
+        await asyncio.sleep(SOON)
         await probes.settled()
+    return waiting
