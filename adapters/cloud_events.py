@@ -7,7 +7,6 @@ AMQP 0-9-1). Fields keep their own headers beside them. Headers are read alike w
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, get_args
 
-from adapters.field_headers import FIELD_INDEX
 from adapters.native_headers import Unmapped
 from adapters.url_options import one_of
 from bridge.cloudevents import (
@@ -20,7 +19,7 @@ from bridge.cloudevents import (
     to_attributes,
 )
 from bridge.errors import BridgeError
-from bridge.message import Message
+from bridge.message import FIELD_INDEX, Message
 
 Format = Literal["messages", "cloudevents"]
 parse_format: Final = one_of(*get_args(Format))

@@ -4,18 +4,15 @@ Pure: no I/O, no clock.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from adapters.native_headers import Unmapped, is_plain, is_traceparent
-from bridge.message import FIELDS, Field, Message
+from bridge.message import FIELD_INDEX, FIELDS, Field, Message
 
 BROKER_FIELD_PREFIX: Final = "oms_h_"
 PROPERTY_PREFIX: Final = "oms_p_"
 INTERNAL_PREFIX: Final = "oms_d_"
-
-FIELD_INDEX: Final[Mapping[str, int]] = {name: place for place, name in enumerate(Message._fields)}
-"""Index of each attribute in a `Message`."""
 
 RECORD_DELAY_MAX: Final = 367 * 24 * 3600 * 1000
 """How far after its timestamp a record may be due, ms: the bridge's limit, and a day for clocks that differ.

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from bridge.errors import HeaderInvalid, HeaderMissing, HeadersTooLarge
-from bridge.message import FIELDS, INTEGER_MAX, Message
+from bridge.message import FIELD_INDEX, FIELDS, INTEGER_MAX, Message
 
 SPEC_VERSION: Final = "1.0"
 REQUIRED: Final = ("specversion", "id", "source", "type")
@@ -40,7 +40,7 @@ class _Field(NamedTuple):
 _NAMES: Final = {"messageId": "id", "bornTimestamp": "time", "messageKey": "partitionkey"}
 _HTTP_HEADERS: Final = {"datacontenttype": "content_type", "traceparent": "traceparent", "tracestate": "tracestate"}
 _TABLE: Final = tuple(
-    _Field(name, Message._fields.index(attribute), maximum)
+    _Field(name, FIELD_INDEX[attribute], maximum)
     for name, attribute, maximum in (
         *((_NAMES.get(f.name, f"oms{f.name.lower()}"), f.attribute, f.maximum) for f in FIELDS),
         *((name, attribute, None) for name, attribute in _HTTP_HEADERS.items()),

@@ -121,8 +121,11 @@ class Message(NamedTuple):
         return self.expire_time
 
 
+FIELD_INDEX: Final = {name: index for index, name in enumerate(Message._fields)}
+"""Index of each attribute in a `Message`."""
+
 TEXTS: Final = tuple(
-    Message._fields.index(attribute)
+    FIELD_INDEX[attribute]
     for attribute in (
         *(field.attribute for field in FIELDS if field.maximum is None),
         *("content_type", "traceparent", "tracestate"),

@@ -25,7 +25,6 @@ from typing import Any, Final, NamedTuple
 
 from adapters.cloud_events import EventHeaders, PropertyHeaders, property_headers, read_event
 from adapters.field_headers import (
-    FIELD_INDEX,
     INTERNAL_PREFIX,
     PROPERTY_PREFIX,
     header_fields,
@@ -39,7 +38,7 @@ from adapters.gzip_stored_plain import GZIP, deflate, inflate, is_gzip
 from adapters.native_headers import NAME_BYTES_MAX, Unmapped, add_properties, as_text, key_text
 from adapters.property_names import PlainNames, prefixed_header
 from bridge.inflate import NotGzip
-from bridge.message import Message
+from bridge.message import FIELD_INDEX, Message
 
 Headers = Sequence[tuple[str, bytes]]
 """In order, names may repeat. A header whose value is null in Kafka is kept as empty."""

@@ -26,13 +26,13 @@ from typing import Final
 
 from adapters.field_headers import (
     BROKER_FIELD_PREFIX,
-    FIELD_INDEX,
     INTERNAL_PREFIX,
     header_fields,
     number_headers,
     text_headers,
 )
 from adapters.property_names import PlainNames
+from bridge.message import FIELD_INDEX
 
 MESSAGE_ID: Final = f"{BROKER_FIELD_PREFIX}messageId"
 CORRELATION_ID: Final = f"{BROKER_FIELD_PREFIX}correlationId"

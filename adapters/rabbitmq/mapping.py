@@ -21,7 +21,6 @@ from adapters.amqp.properties import Properties
 from adapters.cloud_events import PropertyHeaders, property_headers, read_event
 from adapters.field_headers import (
     BROKER_FIELD_PREFIX,
-    FIELD_INDEX,
     INTERNAL_PREFIX,
     PROPERTY_PREFIX,
     move_invalid,
@@ -46,7 +45,7 @@ from adapters.rabbitmq.headers import (
     TEXTS,
 )
 from adapters.rabbitmq.topology.names import routing_key
-from bridge.message import AT_MOST_ONCE, DEFAULT_PRIORITY, LONG_MAX, PRIORITIES, Message
+from bridge.message import AT_MOST_ONCE, DEFAULT_PRIORITY, FIELD_INDEX, LONG_MAX, PRIORITIES, Message
 
 _BORN: Final = FIELD_INDEX["born_timestamp"]
 _STORED: Final = FIELD_INDEX["store_timestamp"]

@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from adapters.base import Delivery
 from bridge.errors import LeaseEnded, ReceiptInvalid
-from bridge.message import DEFAULT_PRIORITY, PRIORITIES, Message
+from bridge.message import DEFAULT_PRIORITY, FIELD_INDEX, PRIORITIES, Message
 
-_DELIVERY_COUNT: Final = Message._fields.index("delivery_count")
+_DELIVERY_COUNT: Final = FIELD_INDEX["delivery_count"]
 
 QueueKey = tuple[int, str]
 """Partition and messageKey: messages with the same one are delivered one after the other."""

@@ -5,12 +5,12 @@ from typing import Final
 
 from adapters.base import Support
 from bridge.errors import FieldUnsupported, HeaderInvalid
-from bridge.message import FIELDS, PRIORITIES, Field, Message
+from bridge.message import FIELD_INDEX, FIELDS, PRIORITIES, Field, Message
 
 _IGNORED: Final = "ignored"
 _EXACTLY_ONCE: Final = 2
 _FEATURE_FIELDS: Final = tuple(f for f in FIELDS if f.is_feature)
-_INDEXES: Final = tuple(Message._fields.index(f.attribute) for f in _FEATURE_FIELDS)
+_INDEXES: Final = tuple(FIELD_INDEX[f.attribute] for f in _FEATURE_FIELDS)
 """Where a message has their values."""
 COMBINATIONS_KEPT: Final = 1024
 """Combinations of fields whose `Applied` is remembered: all that occur, unless a client tries every one."""

@@ -8,7 +8,7 @@ from uuid_utils import uuid7
 
 from adapters.base import Stored
 from bridge.engine.field_support import Applied
-from bridge.message import PRIORITIES, Field, Message
+from bridge.message import FIELD_INDEX, PRIORITIES, Field, Message
 
 
 class Produced(NamedTuple):
@@ -40,13 +40,13 @@ Outcome = Produced | WaitingMessage | Exception
 _TRACE_ID: Final = slice(3, 35)
 """Position of the trace id in a W3C traceparent."""
 _MESSAGE_ID, _BORN_TIMESTAMP, _BORN_HOST, _STORE_TIMESTAMP, _STORE_HOST, _PRIORITY, _PARTITION, _TRACE_ID_FIELD = (
-    Message._fields.index(name)
+    FIELD_INDEX[name]
     for name in (
         *("message_id", "born_timestamp", "born_host", "store_timestamp", "store_host", "priority", "partition"),
         "trace_id",
     )
 )
-_DELIVERY_COUNT: Final = Message._fields.index("delivery_count")
+_DELIVERY_COUNT: Final = FIELD_INDEX["delivery_count"]
 
 
 class ProduceRequest(NamedTuple):

@@ -17,7 +17,7 @@ from bridge.errors import (
     HeadersTooLarge,
     VersionUnsupported,
 )
-from bridge.message import FIELDS, Field, Message
+from bridge.message import FIELD_INDEX, FIELDS, Field, Message
 from bridge.wire.header_text import (
     decode_extended,
     decode_name,
@@ -65,11 +65,10 @@ _REQUEST_NAMES: Final = {f.name.lower(): f"x-oms-h-{f.name.lower()}" for f in FI
     name: f"x-oms-{name}" for name in REQUEST_PARAMETERS
 }
 """The headers of requests by their names without prefix, to find the one that a mistyped header means."""
-_INDEX: Final = {attribute: index for index, attribute in enumerate(Message._fields)}
-_fields_of: Final = itemgetter(*(_INDEX[f.attribute] for f in FIELDS))
+_fields_of: Final = itemgetter(*(FIELD_INDEX[f.attribute] for f in FIELDS))
 """The values of all fields of a message, in the order of `_FIELD_BY_NAME`."""
-_BODY, _PROPERTIES_OF_MESSAGE = _INDEX["body"], _INDEX["properties"]
-_NOTHING_SET: Final[list[Any]] = [None] * len(_INDEX)
+_BODY, _PROPERTIES_OF_MESSAGE = FIELD_INDEX["body"], FIELD_INDEX["properties"]
+_NOTHING_SET: Final[list[Any]] = [None] * len(FIELD_INDEX)
 CLIENT_HEADERS_MAX: Final = 60 << 10
 """Bytes of headers that every HTTP/2 client accepts: h2, and with it httpx, ends the connection at 64 KiB."""
 _DIGITS_MAX: Final = 19
@@ -116,7 +115,7 @@ class Headers(NamedTuple):
         values = _NOTHING_SET.copy()
         values[_BODY], values[_PROPERTIES_OF_MESSAGE] = body, self.properties
         for attribute, value in fields.items():
-            values[_INDEX[attribute]] = value
+            values[FIELD_INDEX[attribute]] = value
         return tuple.__new__(Message, values)  # `Message(**fields)` takes 0.3 us more, compiled 0.4 of 1.3
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import astuple
 
 from bridge.errors import BodyInvalid, BodyTooLarge, HeadersTooLarge
 from bridge.long_work import Steps
-from bridge.message import FIELDS, Message
+from bridge.message import FIELD_INDEX, FIELDS, Message
 from bridge.wire.header_text import is_traceparent
 from bridge.wire.json_types import CARRIED, Extension, Item
 
@@ -172,7 +172,7 @@ class ArrayReader:
         return found.end() if found is not None else at
 
 
-_numbers_of: Final = itemgetter(*(Message._fields.index(f.attribute) for f in FIELDS if f.maximum is not None))
+_numbers_of: Final = itemgetter(*(FIELD_INDEX[f.attribute] for f in FIELDS if f.maximum is not None))
 """The values of the fields of a message that are numbers; None: not set."""
 _decode: Final[Callable[[str], list[Any]]] = Decoder(list[Item]).decode  # type: ignore[valid-type]
 _decode_lines: Final[Callable[[bytes], list[Any]]] = Decoder(Item).decode_lines

@@ -14,7 +14,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class with a lower-case name
 from typing import Any, Final, NamedTuple
 
-from bridge.message import FIELDS, Message
+from bridge.message import FIELD_INDEX, FIELDS, Message
 
 MEDIA_TYPE: Final = "application/vnd.oms.block"
 
@@ -25,12 +25,12 @@ _ALIGNED: Final = 8
 _WIDTH: Final = 4
 """Bytes of a number."""
 _COLUMNS: Final = {
-    name: index for index, name in enumerate(Message._fields) if name not in {"destination", "body", "properties"}
+    name: index for name, index in FIELD_INDEX.items() if name not in {"destination", "body", "properties"}
 }
 """The index in a `Message` of each column of texts or numbers."""
 _NUMBERS: Final = frozenset(field.attribute for field in FIELDS if field.maximum is not None)
-_BODY: Final = Message._fields.index("body")
-_PROPERTIES: Final = Message._fields.index("properties")
+_BODY: Final = FIELD_INDEX["body"]
+_PROPERTIES: Final = FIELD_INDEX["properties"]
 
 
 class Block(NamedTuple):
