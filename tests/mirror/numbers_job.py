@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from bridge.errors import CannotStart
 from bridge.message import Message
 from bridge.mirror.jars import spark_jars
-from bridge.mirror.offsets import Ranges
+from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.schema import Rows
 from bridge.mirror.session import s3_settings, session
 from bridge.mirror.sink import Sink
 from bridge.mirror.sources import Options
-from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, Source
+from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, Source, Splits
 from bridge.mirror.spark_checkpoint import Checkpoint, check_start
 from bridge.mirror.table import Table, create, spark_path
 
@@ -35,17 +35,21 @@ class NumbersReader(RangeReader):
         total = int(self._ask.options.backend.removeprefix("numbers:"))
         return {log: (0, total // len(LOGS)) for log in LOGS}
 
-    def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read_splits(self, given: Splits) -> Iterator[pa.RecordBatch | Gap]:
         rows = Rows(self.backend)
-        for offset in range(start, end):
-            if offset % 97 == 0:
-                rows.add_bad("it is a multiple of 97", b"\x00", "orders", log, offset)
-            else:
-                rows.add(made(log, offset), log, offset)
-            if rows.full:
-                yield rows.take()
+        for log, start, end in given.splits:
+            for offset in range(start, end):
+                if offset % 97 == 0:
+                    rows.add_bad("it is a multiple of 97", b"\x00", "orders", log, offset)
+                else:
+                    rows.add(made(log, offset), log, offset)
+                if rows.full:
+                    yield rows.take()
         if len(rows):
             yield rows.take()
+
+    def destination_of(self, log: str, given: Splits) -> str:
+        raise NotImplementedError("nothing is ever lost")
 
     def stop(self) -> None:
         """Nothing is held."""

@@ -21,7 +21,6 @@ from kafka import errors as kafka
 from kafka.admin import OffsetSpec
 from kafka.consumer.fetcher import IsolationLevel
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from adapters.kafka import connections, errors
@@ -282,14 +281,12 @@ class _KafkaReader(RangeReader):
         self._before = ranges.existing(ranges.from_json(start))
         return super().latestOffset(start, limit)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read_splits(self, given: Splits) -> Iterator[pa.RecordBatch | Gap]:
         """See `RangeReader`. All at once: a fetch for each of many partitions would cost milliseconds."""
-        assert isinstance(partition, Splits)  # noqa: S101 - only the mirror makes them
-        for step in SplitReader(self._kafka, partition.splits).read():
-            if isinstance(step, Gap):
-                yield from self.lost(step, destination_of(part_of(step.log).topic))
-            else:
-                yield step
+        return SplitReader(self._kafka, given.splits).read()
+
+    def destination_of(self, log: str, given: Splits) -> str:  # noqa: ARG002 - the name says it
+        return destination_of(part_of(log).topic)
 
     def stop(self) -> None:
         """Nothing is held."""

@@ -17,7 +17,7 @@ from bridge.errors import BackendUnavailable, CannotStart, DestinationUnknown, N
 from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX, TIMES, Rows
 from bridge.mirror.sources import ranges
-from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, ReaderOptions, Source
+from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, ReaderOptions, Source, Splits
 from bridge.wire import log_block
 from bridge.wire.log_block import Block
 
@@ -108,19 +108,21 @@ class _MemoryReader(RangeReader):
                 )
         return after
 
-    def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        destination, at = destination_of(log), start
-        while at < end:
-            block = self._block(log, at, end - at)
-            if block is None or block.next <= at:
-                yield from self.lost(Gap(log, at, end), destination)
-                return
-            for first, stop in block.dropped:
-                if first < end:
-                    yield from self.lost(Gap(log, first, min(stop, end)), destination)
-            if block.offsets and block.offsets[0] < end:
-                yield to_batch(block, log, end)
-            at = block.next
+    def read_splits(self, given: Splits) -> Iterator[pa.RecordBatch | Gap]:
+        for log, start, end in given.splits:
+            at = start
+            while at < end:
+                block = self._block(log, at, end - at)
+                if block is None or block.next <= at:
+                    yield Gap(log, at, end)
+                    break
+                yield from (Gap(log, first, min(stop, end)) for first, stop in block.dropped if first < end)
+                if block.offsets and block.offsets[0] < end:
+                    yield to_batch(block, log, end)
+                at = block.next
+
+    def destination_of(self, log: str, given: Splits) -> str:  # noqa: ARG002 - the name says it
+        return destination_of(log)
 
     def stop(self) -> None:
         if self._connection is not None:

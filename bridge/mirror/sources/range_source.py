@@ -1,8 +1,8 @@
-"""A source that is written in Python: everything that Spark and the job ask, over three methods of each backend.
+"""A source that is written in Python: everything that Spark and the job ask, over four methods of each backend.
 
 Spark makes one reader in a separate process to plan with, and one in each task to read with, and it kills the query
-for any exception. So while a backend cannot be reached there is nothing new; a task waits in `read_log` for as long as
-it thinks fit, and then raises `BackendUnavailable`, which `outage` recognizes on the other side.
+for any exception. So while a backend cannot be reached there is nothing new; a task waits in `read_splits` for as long
+as it thinks fit, and then raises `BackendUnavailable`, which `outage` recognizes on the other side.
 
 Promises of all sources:
 
@@ -124,28 +124,20 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         A log that is not among them is taken for gone. Raises `BackendUnavailable`.
         """
 
-    def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Read the messages in `[start, end)`, the same each time.
+    @abstractmethod
+    def read_splits(self, given: Splits) -> Iterator[pa.RecordBatch | Gap]:
+        """Yield the messages of a task, the same each time, and a gap for what was dropped since it was planned.
 
-        What is gone since it was planned: `yield from self.lost(…)`. Raises `BackendUnavailable` after some attempts.
+        Raises `BackendUnavailable` after some attempts.
         """
-        raise NotImplementedError("read_log or read")
+
+    @abstractmethod
+    def destination_of(self, log: str, given: Splits) -> str:
+        """Return the destination of a log that a task reads."""
 
     @abstractmethod
     def stop(self) -> None:
         """Close every connection. Called at the end of a task; of a planner only now and then."""
-
-    def lost(self, gap: Gap, destination: str) -> Iterator[pa.RecordBatch]:
-        """Yield a row for messages that were dropped after they were planned.
-
-        One row in quarantine, because the batch's gaps are listed by then. Raises `DataLost` where the options say so.
-        """
-        description = ranges.describe([gap])
-        if self._ask.options.on_data_loss == "fail":
-            raise DataLost(description)
-        rows = Rows(self.backend)
-        rows.add_bad(f"dropped before it was read: {description}", b"", destination, gap.log, gap.start)
-        yield rows.take()
 
     # What Spark asks of the planner
 
@@ -192,13 +184,23 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Splits(splits) for splits in ranges.split(wanted, self._ask.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read what one task was given, log by log. Raises `DataLost` and `BackendUnavailable`."""
-        assert isinstance(partition, Splits)  # noqa: S101 - only this module makes them
+        """Read what one task was given. Raises `DataLost` and `BackendUnavailable`."""
+        assert isinstance(partition, Splits)  # noqa: S101 - only the mirror makes them
         try:
-            for log, start, end in partition.splits:
-                yield from self.read_log(log, start, end)
+            for found in self.read_splits(partition):
+                yield self._lost(found, partition) if isinstance(found, Gap) else found
         finally:
             self.stop()
+
+    def _lost(self, gap: Gap, given: Splits) -> pa.RecordBatch:
+        """Return a row in quarantine: when messages are found dropped here, the batch's gaps are listed already."""
+        description = ranges.describe([gap])
+        if self._ask.options.on_data_loss == "fail":
+            raise DataLost(description)
+        rows = Rows(self.backend)
+        destination = self.destination_of(gap.log, given)
+        rows.add_bad(f"dropped before it was read: {description}", b"", destination, gap.log, gap.start)
+        return rows.take()
 
     def _bounds(self) -> Ranges | None:
         """Return None while the backend cannot be reached; asked at longer and longer intervals then."""

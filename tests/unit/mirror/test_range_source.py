@@ -39,10 +39,14 @@ class Shelf(RangeReader):
     def stop(self) -> None:
         self.stopped += 1
 
-    def read_log(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        first = self.logs[log][0]
-        if first > start:
-            yield from self.lost(Gap(log, start, min(first, end)), "orders")
+    def read_splits(self, given: Splits) -> Iterator[pa.RecordBatch | Gap]:
+        for log, start, end in given.splits:
+            first = self.logs[log][0]
+            if first > start:
+                yield Gap(log, start, min(first, end))
+
+    def destination_of(self, log: str, given: Splits) -> str:  # noqa: ARG002 - all logs are of one
+        return "orders"
 
 
 def wanted(shelf: Shelf, start: dict[str, object], end: dict[str, object]) -> list[Split]:

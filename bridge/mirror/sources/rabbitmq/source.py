@@ -200,6 +200,11 @@ class StreamSplits(Splits):
         self.streams = {stream_of(split.log): streams[stream_of(split.log)] for split in splits}
 
 
+def _stream(log: str, given: Splits) -> Stream:
+    assert isinstance(given, StreamSplits)  # noqa: S101 - only the mirror makes them
+    return given.streams[stream_of(log)]
+
+
 class _RabbitMQReader(RangeReader):
     """See `RangeReader`. The connection to plan with stays; a task has one for all that it reads."""
 
@@ -255,17 +260,15 @@ class _RabbitMQReader(RangeReader):
                 " destination: start a bridge, or use the options that it was planned with."
             ) from None
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, StreamSplits)  # noqa: S101 - only the mirror makes them
+    def read_splits(self, given: Splits) -> Iterator[pa.RecordBatch | Gap]:
         with closing(BlockingConnection(self._url, "mirror reads")) as connection:
-            for split in partition.splits:
-                stream = partition.streams[stream_of(split.log)]
-                reading = StreamRangeReader(connection, split, stream)
+            for split in given.splits:
+                reading = StreamRangeReader(connection, split, _stream(split.log, given))
                 while (step := connection.run(reading.step())) is not None:
-                    if isinstance(step, Gap):
-                        yield from self.lost(step, stream.destination)
-                    else:
-                        yield step
+                    yield step
+
+    def destination_of(self, log: str, given: Splits) -> str:
+        return _stream(log, given).destination
 
     def stop(self) -> None:
         connection, self._connection, self._ends = self._connection, None, None
