@@ -9,11 +9,16 @@ from typing import Any
 from uuid import uuid4
 
 import confluent_kafka
+import pyarrow as pa
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.consumer.fetcher import Fetcher
 
+from adapters.kafka.options import parse
 from bridge.mirror.offsets import Gap
 from bridge.mirror.sources import OnDataLoss, Options
+from bridge.mirror.sources.kafka import SplitReader
+from bridge.mirror.sources.ranges import Split
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.kafka.bridged import backend, bridged
@@ -71,6 +76,25 @@ def test_what_natives_write(servers: str, kafka_job: Job, tmp_path: Path) -> Non
     assert (tombstone["message_key"], tombstone["body"], tombstone["body_size"]) == (None, b"", 0)
     assert (binary["message_key"], binary["body"]) == ("data:;base64,/w==", b"\xff\x00")
     assert (compressed["body"], compressed["compression"]) == (b"compressed" * 100, None)
+
+
+def test_a_task_decodes_nothing_behind_its_range(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = topic_of(servers, 1)
+    write(servers, topic, [(None, body, ()) for body in numbered(100)])
+    decoded = []
+    unpack = Fetcher.PartitionRecords._unpack_records
+
+    def counting(self: Any, *given: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's
+        for record in unpack(self, *given):
+            decoded.append(record.offset)
+            yield record
+
+    monkeypatch.setattr(Fetcher.PartitionRecords, "_unpack_records", counting)
+    (batch,) = SplitReader(parse(f"kafka://{servers}"), [Split(f"{topic}/0", 20, 50)]).read()
+    assert isinstance(batch, pa.RecordBatch)
+    assert [row["offset"] for row in batch.to_pylist()] == list(range(20, 50))
+    assert max(decoded) == 49
+    assert len(decoded) == len(set(decoded))
 
 
 async def test_what_a_bridge_stores(servers: str, kafka_job: Job, tmp_path: Path) -> None:

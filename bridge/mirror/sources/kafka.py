@@ -162,6 +162,7 @@ class SplitReader:
         """Yield rows and losses. Raises `BackendUnavailable` after a minute without any, and `CannotStart`."""
         try:
             with _without_gc(), connections.reading(self._options, **_SETTINGS) as consumer:
+                _stop_at(consumer, {part: split.end for part, split in self._left.items()})
                 consumer.assign([*self._left])
                 for part, split in self._left.items():
                     consumer.seek(part, split.start)
@@ -239,6 +240,33 @@ class SplitReader:
         for part, split in [*self._left.items()]:
             if split.log not in there:
                 yield from self._lost(consumer, part, split.end)
+
+
+def _stop_at(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> None:
+    """Decode no record behind the end of its range, and pause the partition there.
+
+    The library decodes all that a fetch has brought of a partition. Where that was 100 records, and the range 50,
+    reading took 1.6 times the CPU.
+    """
+    fetcher = consumer._fetcher  # noqa: SLF001 - the library knows no end of an assignment
+    records_of = fetcher.PartitionRecords
+
+    def bounded(offset: int, part: TopicPartition, *given: object, **settings: object) -> Any:  # noqa: ANN401 - the library's
+        fetched = records_of(offset, part, *given, **settings)
+        records = fetched.record_iterator
+
+        def up_to_end() -> Iterator[Any]:
+            for record in records:
+                yield record
+                if record.offset >= ends[part] - 1:
+                    consumer.pause(part)
+                    fetched.drain()
+                    return
+
+        fetched.record_iterator = up_to_end()
+        return fetched
+
+    fetcher.PartitionRecords = bounded
 
 
 def _position(consumer: KafkaConsumer, part: TopicPartition) -> int:

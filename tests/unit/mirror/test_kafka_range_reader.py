@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -43,6 +44,7 @@ class Consumer:
         self.firsts: dict[TopicPartition, int] = {}
         self.assignment: dict[TopicPartition, Any] = {}
         self._subscription = self
+        self._fetcher = SimpleNamespace(PartitionRecords=None)  # decodes nothing
         self.paused: list[TopicPartition] = []
 
     def assign(self, parts: Sequence[TopicPartition]) -> None:
