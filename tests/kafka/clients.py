@@ -7,11 +7,14 @@ from contextlib import closing
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import (
     ACL,
+    ACLFilter,
     ACLOperation,
     ACLPermissionType,
+    ACLResourcePatternType,
     ConfigResource,
     ConfigResourceType,
     ResourcePattern,
+    ResourcePatternFilter,
     ResourceType,
 )
 
@@ -44,6 +47,13 @@ def allow(servers: str, user: str, topic: str) -> None:
     permission = ACL(f"User:{user}", "*", ACLOperation.ALL, ACLPermissionType.ALLOW, pattern)
     with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
         assert admin.create_acls([permission])["succeeded"] == [permission]
+
+
+def forbid(servers: str, topic: str) -> None:
+    """Take back what `allow` has given."""
+    pattern = ResourcePatternFilter(ResourceType.TOPIC, topic, ACLResourcePatternType.LITERAL)
+    with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
+        admin.delete_acls([ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, pattern)])
 
 
 def produce(servers: str, topic: str, *values: bytes, **settings: object) -> None:

@@ -10,7 +10,7 @@ from bridge.mirror.sources import Options
 from tests.brokers.kafka import Kafka
 from tests.brokers.provide import own_kafka
 from tests.brokers.security import Security
-from tests.kafka.clients import allow, new_topic, produce
+from tests.kafka.clients import allow, forbid, new_topic, produce
 from tests.mirror.kafka_job import Job
 
 pytestmark = pytest.mark.extended
@@ -53,6 +53,28 @@ def test_a_certificate_is_shown(kafka: Kafka, kafka_job: Job, topic: str, tmp_pa
     done = kafka_job.once(url(kafka, "SSL", certificate=ours, key=ours), tmp_path)
     assert not done.error
     assert [bytes(row["body"]) for row in done.rows if row["destination"] == topic] == [b"secret"]
+
+
+def test_a_topic_that_may_not_be_described_is_not_gone(kafka: Kafka, kafka_job: Job, tmp_path: Path) -> None:
+    """Taken for deleted, it would be mirrored again from its beginning once it may be described again."""
+    topic, other = new_topic(kafka.bootstrap), new_topic(kafka.bootstrap)
+    login = url(kafka, "SASL_SSL", f"{USER}:{PASSWORD}@", mechanism="PLAIN")._replace(on_data_loss="record")
+    for each in (topic, other):
+        allow(kafka.bootstrap, USER, each)
+        produce(kafka.bootstrap, each, b"early")
+    assert {row["destination"] for row in kafka_job.once(login, tmp_path).rows} >= {topic, other}
+    forbid(kafka.bootstrap, topic)
+    produce(kafka.bootstrap, other, b"late")
+    refused = kafka_job.once(login, tmp_path)
+    assert refused.said is not None, refused.error
+    assert f"may no longer describe the topic {topic}" in refused.said
+    allow(kafka.bootstrap, USER, topic)
+    produce(kafka.bootstrap, topic, b"late")
+    done = kafka_job.once(login, tmp_path)
+    assert sorted((row["destination"], bytes(row["body"])) for row in done.rows) == sorted(
+        [(topic, b"late"), (other, b"late")]
+    )
+    assert done.gaps == []
 
 
 def test_a_wrong_password_is_told(kafka: Kafka, kafka_job: Job, tmp_path: Path) -> None:

@@ -62,8 +62,11 @@ class Bounds(NamedTuple):
     """By log, the first offset and the last stable one."""
 
 
-def read_bounds(options: KafkaOptions) -> Bounds:
-    """Ask for everything that is mirrored. Raises `BackendUnavailable`; `CannotStart` if Kafka refuses."""
+def read_bounds(options: KafkaOptions, known: Collection[str] = ()) -> Bounds:
+    """Ask for everything that is mirrored; `known` are topics that were there before, and may be gone.
+
+    Raises `BackendUnavailable`; `CannotStart` if Kafka refuses.
+    """
     is_mirrored = re.compile(pattern(Own(options.prefix))).fullmatch
     try:
         with closing(connections.connect(KafkaAdminClient, options)) as client:
@@ -72,11 +75,29 @@ def read_bounds(options: KafkaOptions) -> Bounds:
                 for topic in client.describe_topics()
                 if is_mirrored(topic["name"])
             )
+            if missing := sorted({*known} - {topic.name for topic in topics}):
+                _check_deleted(client.describe_topics(missing))
             parts = [part for topic in topics for part in topic.parts()]
             firsts, nexts = (_offsets(client, parts, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
     except (BridgeError, kafka.KafkaError, OSError) as error:
         raise described(error) from error
     return Bounds(topics, {log_of(part): (first, nexts[part]) for part, first in firsts.items()})
+
+
+def _check_deleted(described: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `CannotStart` or `BackendUnavailable` if one of these topics was not deleted.
+
+    Among all topics Kafka lists none that the login may not describe: it would be taken for deleted, and be mirrored
+    again from its beginning once the permission is back.
+    """
+    for topic in described:
+        if topic["error_code"] == kafka.TopicAuthorizationFailedError.errno:
+            raise CannotStart(
+                f"Kafka: this login may no longer describe the topic {topic['name']}, which is mirrored. Permit it, "
+                "also if the topic was deleted."
+            )
+        if topic["error_code"] != kafka.UnknownTopicOrPartitionError.errno:
+            raise BackendUnavailable(f"Kafka does not list the topic {topic['name']} now.")
 
 
 def described(error: BaseException) -> BackendUnavailable | CannotStart:
@@ -234,7 +255,7 @@ class SplitReader:
 
     def _deleted(self, consumer: KafkaConsumer) -> Iterator[Gap]:
         try:
-            there = read_bounds(self._options).ranges
+            there = read_bounds(self._options, {part.topic for part in self._left}).ranges
         except BridgeError:
             return
         for part, split in [*self._left.items()]:
@@ -301,7 +322,7 @@ class _KafkaReader(RangeReader):
 
     def bounds(self) -> Ranges:
         """See `RangeReader`. A topic that was recreated is left out once, and so begins anew with the next plan."""
-        found = read_bounds(self._kafka)
+        found = read_bounds(self._kafka, {part_of(log).topic for log in self._before})
         recreated = self._recreated(found)
         return {log: pair for log, pair in found.ranges.items() if log not in recreated}
 

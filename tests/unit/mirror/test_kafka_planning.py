@@ -15,7 +15,7 @@ from bridge.errors import BackendUnavailable, CannotStart, Refused
 from bridge.mirror.offsets import Gap
 from bridge.mirror.sources import OnDataLoss, Options, ranges
 from bridge.mirror.sources import kafka as source
-from bridge.mirror.sources.kafka import Bounds, KafkaSource, Topic, _KafkaReader, described, pattern
+from bridge.mirror.sources.kafka import Bounds, KafkaSource, Topic, _check_deleted, _KafkaReader, described, pattern
 from bridge.mirror.sources.range_source import DataLost, ReaderOptions
 
 URL = "kafka://127.0.0.1:9092"
@@ -27,7 +27,7 @@ class Planner:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, loss: OnDataLoss = "record") -> None:
         self.reader = _KafkaReader(ReaderOptions(Options(URL, "out", on_data_loss=loss), {}, 2))
         self.offset: dict[str, Any] = {}
-        monkeypatch.setattr(source, "read_bounds", lambda _: self.kept)
+        monkeypatch.setattr(source, "read_bounds", lambda *_: self.kept)
 
     def plan(self, *topics: tuple[str, str, int, int]) -> tuple[dict[str, tuple[int, int]], list[Gap]]:
         """Return ranges and gaps of the next batch; a topic is its name, id, first offset and end."""
@@ -61,6 +61,16 @@ def test_a_topic_that_is_gone_and_one_that_comes_again(planner: Planner) -> None
     planner.plan(("a", "1", 0, 50), ("b", "1", 0, 5))
     assert planner.plan(("b", "1", 0, 5)) == ({}, [Gap("a/0", 50, None)])
     assert planner.plan(("a", "2", 0, 3), ("b", "1", 0, 5)) == ({"a/0": (0, 3)}, [])
+
+
+def test_a_topic_that_is_only_not_listed_is_not_gone() -> None:
+    gone = {"name": "a", "error_code": 3}
+    _check_deleted([gone, gone])
+    with pytest.raises(CannotStart, match="may no longer describe the topic b, which is mirrored"):
+        _check_deleted([gone, {"name": "b", "error_code": 29}])
+    for code in (0, 5):  # it is there; it has no leader
+        with pytest.raises(BackendUnavailable, match="does not list the topic b now"):
+            _check_deleted([gone, {"name": "b", "error_code": code}])
 
 
 def test_nothing_new_is_the_same_offset(planner: Planner) -> None:

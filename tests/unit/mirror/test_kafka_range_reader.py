@@ -138,7 +138,7 @@ def test_a_new_leader_that_lacks_records_is_asked_for_the_next_offset(read: Call
 
 @pytest.mark.usefixtures("clock")
 def test_a_topic_that_is_gone_is_lost(read: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "read_bounds", lambda _: Bounds((), {"b/0": (0, 2)}))
+    monkeypatch.setattr(source, "read_bounds", lambda *_: Bounds((), {"b/0": (0, 2)}))
     consumer = Consumer(found(A, 3), *[{}] * 9, found(B, 0, 1))
     assert read(consumer, Split("a/0", 3, 6), Split("b/0", 0, 2)) == [
         Gap("a/0", 4, 6),
@@ -148,7 +148,7 @@ def test_a_topic_that_is_gone_is_lost(read: Callable[..., list[Any]], monkeypatc
 
 @pytest.mark.usefixtures("clock")
 def test_it_gives_up_after_a_minute(read: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(_: object) -> Bounds:
+    def away(*_: object) -> Bounds:
         raise BackendUnavailable("Kafka does not answer.")
 
     monkeypatch.setattr(source, "read_bounds", away)
