@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +26,8 @@ from bridge.mirror.sources.range_source import DataLost
 from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.mirror.rabbitmq_logs import (
+    GUARD,
+    Row,
     join_late,
     own,
     plan,
@@ -279,6 +282,25 @@ def test_a_stream_that_was_deleted_and_made_anew_is_another_log(
     assert [(int(row["body"]), row["log"], row["offset"]) for row in rows] == [
         (100 + n, f"{d}.log#1", n) for n in range(3)
     ]
+
+
+def test_a_stream_that_was_made_anew_and_is_longer_than_before_is_another_log(rabbitmq_url: str) -> None:
+    backend, d = own(rabbitmq_url), new()
+    store(backend, d, bodies(5))
+    with planning(backend, "record") as reader:
+        place = plan(reader)
+        rows: list[Row] = []
+        with natives.channel(rabbitmq_url) as channel:
+            channel.queue_delete(f"{d}.log")
+        store(backend, d, bodies(8, 100))
+        until = time.monotonic() + GUARD
+        while len(rows) < 8 and time.monotonic() < until:
+            after = plan(reader, place)
+            rows += read(reader, place, after)
+            place = after
+        assert plan(reader, place) == place
+    assert place == {f"{d}.log": [0, 5, 5, None], f"{d}.log#1": [0, 8]}
+    assert sorted(int(row["body"]) for row in rows) == list(range(100, 108))
 
 
 def test_a_stream_that_is_deleted_while_it_is_watched(rabbitmq_url: str) -> None:

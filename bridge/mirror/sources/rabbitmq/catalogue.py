@@ -8,7 +8,7 @@ RabbitMQ has no such generation: the mirror derives it from the offsets that it 
 
 import asyncio
 import time
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from pika import exceptions as pika
@@ -123,7 +123,7 @@ def logs(
 ) -> dict[str, tuple[int, int]]:
     """Return the bounds of streams as those of logs, where `before` is how far these are planned.
 
-    A stream that ends before its position was recreated if it is in `recreated`; else its end is taken to be the
+    A stream in `recreated` is the next log. The end of another one that ends before its position is taken to be the
     position for now. So is that of a stream neither found nor missing: the catalogue no longer names it.
     """
     generations = _generations(before)
@@ -138,17 +138,22 @@ def logs(
         position = before.get(log)
         if position is None:
             bounds[log] = (first, end)
-        elif ended(position) or (end < position.next and stream in recreated):
+        elif ended(position) or stream in recreated:
             bounds[_log(stream, generation + 1)] = (first, end)
         else:
             bounds[log] = (first, max(end, position.next))
     return bounds
 
 
+def newest(streams: Iterable[str], before: Mapping[str, Position]) -> dict[str, str]:
+    """Return the log of each stream that was planned last."""
+    generations = _generations(before)
+    return {stream: _log(stream, generations.get(stream, 0)) for stream in streams}
+
+
 def behind(found: Ranges, before: Mapping[str, Position]) -> list[str]:
     """Return the streams that end before their places."""
-    generations = _generations(before)
-    positions = {stream: before.get(_log(stream, generations.get(stream, 0))) for stream in found}
+    positions = {stream: before.get(log) for stream, log in newest(found, before).items()}
     return [
         stream
         for stream, position in positions.items()

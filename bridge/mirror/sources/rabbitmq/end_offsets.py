@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from pika.exceptions import AMQPError
 
@@ -40,13 +40,21 @@ _AT_ONCE: Final = 500
 """Consumers between two answers that are waited for; one takes 1.5 ms."""
 
 
+class First(NamedTuple):
+    """A message with which a stream begins."""
+
+    offset: int
+    message: int
+    """A hash of what it says: the same only for the same message."""
+
+
 @dataclass(eq=False)
 class Probe:
     """One consumer."""
 
     stream: str
-    first: int | None = None
-    """The first offset that came."""
+    first: First | None = None
+    """The first that came."""
     next: int | None = None
     """The one after the last that came."""
     unacked: int = 0
@@ -143,12 +151,12 @@ class Probes:
         """Read no more."""
         await self._channel.close()
 
-    def _arrived(self, _channel: object, method: Any, properties: Properties, _body: bytes) -> None:  # noqa: ANN401 - pika's
+    def _arrived(self, _channel: object, method: Any, properties: Properties, body: bytes) -> None:  # noqa: ANN401 - pika's
         self._newest = method.delivery_tag
         probe = self._by_tag[method.consumer_tag]
         offset = int((properties.headers or {})[OFFSET])
         if probe.first is None:
-            probe.first = offset
+            probe.first = First(offset, hash((properties.message_id, properties.timestamp, body)))
         probe.next = offset + 1
         probe.unacked += 1
 
@@ -176,8 +184,10 @@ class EndOffsets:
         self._catalogue: CatalogueReader | None = None
         self._probes: Probes | None = None
         self._ends: dict[str, Probe] = {}
-        self._firsts: dict[str, tuple[int, int, float]] = {}
-        """First offset, the end and the time when it was read."""
+        self.firsts: dict[str, First] = {}
+        """Of streams that are not empty, as last read."""
+        self._firsts_read: dict[str, tuple[int, float]] = {}
+        """Where the stream ended then, and when that was."""
         self.streams: Mapping[str, Stream] = {}
         """What there should be, when it was last looked at."""
         self.missing: Collection[str] = ()
@@ -213,7 +223,7 @@ class EndOffsets:
         await self._catch_up(self._probes)
         await self._read_firsts()
         return {
-            name: (self._firsts[name][0], probe.next) if probe.next else (0, 0) for name, probe in self._ends.items()
+            name: (self.firsts[name].offset, probe.next) if probe.next else (0, 0) for name, probe in self._ends.items()
         }
 
     async def _attach_new(self, probes: Probes) -> Collection[str]:
@@ -259,17 +269,18 @@ class EndOffsets:
             for probe in self._ends.values()
             if probe.next
             and (
-                (first := self._firsts.get(probe.stream)) is None
-                or (first[1] != probe.next and now > first[2] + _FIRSTS_VALID)
+                (last := self._firsts_read.get(probe.stream)) is None
+                or (last[0] != probe.next and now > last[1] + _FIRSTS_VALID)
             )
         ]
         if stale:
             firsts = await read_firsts(await self._connection.link(), stale)
-            self._firsts |= {name: (first, self._ends[name].next or 0, now) for name, first in firsts.items()}
+            self.firsts |= firsts
+            self._firsts_read |= {name: (self._ends[name].next or 0, now) for name in firsts}
 
 
-async def read_firsts(link: Link, names: Collection[str]) -> dict[str, int]:
-    """Return the first offset of streams that are not empty. Raises `BackendUnavailable`."""
+async def read_firsts(link: Link, names: Collection[str]) -> dict[str, First]:
+    """Return how streams that are not empty begin. Raises `BackendUnavailable`."""
     probes = await Probes.open(link, 1)
     found = await probes.attach(names, "first")
     await _await_first(probes, found)

@@ -37,9 +37,10 @@ from bridge.mirror.sources.rabbitmq.catalogue import (
     behind,
     is_refusal,
     logs,
+    newest,
     stream_of,
 )
-from bridge.mirror.sources.rabbitmq.end_offsets import EndOffsets, read_end, read_firsts
+from bridge.mirror.sources.rabbitmq.end_offsets import EndOffsets, First, read_end, read_firsts
 from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, ReaderOptions, Source, Splits
 from bridge.mirror.sources.ranges import Position, Split, ended
 
@@ -147,7 +148,7 @@ class StreamRangeReader:
     async def _skip_to(self, offset: int) -> Gap | None:
         """Skip offsets without a message; return a loss if the stream begins after the expected offset."""
         firsts = await read_firsts(await self._connection.link(), [self._name])
-        if firsts.get(self._name, offset) <= self._next:
+        if (first := firsts.get(self._name)) is not None and first.offset <= self._next:
             self._next = offset
             return None
         return self._lost(min(offset, self._end))
@@ -218,6 +219,8 @@ class _RabbitMQReader(RangeReader):
         self._before: Mapping[str, Position] = {}
         self._short_since: dict[str, float] = {}
         """Since when a stream ends before its place."""
+        self._firsts: dict[str, First] = {}
+        """By log, how it began when it was last looked at."""
         self._all: Ranges | None = None
         """How far to read where the query is to end."""
 
@@ -231,7 +234,8 @@ class _RabbitMQReader(RangeReader):
             raise
         now = time.monotonic()
         self._short_since = {stream: self._short_since.get(stream, now) for stream in behind(found, self._before)}
-        return logs(found, ends.missing, self._before, self._recreated())
+        short = {stream for stream, since in self._short_since.items() if now - since >= RECREATED_AFTER}
+        return logs(found, ends.missing, self._before, short | self._replaced(ends.firsts))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         super().prepareForTriggerAvailableNow()
@@ -241,7 +245,7 @@ class _RabbitMQReader(RangeReader):
         """See `RangeReader`. A log that has ended stays in the offset, so that another of its name is another."""
         self._before = before = ranges.from_json(start)
         if self._all is not None:
-            self._target = logs(self._all, (), before, self._recreated())
+            self._target = logs(self._all, (), before, ())
         latest = super().latestOffset(start, limit)
         over = {log: position for log, position in before.items() if ended(position)}
         return ranges.to_json(over | ranges.from_json(latest))
@@ -275,8 +279,17 @@ class _RabbitMQReader(RangeReader):
         if connection is not None:
             connection.close()
 
-    def _recreated(self) -> set[str]:
-        return {stream for stream, since in self._short_since.items() if time.monotonic() - since >= RECREATED_AFTER}
+    def _replaced(self, firsts: Mapping[str, First]) -> set[str]:
+        """Return the streams that begin at the same offset as before with another message: they were recreated."""
+        replaced = set()
+        for stream, log in newest(firsts, self._before).items():
+            first = firsts[stream]
+            known = self._firsts.get(log, first)
+            if known.offset == first.offset and known.message != first.message:
+                replaced.add(stream)
+            else:
+                self._firsts[log] = first
+        return replaced
 
 
 class _RabbitMQData(RangeDataSource):
