@@ -213,8 +213,8 @@ class SplitReader:
                 yield from self._out_of_range(consumer, part)
             return
         except kafka.LogTruncationError as error:  # a new leader lacks records: read on if it has the next offset
-            for part in error.divergent_offsets:
-                consumer.seek(part, self._left[part].start)
+            for part in error.divergent_offsets:  # also one that is read: else the error comes again
+                consumer.seek(part, self._left[part].start if part in self._left else _position(consumer, part))
             return
         for part in found or [*self._left]:
             if part in self._left:

@@ -132,8 +132,8 @@ def test_all_is_lost_if_the_log_begins_later_or_ends_before(read: Callable[..., 
 
 
 def test_a_new_leader_that_lacks_records_is_asked_for_the_next_offset(read: Callable[..., list[Any]]) -> None:
-    consumer = Consumer(found(A, 3), kafka.LogTruncationError({A: None}), found(A, 4))
-    assert read(consumer, Split("a/0", 3, 5)) == [("a/0", 3), ("a/0", 4)]
+    consumer = Consumer(found(A, 3) | found(B, 0), kafka.LogTruncationError({A: None, B: None}), found(A, 4))
+    assert read(consumer, Split("a/0", 3, 5), Split("b/0", 0, 1)) == [("a/0", 3), ("b/0", 0), ("a/0", 4)]
 
 
 @pytest.mark.usefixtures("clock")
