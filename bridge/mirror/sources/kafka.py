@@ -84,13 +84,13 @@ def read_bounds(options: KafkaOptions, known: Collection[str] = ()) -> Bounds:
     return Bounds(topics, {log_of(part): (first, nexts[part]) for part, first in firsts.items()})
 
 
-def _check_deleted(described: Sequence[Mapping[str, Any]]) -> None:
+def _check_deleted(topics: Sequence[Mapping[str, Any]]) -> None:
     """Raise `CannotStart` or `BackendUnavailable` if one of these topics was not deleted.
 
     Among all topics Kafka lists none that the login may not describe: it would be taken for deleted, and be mirrored
     again from its beginning once the permission is back.
     """
-    for topic in described:
+    for topic in topics:
         if topic["error_code"] == kafka.TopicAuthorizationFailedError.errno:
             raise CannotStart(
                 f"Kafka: this login may no longer describe the topic {topic['name']}, which is mirrored. Permit it, "
