@@ -149,8 +149,10 @@ async def _refuses_headers(port: int, size: int) -> None:
         fields = [(f"x-{at}", "y" * 1000) for at in range(size // 1000)]
         stream = client.request("/size", headers=fields)
         answer = client.answers[stream]
-        await client.until(lambda: answer.over or client.goaway is not None)
-        assert answer.status == 431 or client.goaway == 11  # ENHANCE_YOUR_CALM
+        await client.until(lambda: answer.over or client.goaway is not None or client.closed)
+        # what is still on its way when the server closes is answered by a reset, which may overtake the GOAWAY
+        is_reset = size > 100_000 and client.closed and not answer.status
+        assert answer.status == 431 or client.goaway == 11 or is_reset  # 11: ENHANCE_YOUR_CALM
         if size < 100_000:
             assert answer.status == 431
             assert (await client.answer(client.request("/size"))).status == 200
