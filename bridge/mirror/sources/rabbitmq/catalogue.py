@@ -8,7 +8,7 @@ RabbitMQ has no such generation: the mirror derives it from the offsets that it 
 
 import asyncio
 import time
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from pika import exceptions as pika
@@ -177,9 +177,20 @@ def _generations(before: Mapping[str, Position]) -> dict[str, int]:
 PATIENCE: Final = 10.0
 """Seconds for the first message of a stream that has some: the broker answers a new consumer before it asks the
 stream's process what there is."""
-SOON: Final = 0.01
+_SOON: Final = 0.01
 """Seconds after which it is asked again."""
 _PREFETCH: Final = 1000
+
+
+async def until_arrived(arrived: Callable[[], bool], ask: Callable[[], Awaitable[None]], seconds: float) -> bool:
+    """Ask the broker until something has arrived, for so long; return whether it has. Raises as `ask`."""
+    deadline = time.monotonic() + seconds
+    while not arrived():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(_SOON)
+        await ask()
+    return True
 
 
 class CatalogueReader:
@@ -205,12 +216,8 @@ class CatalogueReader:
 
     async def destinations(self) -> Mapping[str, Layout]:
         """Return all that are entered. Raises `BackendUnavailable`, also if nothing is: a bridge enters something."""
-        deadline = time.monotonic() + PATIENCE
-        while not self._read:
-            if time.monotonic() > deadline:
-                raise BackendUnavailable(f"{self._catalogue}: RabbitMQ sends nothing of it.")
-            await asyncio.sleep(SOON)
-            await self._round_trip()
+        if not await until_arrived(lambda: self._read > 0, self._round_trip, PATIENCE):
+            raise BackendUnavailable(f"{self._catalogue}: RabbitMQ sends nothing of it.")
         before = -1
         while before != self._read:
             before = self._read

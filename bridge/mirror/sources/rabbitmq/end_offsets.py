@@ -9,7 +9,6 @@ credit left, its last message is the stream's. One that has used it up is put to
 cost nothing but one answer to wait for.
 """
 
-import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,11 +28,11 @@ from bridge.mirror.offsets import Ranges
 from bridge.mirror.sources.rabbitmq.catalogue import (
     OFFSET,
     PATIENCE,
-    SOON,
     BlockingConnection,
     CatalogueReader,
     Stream,
     streams,
+    until_arrived,
 )
 
 _AT_ONCE: Final = 500
@@ -305,9 +304,10 @@ async def _await_first(probes: Probes, expected: Collection[Probe]) -> None:
 
 async def _first_without(probes: Probes, expected: Collection[Probe], seconds: float) -> Probe | None:
     """Wait for the first message of each, for so long; return one that got none. Raises `BackendUnavailable`."""
-    deadline = time.monotonic() + seconds
+
+    def waiting() -> Probe | None:
+        return next((probe for probe in expected if probe.next is None), None)
+
     await probes.settled()
-    while (waiting := next((probe for probe in expected if probe.next is None), None)) and time.monotonic() < deadline:
-        await asyncio.sleep(SOON)
-        await probes.settled()
-    return waiting
+    await until_arrived(lambda: waiting() is None, probes.settled, seconds)
+    return waiting()
