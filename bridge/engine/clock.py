@@ -74,19 +74,9 @@ T = TypeVar("T")
 async def wait_until_stored(futures: Sequence[asyncio.Future[Stored]], limit: int) -> None:
     """Wait for all futures together for `limit` ms, so that a batch, too, is answered within one timeout."""
     pending = [f for f in futures if not f.done()]
-    timeout = limit / 1000
     # not wait_for: a client that disconnects must not withdraw a message that was sent to the backend
-    if len(pending) > 1:
-        await asyncio.wait(pending, timeout=timeout)
-    elif pending:  # in 3.5 us; `asyncio.wait` takes 6.5
-        loop = asyncio.get_running_loop()
-        waiting = loop.create_future()
-        timer = loop.call_later(timeout, _end, waiting)
-        pending[0].add_done_callback(lambda _: _end(waiting))
-        try:
-            await waiting
-        finally:
-            timer.cancel()
+    if pending:
+        await asyncio.wait(pending, timeout=limit / 1000)
 
 
 def stored_result(future: asyncio.Future[Stored], limit: int) -> Stored:
@@ -95,11 +85,6 @@ def stored_result(future: asyncio.Future[Stored], limit: int) -> Stored:
         future.add_done_callback(ignore_result)
         raise OutcomeUnknown(f"The backend has not answered for {limit} ms.")
     return future.result()
-
-
-def _end(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
 
 
 async def shielded(work: Coroutine[Any, Any, T] | asyncio.Future[T], limit: int) -> T:

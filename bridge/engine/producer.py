@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from adapters.base import Adapter, Buffering, Published, PublishesMany, Stored
+from bridge.continuation import Continuation, Timeouts
 from bridge.engine.client_limits import INTERNAL, DelayedShare, Quota, Share, client_of
 from bridge.engine.clock import Clock, ignore_result, stored_result, wait_until_stored
 from bridge.engine.counters import OTHER, Counters, Counts, LabelCounts
@@ -55,6 +56,7 @@ class Producer:
             adapter.unsent_timeout = options.produce_timeout
         self._clock = clock
         self._options = options
+        self._timeouts = Timeouts(options.produce_timeout / 1000)
         self._counters = counters
         self._quota = Quota(options.quota) if options.quota else None
         self._destinations = destinations
@@ -83,7 +85,7 @@ class Producer:
         if partitions is None:
             return self._produce_in_unknown(message, size, applied, request)
         outcome = self._publish(message, size, applied, request, partitions)
-        return outcome if isinstance(outcome, Produced) else self._produced(outcome)
+        return outcome if isinstance(outcome, Produced) else self._continuation(outcome)
 
     async def produce_all(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
@@ -214,11 +216,10 @@ class Producer:
         partitions = await self._partitions(message, request)
         self._check_in_flight(size)  # again: others may have been sent meanwhile
         outcome = self._publish(message, size, applied, request, partitions)
-        return outcome if isinstance(outcome, Produced) else await self._produced(outcome)
+        return outcome if isinstance(outcome, Produced) else await self._continuation(outcome)
 
-    async def _produced(self, waiting: WaitingMessage) -> Produced:
-        await wait_until_stored((waiting.future,), self._options.produce_timeout)
-        return self._stored(waiting)
+    def _continuation(self, waiting: WaitingMessage) -> Continuation[Produced]:
+        return Continuation(waiting.future, self._timeouts, lambda: self._stored(waiting))
 
     def _stored(self, outcome: WaitingMessage | Exception) -> Produced:
         if isinstance(outcome, Exception):

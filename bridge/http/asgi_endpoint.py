@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
+from bridge.continuation import Continuation
 from bridge.errors import (
     BodyInvalid,
     BodyTooLarge,
@@ -82,15 +83,21 @@ class RequestHandler:
         started = self._observer.begin()
         exchange = _Exchange(self, scope, receive)
         reply = exchange.answer(event)
+        if isinstance(reply, Continuation):  # of a whole reply, and a small one: where a message is stored
+            return reply.then(lambda complete: self._answer(exchange, complete(), send, started))
         if not isinstance(reply, Reply) or reply.stream is not None or len(reply.body) > WHOLE:
             return self._finish(exchange, reply, send, started)
+        self._answer(exchange, reply, send, started)
+        return None
+
+    def _answer(self, exchange: "_Exchange", reply: Reply, send: Send, started: float) -> None:
+        """Send a whole reply."""
         try:
             for message in _messages(reply):
                 send(message)
         finally:
             exchange.release()
             self._observer.end(started, reply.status)
-        return None
 
     async def _finish(
         self, exchange: "_Exchange", answer: Reply | Awaitable[Reply], send: Send, started: float
@@ -200,6 +207,8 @@ class _Exchange:
             reply = self._read_and_respond(headers) if body is None else self._respond(headers, body)
         except Exception as error:  # noqa: BLE001 - the client gets a reply even for a defect
             return self._problem(error)
+        if isinstance(reply, Continuation):
+            return reply.then(self._completed)
         if not isinstance(reply, Reply):
             return self._result(reply)
         return self._with_cors(reply) if self._cors else reply
@@ -274,6 +283,13 @@ class _Exchange:
     async def _result(self, reply: Awaitable[Reply]) -> Reply:
         try:
             replied = await reply
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._problem(error)
+        return self._with_cors(replied) if self._cors else replied
+
+    def _completed(self, complete: Callable[[], Reply]) -> Reply:
+        try:
+            replied = complete()
         except Exception as error:  # noqa: BLE001 - as above
             return self._problem(error)
         return self._with_cors(replied) if self._cors else replied

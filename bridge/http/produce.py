@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Final, Protocol
 
+from bridge.continuation import Continuation
 from bridge.engine.engine import Engine
 from bridge.engine.produce_batch_and_results import Produced
 from bridge.errors import (
@@ -295,7 +296,11 @@ def idempotency_key(headers: Headers) -> str | None:
 
 
 def _reply(produced: Produced | Awaitable[Produced], write: Callable[[Produced], Reply]) -> Reply | Awaitable[Reply]:
-    return write(produced) if isinstance(produced, Produced) else _wait(produced, write)
+    if isinstance(produced, Produced):
+        return write(produced)
+    if isinstance(produced, Continuation):
+        return produced.then(lambda complete: write(complete()))
+    return _wait(produced, write)
 
 
 async def _wait(produced: Awaitable[Produced], write: Callable[[Produced], Reply]) -> Reply:

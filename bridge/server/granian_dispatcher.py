@@ -6,7 +6,7 @@ docs/decisions/0024-granian-without-tasks.md, and 0076-granian-waits-for-the-end
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import copy_context
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bridge.continuation import Continuation
 from bridge.server.unfinished_requests import BeginsAtOnce, UnfinishedRequests
 
 PART: Final = 65536
@@ -51,7 +52,9 @@ class Dispatcher:
         self._waited: frozenset[Any] = frozenset()
         """The futures that were in `_arriving` at the last search."""
         self._timer = self._loop.call_later(ARRIVAL, self._search)
-        self.unanswered: Counter[Any] = Counter()
+        self._continuing: dict[Continuation[None], tuple[Any, Scope, Send]] = {}
+        """Requests that wait for the backend's answer, without a task."""
+        self.unanswered: dict[Any, int] = {}
         """Host and port of each client that waits for a response, and how many."""
         self._requested: set[Any] = set()
         """Those of each client with a request since the last `take_requested`."""
@@ -79,9 +82,13 @@ class Dispatcher:
         last.add_done_callback(self._on_last, context=self._context)
 
     async def begin_all(self) -> None:
-        """Give each request whose body has not arrived a task, and begin the tasks, so that `requests` has all."""
+        """Give each request that has none a task, and begin the tasks, so that `requests` has all."""
         for event in tuple(self._arriving):
             self._begin_early(event)
+        for work, (request, scope, send) in self._continuing.items():
+            self._end_answer(scope)
+            self._loop.create_task(self._finish(request, work, scope, send))
+        self._continuing.clear()
         await asyncio.sleep(0)
 
     def close(self) -> None:
@@ -125,23 +132,51 @@ class Dispatcher:
             try:
                 work = self._begin(scope, event, receive or protocol.receive, send)
             except Exception as error:  # noqa: BLE001 - `finish` logs it and answers 500
-                work = self._loop.create_future()
-                work.set_exception(error)
+                work = _failed(self._loop, error)
             if work is None:
+                return
+            if isinstance(work, Continuation):
+                self._continuing[work] = request, scope, send
+                self._begin_answer(scope)
+                work.when_ready(partial(self._complete, work))
                 return
         self._loop.create_task(self._finish(request, work, scope, send))
 
+    def _complete(self, work: Continuation[None]) -> None:
+        found = self._continuing.pop(work, None)
+        if found is None:  # it has a task now
+            return
+        request, scope, send = found
+        try:
+            work.complete()
+        except Exception as error:  # noqa: BLE001 - as in `_dispatch`
+            self._loop.create_task(self._finish(request, _failed(self._loop, error), scope, send))
+        self._end_answer(scope)
+
     async def _finish(self, request: Any, work: Awaitable[None] | None, scope: Scope, send: Send) -> None:  # noqa: ANN401
-        client = scope["client"]
-        self.unanswered[client] += 1
+        self._begin_answer(scope)
         try:
             await self._requests.finish(work, scope, send)
         finally:
-            self.unanswered[client] -= 1
-            if not self.unanswered[client]:
-                del self.unanswered[client]
-            self._requested.add(client)  # idle from now on
+            self._end_answer(scope)
             request.done()  # aborts a response that has begun and was not ended
+
+    def _begin_answer(self, scope: Scope) -> None:
+        client = scope["client"]
+        self.unanswered[client] = self.unanswered.get(client, 0) + 1
+
+    def _end_answer(self, scope: Scope) -> None:
+        client = scope["client"]
+        left = self.unanswered.pop(client) - 1
+        if left:
+            self.unanswered[client] = left
+        self._requested.add(client)  # idle from now on
+
+
+def _failed(loop: asyncio.AbstractEventLoop, error: Exception) -> asyncio.Future[None]:
+    future: asyncio.Future[None] = loop.create_future()
+    future.set_exception(error)
+    return future
 
 
 def _declares_short_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -22,8 +22,8 @@ class BeginsAtOnce(Protocol):
         """Answer one request.
 
         `event` is the first result of `receive`; None: it has not been called. `send` acts when it is called; only a
-        stream has to await it. Returns None if the response has been sent, else what is left to do, which
-        is then awaited in a task.
+        stream has to await it. Returns None if the response has been sent, else what is left to do: a `Continuation`,
+        or anything else, which is then awaited in a task.
         """
         ...
 

@@ -8,7 +8,9 @@ import pytest
 from h2.errors import ErrorCodes
 from starlette.types import Message, Receive, Scope, Send
 
-from bridge.server import granian_dispatcher
+from bridge.continuation import Continuation, Timeouts
+from bridge.server import connection_limits, granian, granian_dispatcher
+from bridge.server.connection_limits import Admission
 from tests.server.frames import connected
 from tests.server.serving import BOTH, App, Kind, read_body, reply, running
 
@@ -106,6 +108,75 @@ async def test_an_application_that_fails_before_it_has_begun_answers_500() -> No
     async with running("granian", AtOnce()) as server, httpx.AsyncClient() as client:
         answer = await client.delete(f"http://127.0.0.1:{server.port}/")
         assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+
+
+class Continues:
+    """Answers a POST when the backend has answered, without a task."""
+
+    def __init__(self) -> None:
+        self.stored: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.begun = asyncio.Event()
+        self.in_task: list[bool] = []
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        await reply(send, b"later " + await read_body(receive))
+
+    def begin(self, _scope: Scope, _event: Message | None, _receive: Receive, send: Send) -> Awaitable[None]:
+        def answer() -> None:
+            self.in_task.append(asyncio.current_task() is not None)
+            body = self.stored.result()
+            send({"type": "http.response.start", "status": 200, "headers": []})
+            send({"type": "http.response.body", "body": body})
+
+        self.begun.set()
+        return Continuation(self.stored, Timeouts(60), answer)
+
+
+@pytest.mark.parametrize("two", [False, True])
+async def test_an_answer_of_the_backend_is_waited_for_without_a_task(*, two: bool) -> None:
+    app = Continues()
+    async with running("granian", app) as server, httpx.AsyncClient(http1=not two, http2=two) as client:
+        posts = [asyncio.ensure_future(client.post(f"http://127.0.0.1:{server.port}/", content=b"5")) for _ in range(3)]
+        await app.begun.wait()
+        app.stored.set_result(b"stored")
+        assert {(await post).text for post in posts} == {"stored"}
+    assert app.in_task == [False] * 3
+
+
+async def test_an_answer_of_the_backend_that_is_a_defect_is_500() -> None:
+    app = Continues()
+    app.stored.set_exception(ValueError("a bug in the application"))
+    async with running("granian", app) as server, httpx.AsyncClient() as client:
+        answer = await client.post(f"http://127.0.0.1:{server.port}/", content=b"hello")
+        assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_request_that_waits_for_the_backend_at_the_stop_is_answered(*, stored: bool) -> None:
+    app = Continues()
+    async with running("granian", app, grace=10 if stored else 0.2) as server, httpx.AsyncClient() as client:
+        post = asyncio.ensure_future(client.post(f"http://127.0.0.1:{server.port}/", content=b"hello"))
+        await app.begun.wait()
+        server.stop.set()
+        await asyncio.sleep(0.1)
+        if stored:
+            app.stored.set_result(b"stored")
+        answer = await post
+    assert (answer.status_code, answer.text[:6]) == (200, "stored") if stored else answer.status_code == 504
+
+
+async def test_a_connection_that_waits_for_the_backend_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_limits, "KEEP_ALIVE", 0.3)
+    monkeypatch.setattr(granian, "INTERVAL", 0.05)
+    app = Continues()
+    async with running("granian", app, admission=Admission(9, 100, str)) as server, connected(server.port) as client:
+        post = client.request("/", method="POST", headers=[("content-length", "5")], end=False)
+        client.data(post, b"hello", end=True)
+        await app.begun.wait()
+        await asyncio.sleep(1)
+        app.stored.set_result(b"stored")
+        assert (await client.answer(post)).body == b"stored"
+        await client.ended()
 
 
 @BOTH
