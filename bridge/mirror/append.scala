@@ -7,9 +7,10 @@ import java.util.{Map => JavaMap}
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.sql.{DataFrame, SaveMode}
+import org.apache.spark.sql.{Column, DataFrame, SaveMode}
 import org.apache.spark.sql.delta.{DeltaLog, DeltaOperations, DeltaOptions, OptimisticTransaction, Snapshot}
 import org.apache.spark.sql.delta.commands.WriteIntoDelta
+import org.apache.spark.sql.functions.{timestamp_millis, udf}
 
 private class Batch(log: DeltaLog, read: Snapshot) extends OptimisticTransaction(log, None, read) {
 
@@ -23,6 +24,9 @@ private class Batch(log: DeltaLog, read: Snapshot) extends OptimisticTransaction
 }
 
 object Append {
+
+  /** A time, ms since 1970, that does not stand in the code which Spark generates: it would compile each batch's anew. */
+  def time(milliseconds: Long): Column = timestamp_millis(udf(() => milliseconds).asNondeterministic()())
 
   /** Commit the rows to the table, unless it has the transaction `txnAppId`, `txnVersion` of the options already. */
   def apply(rows: DataFrame, table: String, options: JavaMap[String, String]): Unit = {

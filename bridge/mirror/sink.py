@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.dataset as pds
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql.classic.column import Column
 
 from adapters.wall_clock import wall
 from bridge.errors import CannotStart
@@ -35,7 +36,7 @@ ORDER: Final = (*PARTITION, "destination", "partition", "log", "offset")
 
 def stamped(rows: DataFrame, mirrored: int) -> DataFrame:
     """Add the columns of the sink to rows of `schema.SOURCE_DDL`; `mirrored` is the batch's time, ms since 1970."""
-    now = F.timestamp_millis(F.lit(mirrored))
+    now = Column(_append(rows).time(mirrored))
     when = F.coalesce("store_timestamp", now)
     stamps = {
         "mirrored_timestamp": now,
@@ -44,6 +45,11 @@ def stamped(rows: DataFrame, mirrored: int) -> DataFrame:
         "hour": F.lpad(F.hour(when).cast("string"), 2, "0"),
     }
     return rows.withColumns(stamps).select(*(f"`{column}`" for column in COLUMNS))
+
+
+def _append(rows: DataFrame) -> Any:  # noqa: ANN401 - py4j has no types
+    """Return the object of append.scala."""
+    return rows.sparkSession.sparkContext._jvm.openmessaging.mirror.Append  # type: ignore[union-attr] # noqa: SLF001 - the same
 
 
 _FULL_TEXTS: Final = (
@@ -187,9 +193,8 @@ class Sink:
         rows = stamped(frame, record.written).where("error IS NULL" if name == MESSAGES else "error IS NOT NULL")
         transaction = {"txnAppId": APPLICATION, "txnVersion": str(record.sequence)}
         options = {**transaction, "userMetadata": to_json(record), "compression": "zstd"}
-        append: Any = rows.sparkSession.sparkContext._jvm.openmessaging.mirror.Append  # type: ignore[union-attr] # noqa: SLF001 - py4j has no types
         try:
-            append.apply(rows.sortWithinPartitions(*ORDER)._jdf, spark_path(self.out, name), options)  # noqa: SLF001 - for append.scala
+            _append(rows).apply(rows.sortWithinPartitions(*ORDER)._jdf, spark_path(self.out, name), options)  # noqa: SLF001 - for append.scala
         except Exception as error:
             if _CONFLICT not in str(error):
                 raise
