@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from uuid import UUID, uuid5
 
 from adapters.base import Replayable, Replayed, Stored
+from bridge.continuation import Continuation
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
 from bridge.engine.produce_batch_and_results import Produced, WaitingMessage
@@ -187,7 +188,9 @@ class Deduplicator:
         except BaseException:
             self._recent.refused(name)
             raise
-        return produced if isinstance(produced, Produced) else self._unless_refused(name, produced)
+        if isinstance(produced, (Produced, Continuation)):  # it is passed to the backend
+            return produced
+        return self._unless_refused(name, produced)
 
     async def produce_all(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None

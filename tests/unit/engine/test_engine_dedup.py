@@ -4,6 +4,7 @@ from collections.abc import Awaitable
 import pytest
 
 from adapters.base import Replayed, Stored
+from bridge.continuation import Continuation
 from bridge.engine.dedup import Deduplicator, RecentMessages
 from bridge.engine.engine import Engine
 from bridge.engine.field_support import Applied
@@ -152,6 +153,16 @@ async def test_copies_wait_for_the_first_and_replace_it_when_it_is_refused(clock
         await copies[0]
     assert sorted(produced.duplicate for produced in await asyncio.gather(*copies[1:])) == [False, True]
     assert engine.counters.duplicates == 1
+
+
+async def test_a_named_message_that_waits_for_the_backend_takes_no_task(clock: LoopClock) -> None:
+    adapter = FakeAdapter()
+    engine = Engine(adapter, clock, EngineOptions("bridge", dedup_window=WINDOW))
+    await engine.start()
+    adapter.slow = True
+    pending = [engine.produce(ORDER._replace(message_id=name), (), "peer") for name in (None, "m")]
+    assert [isinstance(each, Continuation) for each in pending] == [True, True]
+    await engine.close()
 
 
 async def test_a_copy_does_not_wait_for_ever(clock: LoopClock) -> None:
