@@ -81,7 +81,7 @@ class Continuation(Generic[T]):
 
     def expired(self) -> None:
         """See `Expires`."""
-        ready, self._ready = self._ready, None  # which may hold this
+        ready, self._ready = self._ready, None  # it is called once, and may hold this
         if ready is not None:
             ready()
 
@@ -92,15 +92,12 @@ class Continuation(Generic[T]):
     async def _wait(self) -> T:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.when_ready(lambda: _wake(woken))
-        try:
-            await woken
-        finally:
-            self._timeouts.remove(self)
+        await woken
         return self.complete()
 
     def _answered(self, _answer: asyncio.Future[Any]) -> None:
-        if self._timeouts.remove(self):
-            self.expired()
+        self._timeouts.remove(self)
+        self.expired()
 
 
 def _wake(future: asyncio.Future[None]) -> None:

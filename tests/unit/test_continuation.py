@@ -1,6 +1,7 @@
 """What follows from an answer: when it comes, when it comes too late, and when nobody waits any more."""
 
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine
 from functools import partial
 
@@ -38,13 +39,15 @@ def virtual(test: Callable[[], Coroutine[object, object, None]]) -> Callable[[],
 
 @virtual
 async def test_it_is_ready_when_the_answer_is_there() -> None:
-    answer, ready = Answer(Timeouts(LIMIT)), list[str]()
+    timeouts, ready = Timeouts(LIMIT), list[str]()
+    answer = Answer(timeouts)
     answer.continuation.when_ready(lambda: ready.append(answer.continuation.complete()))
     await turns()
     assert not ready
     answer.future.set_result(7)
     await turns()
     assert ready == ["stored at 7"]
+    assert not timeouts._ends, "an answered one is not kept until its time is over"
     await asyncio.sleep(2 * LIMIT)
     assert answer.completed == 1, "not again when its time is over"
 
@@ -127,3 +130,22 @@ async def test_the_last_one_that_waits_is_called() -> None:
     answer.future.set_result(7)
     await turns()
     assert called == ["second"]
+
+
+@virtual
+async def test_what_was_called_is_freed_at_once() -> None:
+    """A call that holds its continuation would be a cycle, which waits for the collector."""
+
+    class Held:
+        pass
+
+    def called(continuation: Continuation[str], _held: Held) -> None:
+        continuation.complete()
+
+    answer, held = Answer(Timeouts(LIMIT)), Held()
+    freed = weakref.ref(held)
+    answer.continuation.when_ready(partial(called, answer.continuation, held))
+    answer.future.set_result(7)
+    await turns()
+    del answer, held
+    assert freed() is None
