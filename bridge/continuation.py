@@ -9,7 +9,7 @@ U = TypeVar("U")
 
 
 class Expires(Protocol):
-    """Something that is told when its time is over."""
+    """What `Timeouts` calls when a time limit ends."""
 
     def expired(self) -> None:
         """Its time is over."""
@@ -75,9 +75,10 @@ class Continuation(Generic[T]):
 
     def when_ready(self, call: Callable[[], None]) -> None:
         """Call once, when it is time to `complete`. A later call of this takes the place of an earlier one."""
+        if self._ready is None:
+            self._timeouts.add(self)
+            self._answer.add_done_callback(self._answered)
         self._ready = call
-        self._timeouts.add(self)
-        self._answer.add_done_callback(self._answered)
 
     def expired(self) -> None:
         """See `Expires`."""

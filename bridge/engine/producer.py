@@ -114,9 +114,7 @@ class Producer:
 
     async def result_of(self, waiting: WaitingMessage) -> Produced:
         """Wait until a message that was published before is stored. Raises as `produce` does."""
-        await wait_until_stored((waiting.future,), self._options.produce_timeout)
-        stored = stored_result(waiting.future, self._options.produce_timeout)
-        return Produced(waiting.message_id, waiting.store_timestamp, self._options.store_host, stored, waiting.applied)
+        return await Continuation(waiting.future, self._timeouts, lambda: self._result(waiting))
 
     def stored_before(self, message: Message, offset: int | None) -> Produced:
         """Return the result of a message that was stored before a restart. `offset`: None if it is delayed."""
@@ -224,9 +222,13 @@ class Producer:
     def _stored(self, outcome: WaitingMessage | Exception) -> Produced:
         if isinstance(outcome, Exception):
             raise outcome
-        message_id, store_timestamp, applied, future = outcome
-        stored = stored_result(future, self._options.produce_timeout)
+        produced = self._result(outcome)
         self._counters.produced += 1
+        return produced
+
+    def _result(self, waiting: WaitingMessage) -> Produced:
+        message_id, store_timestamp, applied, future = waiting
+        stored = stored_result(future, self._options.produce_timeout)
         return Produced(message_id, store_timestamp, self._options.store_host, stored, applied)
 
     def _judge(self, message: Message, request: ProduceRequest, batch: Batch | None = None) -> tuple[Applied, int]:

@@ -211,7 +211,7 @@ class _Exchange:
             return reply.then(self._completed)
         if not isinstance(reply, Reply):
             return self._result(reply)
-        return self._with_cors(reply) if self._cors else reply
+        return self._with_cors(reply)
 
     def hold(self, size: int) -> None:
         """Count bytes that are held for the client. Raises `LimitReached` or `TooManyInFlight`."""
@@ -285,14 +285,14 @@ class _Exchange:
             replied = await reply
         except Exception as error:  # noqa: BLE001 - as above
             return self._problem(error)
-        return self._with_cors(replied) if self._cors else replied
+        return self._with_cors(replied)
 
     def _completed(self, complete: Callable[[], Reply]) -> Reply:
         try:
             replied = complete()
         except Exception as error:  # noqa: BLE001 - as above
             return self._problem(error)
-        return self._with_cors(replied) if self._cors else replied
+        return self._with_cors(replied)
 
     def _problem(self, error: Exception) -> Reply:
         if not isinstance(error, BridgeError):
@@ -303,10 +303,10 @@ class _Exchange:
         reply = problem_reply(error)
         if isinstance(error, RequestMalformed):  # where the request ends is uncertain
             reply.headers.append((b"connection", b"close"))
-        return self._with_cors(reply) if self._cors else reply
+        return self._with_cors(reply)
 
     def _with_cors(self, reply: Reply) -> Reply:
-        return reply._replace(headers=reply.headers + self._cors)
+        return reply._replace(headers=reply.headers + self._cors) if self._cors else reply
 
     def _whole_body(self, headers: Headers, event: Message | None) -> bytes | None:
         """Return the body if `event` contains all of it, else None. Raises `BodyTooLarge`."""

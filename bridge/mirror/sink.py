@@ -36,7 +36,7 @@ ORDER: Final = (*PARTITION, "destination", "partition", "log", "offset")
 
 def stamped(rows: DataFrame, mirrored: int) -> DataFrame:
     """Add the columns of the sink to rows of `schema.SOURCE_DDL`; `mirrored` is the batch's time, ms since 1970."""
-    now = Column(_append(rows).time(mirrored))
+    now = Column(_append_scala(rows).time(mirrored))
     when = F.coalesce("store_timestamp", now)
     stamps = {
         "mirrored_timestamp": now,
@@ -47,7 +47,7 @@ def stamped(rows: DataFrame, mirrored: int) -> DataFrame:
     return rows.withColumns(stamps).select(*(f"`{column}`" for column in COLUMNS))
 
 
-def _append(rows: DataFrame) -> Any:  # noqa: ANN401 - py4j has no types
+def _append_scala(rows: DataFrame) -> Any:  # noqa: ANN401 - py4j has no types
     """Return the object of append.scala."""
     return rows.sparkSession.sparkContext._jvm.openmessaging.mirror.Append  # type: ignore[union-attr] # noqa: SLF001 - the same
 
@@ -194,7 +194,7 @@ class Sink:
         transaction = {"txnAppId": APPLICATION, "txnVersion": str(record.sequence)}
         options = {**transaction, "userMetadata": to_json(record), "compression": "zstd"}
         try:
-            _append(rows).apply(rows.sortWithinPartitions(*ORDER)._jdf, spark_path(self.out, name), options)  # noqa: SLF001 - for append.scala
+            _append_scala(rows).apply(rows.sortWithinPartitions(*ORDER)._jdf, spark_path(self.out, name), options)  # noqa: SLF001 - for append.scala
         except Exception as error:
             if _CONFLICT not in str(error):
                 raise

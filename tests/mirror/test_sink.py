@@ -70,7 +70,7 @@ def test_a_file_is_sorted_and_the_commits_tell_the_offsets(out: Path) -> None:
 
 
 def test_the_code_that_spark_generates_serves_all_batches(spark: SparkSession, tmp_path: Path) -> None:
-    """With the batch's time in it, each batch of 50,000 took a sixth more CPU."""
+    """With the batch's time in it, each batch of 50,000 took a sixth more time."""
 
     def compiled() -> int:
         metrics: Any = spark.sparkContext._jvm.org.apache.spark.metrics.source.CodegenMetrics  # type: ignore[union-attr]

@@ -133,6 +133,16 @@ async def test_the_last_one_that_waits_is_called() -> None:
 
 
 @virtual
+async def test_a_later_call_waits_no_longer() -> None:
+    answer, called = Answer(Timeouts(LIMIT)), list[str]()
+    answer.continuation.when_ready(lambda: called.append("first"))
+    await asyncio.sleep(LIMIT - 0.1)
+    answer.continuation.when_ready(lambda: called.append("second"))
+    await asyncio.sleep(0.2)
+    assert called == ["second"]
+
+
+@virtual
 async def test_what_was_called_is_freed_at_once() -> None:
     """A call that holds its continuation would be a cycle, which waits for the collector."""
 
