@@ -169,6 +169,10 @@ class Client(KafkaNetClient):  # type: ignore[misc] # has no types
 
     def close(self, node_id: int | str | None = None) -> None:
         """End the connection to one node, or everything."""
+        if node_id is None and self._net._io_thread is not None:  # noqa: SLF001 - says nothing of it
+            # The library takes the sockets away under its thread, which then logs a traceback when it reads one.
+            with contextlib.suppress(Exception):  # the thread has ended by an error: nothing reads then
+                self._net.run(self.connections.close)
         super().close(node_id)
         if node_id is None:
             self.connections.close_sockets()
