@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -20,6 +21,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka import errors as kafka
 from kafka.admin import OffsetSpec
 from kafka.consumer.fetcher import IsolationLevel
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.util import decode_varint
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadLimit
 
@@ -166,6 +169,8 @@ _IDLE: Final = 5.0
 """Seconds without progress after which it is asked whether the partitions are still there."""
 _PATIENCE: Final = 60.0
 """Seconds without progress after which reading is given up."""
+_NUMBERED: Final = 2
+"""The format of batches whose header says how many records there are, since Kafka 0.11."""
 
 
 class SplitReader:
@@ -183,7 +188,7 @@ class SplitReader:
         """Yield rows and losses. Raises `BackendUnavailable` after a minute without any, and `CannotStart`."""
         try:
             with _without_gc(), connections.reading(self._options, **_SETTINGS) as consumer:
-                _stop_at(consumer, {part: split.end for part, split in self._left.items()})
+                _decode_only(consumer, {part: split.end for part, split in self._left.items()})
                 consumer.assign([*self._left])
                 for part, split in self._left.items():
                     consumer.seek(part, split.start)
@@ -263,21 +268,22 @@ class SplitReader:
                 yield from self._lost(consumer, part, split.end)
 
 
-def _stop_at(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> None:
-    """Decode no record behind the end of its range, and pause the partition there.
+def _decode_only(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> None:
+    """Decode no record before or behind the range of its partition, and pause the partition at the end.
 
-    The library decodes all that a fetch has brought of a partition. Where that was 100 records, and the range 50,
-    reading took 1.6 times the CPU.
+    The library decodes all that a fetch has brought of a partition, from the start of a batch. Where a batch was 200
+    records, and each range 50, reading took 1.7 times the CPU.
     """
     fetcher = consumer._fetcher  # noqa: SLF001 - the library knows no end of an assignment
     records_of = fetcher.PartitionRecords
 
-    def bounded(offset: int, part: TopicPartition, *given: object, **settings: object) -> Any:  # noqa: ANN401 - the library's
-        fetched = records_of(offset, part, *given, **settings)
-        records = fetched.record_iterator
+    def bounded(offset: int, part: TopicPartition, records: Any, *given: object, **settings: object) -> Any:  # noqa: ANN401 - the library's
+        batches = SimpleNamespace(next_batch=lambda: _begun(records.next_batch(), offset))
+        fetched = records_of(offset, part, batches, *given, **settings)
+        decoded = fetched.record_iterator
 
         def up_to_end() -> Iterator[Any]:
-            for record in records:
+            for record in decoded:
                 yield record
                 if record.offset >= ends[part] - 1:
                     consumer.pause(part)
@@ -288,6 +294,35 @@ def _stop_at(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) -> Non
         return fetched
 
     fetcher.PartitionRecords = bounded
+
+
+def _begun(batch: Any, offset: int) -> Any:  # noqa: ANN401 - the library's
+    """Return a batch from the record at an offset on; whole, if not all of its records are there any more."""
+    is_read = batch is not None and batch.magic == _NUMBERED and batch.base_offset < offset
+    if not is_read or batch.records_count <= batch.last_offset_delta:
+        return batch
+    return _Begun(batch, min(offset - batch.base_offset, batch.records_count))
+
+
+class _Begun:
+    """A batch whose first records are passed over by their lengths."""
+
+    def __init__(self, batch: DefaultRecordBatch, passed: int) -> None:
+        self._batch = batch
+        self._passed = passed
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the batch
+        return getattr(self._batch, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        batch = self._batch
+        records: Iterator[Any] = iter(batch)  # decompresses it
+        at = batch._pos  # noqa: SLF001 - the library decodes each
+        for _ in range(self._passed):
+            length, start = decode_varint(batch._buffer, at)  # noqa: SLF001 - as above
+            at = start + length
+        batch._pos, batch._next_record_index = at, self._passed  # noqa: SLF001 - as above
+        return records
 
 
 def _position(consumer: KafkaConsumer, part: TopicPartition) -> int:

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 from kafka import TopicPartition
 from kafka import errors as kafka
+from kafka.consumer.fetcher import Fetcher
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from adapters.kafka import connections
 from adapters.kafka.options import parse
@@ -169,6 +172,54 @@ def test_batches_are_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "reading", opened)
     steps = list(SplitReader(OPTIONS, [Split("a/0", 0, 1400)]).read())
     assert [step.num_rows for step in steps if not isinstance(step, Gap)] == [1000, 400]
+
+
+def stored(*offsets: int, compression: int = 0) -> bytes:
+    """One batch as a broker keeps it: the first offset is that of its first record."""
+    builder = MemoryRecordsBuilder(2, compression, 1 << 20)
+    for offset, before in zip(offsets, (offsets[0] - 1, *offsets), strict=False):
+        builder.skip(offset - before - 1)
+        builder.append(1_700_000_000_000, None, b"%d" % offset * 100, [("x", b"y")])
+    builder.close()
+    return offsets[0].to_bytes(8) + bytes(builder.buffer())[8:]  # the checksum leaves it out
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offsets of all records that were decoded."""
+    offsets: list[int] = []
+    decode = DefaultRecordBatch._read_msg
+
+    def counting(batch: DefaultRecordBatch) -> Any:  # noqa: ANN401 - the library's
+        record = decode(batch)
+        offsets.append(record.offset)
+        return record
+
+    monkeypatch.setattr(DefaultRecordBatch, "_read_msg", counting)
+    return offsets
+
+
+def taken(start: int, end: int, *batches: bytes) -> list[int]:
+    consumer = Consumer()
+    consumer._fetcher = SimpleNamespace(PartitionRecords=Fetcher.PartitionRecords)
+    source._decode_only(consumer, {A: end})
+    fetched = consumer._fetcher.PartitionRecords(start, A, MemoryRecords(b"".join(batches)))
+    records = fetched.take()
+    assert all(record.value == b"%d" % record.offset * 100 for record in records)
+    return [record.offset for record in records]
+
+
+@pytest.mark.parametrize("compression", range(5))
+def test_only_the_range_is_decoded(decoded: list[int], compression: int) -> None:
+    first, second = (stored(*range(at, at + 10), compression=compression) for at in (100, 110))
+    for start, end in (104, 107), (109, 111), (100, 120), (111, 113), (119, 120):
+        decoded.clear()
+        assert taken(start, end, first, second) == decoded == list(range(start, end))
+
+
+def test_a_batch_with_holes_is_decoded_from_its_start(decoded: list[int]) -> None:
+    assert taken(103, 106, stored(100, 101, 105, 106)) == [105]
+    assert decoded == [100, 101, 105]
 
 
 def test_the_collector_of_cycles_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

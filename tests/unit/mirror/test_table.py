@@ -1,5 +1,6 @@
 """What Python reads of the mirror's tables."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Gap, Record, to_json
-from bridge.mirror.table import MESSAGES, Commit, Hour, Table
+from bridge.mirror.table import MESSAGES, NAMES, Commit, Hour, Table, create
 
 FIRST = Record("q", 0, 5, {"orders/0": (0, 4), "orders/1": (3, 9)}, (Gap("orders/0", 1, 2),))
 
@@ -40,6 +41,38 @@ def test_a_table_tells_its_files_commits_and_offsets(tmp_path: Path) -> None:
     assert (first.path, second.path) == (f"{MESSAGES}/date=2026-11-22/hour=07", f"{MESSAGES}/date=2026-11-22/hour=08")
     assert files == [late]
     assert table.dataset().count_rows() == 4
+
+
+def test_a_new_table_has_the_checksum_file_of_what_it_is(tmp_path: Path) -> None:
+    create(str(tmp_path / "a b é"))
+    for log in (tmp_path / "a b é" / name / "_delta_log" for name in NAMES):
+        checksum = json.loads((log / f"{0:020d}.crc").read_text("utf-8"))
+        [metadata, protocol] = [
+            action[name]
+            for name in ("metaData", "protocol")
+            for action in map(json.loads, (log / f"{0:020d}.json").read_text("utf-8").splitlines())
+            if name in action
+        ]
+        assert (checksum.pop("metadata"), checksum.pop("protocol")) == (metadata, protocol)
+        counts = {"tableSizeBytes": 0, "numFiles": 0, "numMetadata": 1, "numProtocol": 1}
+        assert checksum == counts | {"setTransactions": [], "domainMetadata": [], "allFiles": []}
+
+
+def test_no_checksum_file_calls_a_table_with_rows_empty(tmp_path: Path) -> None:
+    for hour in "07", "08":
+        write(str(tmp_path), hour, to_json(FIRST))
+        create(str(tmp_path))
+        assert not [*(tmp_path / MESSAGES / "_delta_log").glob("*.crc")]
+
+
+def test_a_table_with_commits_is_left_as_it_is(tmp_path: Path) -> None:
+    """Its first version may be gone: Delta drops old versions."""
+    create(str(tmp_path))
+    checksum = tmp_path / MESSAGES / "_delta_log" / f"{0:020d}.crc"
+    checksum.unlink()
+    Table.require(str(tmp_path)).delta.alter.set_table_properties({"delta.logRetentionDuration": "interval 8 days"})
+    create(str(tmp_path))
+    assert not checksum.exists()
 
 
 def test_an_hour_has_ended_after_sixty_minutes_in_the_last_year_too() -> None:
