@@ -2,7 +2,10 @@
 
 import ctypes
 import sys
-from typing import Final
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, Final
 
 from adapters.base import Adapter
 from adapters.kafka.options import parse
@@ -10,6 +13,15 @@ from bridge.errors import CannotStart
 
 _ARENA_MAX: Final = -8
 """`M_ARENA_MAX` of malloc.h."""
+_CODECS: Final = ("snappy", "zstandard")
+"""Modules that kafka-python imports if they are there."""
+
+
+class _Codec(ModuleType):
+    """Stands for one of them until it is used: many bridges never do, and they take 2 MiB."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of a module
+        return getattr(import_module(self.__name__), name)
 
 
 def connect(url: str) -> Adapter:
@@ -19,11 +31,23 @@ def connect(url: str) -> Adapter:
     """
     options = parse(url)
     try:
+        _defer_codecs()
         from adapters.kafka.adapter import KafkaAdapter  # noqa: PLC0415 - it brings the client library
     except ModuleNotFoundError as missing:
         raise CannotStart(f"Kafka needs {missing.name}: pip install 'openmessaging-bridge[kafka]'.") from missing
     _use_one_arena()
     return KafkaAdapter(options)
+
+
+def _defer_codecs() -> None:
+    """Import kafka-python without its codecs. Raises `ModuleNotFoundError`."""
+    names = [name for name in _CODECS if name not in sys.modules and find_spec(name)]
+    sys.modules.update({name: _Codec(name) for name in names})
+    try:
+        import_module("kafka.codec")
+    finally:
+        for name in names:
+            del sys.modules[name]
 
 
 def _use_one_arena() -> None:
