@@ -272,7 +272,7 @@ def _decode_only(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) ->
     """Decode no record before or behind the range of its partition, and pause the partition at the end.
 
     The library decodes all that a fetch has brought of a partition, from the start of a batch. Where a batch was 200
-    records, and each range 50, reading took 1.7 times the CPU.
+    records, and each range 50, reading took 1.6 times the CPU.
     """
     fetcher = consumer._fetcher  # noqa: SLF001 - the library knows no end of an assignment
     records_of = fetcher.PartitionRecords
@@ -298,10 +298,10 @@ def _decode_only(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) ->
 
 def _begun(batch: Any, offset: int) -> Any:  # noqa: ANN401 - the library's
     """Return a batch from the record at an offset on; whole, if not all of its records are there any more."""
-    is_read = batch is not None and batch.magic == _NUMBERED and batch.base_offset < offset
-    if not is_read or batch.records_count <= batch.last_offset_delta:
+    if batch is None or batch.magic != _NUMBERED or not batch.base_offset < offset <= batch.last_offset:
         return batch
-    return _Begun(batch, min(offset - batch.base_offset, batch.records_count))
+    has_holes = batch.records_count <= batch.last_offset_delta
+    return batch if has_holes else _Begun(batch, offset - batch.base_offset)
 
 
 class _Begun:
