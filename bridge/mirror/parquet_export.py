@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 import pyarrow.fs
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
 
 from bridge.errors import CannotStart
 from bridge.mirror.schema import PARTITION
-from bridge.mirror.table import Hour, Table, location, storage_options
+from bridge.mirror.table import Hour, Table, location, store
 
 FOLDER: Final = "parquet"
 _UPTO: Final = b"oms-mirrored-upto"
@@ -47,8 +46,7 @@ class Exported(NamedTuple):
 def export(out: str, closed: datetime) -> Iterator[Exported]:
     """Export hours that ended by `closed`, the oldest first; only one export may run. Raises `CannotStart`."""
     table = Table.require(out)
-    handler = DeltaStorageHandler(location(out, ""), storage_options())
-    place = pyarrow.fs.PyFileSystem(handler)
+    place = store(location(out, ""))
     for hour, files in table.hours().items():
         if not hour.ended(closed):
             continue

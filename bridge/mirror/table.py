@@ -225,7 +225,7 @@ def _write_checksum(place: str) -> None:
     Delta's protocol, "Version Checksum File". Without it the first batch waits until Spark has reconstructed the state:
     1.3 s.
     """
-    log = PyFileSystem(DeltaStorageHandler(f"{place}/_delta_log", storage_options()))
+    log = store(f"{place}/_delta_log")
     with log.open_input_stream(f"{0:020d}.json") as file:
         actions = ChainMap(*map(json.loads, file.read().splitlines()))
     if actions.keys() != {"commitInfo", "metaData", "protocol"}:
@@ -235,6 +235,11 @@ def _write_checksum(place: str) -> None:
     state = nothing | {"metadata": actions["metaData"], "protocol": actions["protocol"]}
     with log.open_output_stream(f"{0:020d}.crc", buffer_size=65_536) as file:  # delta-rs takes only what is buffered
         file.write(json.dumps(counts | state).encode())
+
+
+def store(place: str) -> FileSystem:
+    """Return delta-rs' file system in a folder that `location` names: a file appears at once and whole."""
+    return PyFileSystem(DeltaStorageHandler(place, storage_options()))
 
 
 def storage_options() -> dict[str, str]:

@@ -78,7 +78,7 @@ def test_what_natives_write(servers: str, kafka_job: Job, tmp_path: Path) -> Non
     assert (compressed["body"], compressed["compression"]) == (b"compressed" * 100, None)
 
 
-def test_a_task_decodes_nothing_behind_its_range(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_decodes_only_its_range(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = topic_of(servers, 1)
     write(servers, topic, [(None, body, ()) for body in numbered(100)])
     decoded = []

@@ -278,7 +278,7 @@ def _decode_only(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) ->
     records_of = fetcher.PartitionRecords
 
     def bounded(offset: int, part: TopicPartition, records: Any, *given: object, **settings: object) -> Any:  # noqa: ANN401 - the library's
-        batches = SimpleNamespace(next_batch=lambda: _begun(records.next_batch(), offset))
+        batches = SimpleNamespace(next_batch=lambda: _from_offset(records.next_batch(), offset))
         fetched = records_of(offset, part, batches, *given, **settings)
         decoded = fetched.record_iterator
 
@@ -296,15 +296,15 @@ def _decode_only(consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]) ->
     fetcher.PartitionRecords = bounded
 
 
-def _begun(batch: Any, offset: int) -> Any:  # noqa: ANN401 - the library's
+def _from_offset(batch: Any, offset: int) -> Any:  # noqa: ANN401 - the library's
     """Return a batch from the record at an offset on; whole, if not all of its records are there any more."""
     if batch is None or batch.magic != _NUMBERED or not batch.base_offset < offset <= batch.last_offset:
         return batch
     has_holes = batch.records_count <= batch.last_offset_delta
-    return batch if has_holes else _Begun(batch, offset - batch.base_offset)
+    return batch if has_holes else _Remainder(batch, offset - batch.base_offset)
 
 
-class _Begun:
+class _Remainder:
     """A batch whose first records are passed over by their lengths."""
 
     def __init__(self, batch: DefaultRecordBatch, passed: int) -> None:
