@@ -125,6 +125,11 @@ def client_of(peer: str) -> str:
     return str(address.ipv4_mapped if isinstance(address, IPv6Address) else address)
 
 
+def share_of(client: str, limit: int, percent: int) -> int:
+    """Return how much of a limit for all clients one of them may use: `percent` of it, at least 1."""
+    return limit if client in _WITHOUT_SHARE else max(1, limit * percent // 100)
+
+
 class Share:
     """Counts one kind of thing, for all clients and for each."""
 
@@ -136,7 +141,7 @@ class Share:
         `full` is the error for a limit that all clients together have reached.
         """
         self._limit = limit
-        self._of_one = max(1, limit * percent // 100)
+        self._percent = percent
         self._things = things
         self._setting = setting
         self._full = full
@@ -150,9 +155,9 @@ class Share:
                 f"All clients together may have {self._limit} {self._things}, which is {self._setting}.",
                 retry_after=_RETRY_AFTER,
             )
-        if client not in _WITHOUT_SHARE and self._used[client] + amount > self._of_one:
+        if self._used[client] + amount > (of_one := share_of(client, self._limit, self._percent)):
             raise LimitReached(
-                f"The client address {client} may have {self._of_one} {self._things}, which is limits.client_share of"
+                f"The client address {client} may have {of_one} {self._things}, which is limits.client_share of"
                 f" {self._setting}.",
                 retry_after=_RETRY_AFTER,
             )

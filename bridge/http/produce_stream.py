@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final
 
 from bridge.engine.client_limits import client_of
-from bridge.engine.dedup import named
 from bridge.engine.engine import Engine
+from bridge.engine.message_names import named
 from bridge.engine.produce_batch_and_results import Produced
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid, problem_members
 from bridge.http.incoming_webhook_rules import Rules
@@ -212,7 +212,7 @@ def _named(messages: list[Message], numbers: Sequence[int], key: str | None) -> 
     yield
     if key is None:
         return [*messages]
-    return [named(message, f"{key}/{number}") for message, number in zip(messages, numbers, strict=True)]
+    return [named(message, key, number) for message, number in zip(messages, numbers, strict=True)]
 
 
 def _each(lines: Sequence[Line], key: str | None, limit: int) -> Steps[list[Message | BridgeError]]:
@@ -222,7 +222,7 @@ def _each(lines: Sequence[Line], key: str | None, limit: int) -> Steps[list[Mess
             if text is None:
                 raise BodyTooLarge(f"The line has more than {limit} bytes.")
             message = yield from jsonform.decode_line(text)
-            messages.append(message if key is None else named(message, f"{key}/{number}"))
+            messages.append(message if key is None else named(message, key, number))
         except BridgeError as error:
             messages.append(error)
         yield
