@@ -43,7 +43,7 @@ class EngineOptions(NamedTuple):
     dedup_window: int = 120_000
     """How long a message that its client names is remembered, ms. 0: messages are not deduplicated."""
     dedup_bytes: int = 64 << 20
-    """Memory for that."""
+    """Memory for that, of which one client has its share."""
     metric_labels: int = 100
     """Destinations, and groups, that have metrics of their own."""
     latest: bool = False

@@ -102,7 +102,7 @@ class LimitsSettings(Section):
         le=100,
         description="Percent of `connections`, `memory`, `waiting_pulls`, `destinations`, `groups`, `delayed`,"
         " `delayed_bytes`, `transactions`, `prepared_bytes` and the 1,000 callbacks that one client"
-        " address may use (429). Localhost has a share of the first two only.",
+        " address may use (429), and of `dedup.bytes`. Localhost has a share of the first two only.",
     )
     metric_labels: int = Field(
         default=100,

@@ -59,7 +59,10 @@ class DedupSettings(Section):
         description="How long messageIds and idempotency keys are remembered, ms. 0: not at all.",
     )
     bytes: Bytes = Field(
-        default=64 << 20, ge=1 << 20, le=64 * GIB, description="Memory for that; above it the oldest are forgotten."
+        default=64 << 20,
+        ge=1 << 20,
+        le=64 * GIB,
+        description="Memory for that; above it, or its share, the client with the most loses its oldest.",
     )
 
 

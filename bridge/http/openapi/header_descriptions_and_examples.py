@@ -19,7 +19,9 @@ class Description(NamedTuple):
 
 FIELD_DESCRIPTIONS: Final[Mapping[str, Description]] = {
     "destination": Description("Queue or topic of the message. Without it, the request is a batch.", "orders"),
-    "messageId": Description("Identity of the message. Default: a UUIDv7.", "0198f0a2-order-7"),
+    "messageId": Description(
+        "Identity of the message, without control characters. Default: a UUIDv7.", "0198f0a2-order-7"
+    ),
     "bornTimestamp": Description(
         "When the producer made the message, ms since 1970. Default: when the bridge received it.", 1767225600000
     ),
