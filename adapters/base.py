@@ -423,8 +423,8 @@ class Replayable(Protocol):
     def replay(self, log: str, start: int, limit: int, max_bytes: int) -> Replayed:
         """Return the messages kept from `start` on, at most `limit` (>= 1).
 
-        The bodies do not exceed `max_bytes`, unless there is only one. Raises `DestinationUnknown` for a log that does
-        not exist, or no longer exists, and `BackendUnavailable` before the start.
+        Their sizes (`Message.size`) do not exceed `max_bytes`, unless there is only one. Raises `DestinationUnknown`
+        for a log that does not exist, or no longer exists, and `BackendUnavailable` before the start.
         """
         ...
 

@@ -10,7 +10,7 @@ from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
-from adapters.memory.record import BODY, Record, unpack
+from adapters.memory.record import Record, size, unpack
 from adapters.memory.transaction_table import TransactionTable
 from bridge.errors import BackendFull, DestinationUnknown, PartitionUnknown
 from bridge.message import Message
@@ -293,12 +293,12 @@ class BackendState:
         partition = self._find(name)
         end = partition.recorded_end
         found: list[int] = []
-        at, size = partition.index(start), 0
+        at, left = partition.index(max(start, partition.first)), max_bytes
         while at < len(partition.offsets) and len(found) < limit and partition.offsets[at] < end:
             record = partition.messages[at]
             if record is not None:
-                size += len(record[BODY])
-                if found and size > max_bytes:
+                left -= size(record)
+                if found and left < 0:
                     break
                 found.append(at)
             at += 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from adapters.base import Delivery
 from adapters.memory.partition import Partition
-from adapters.memory.record import BODY, Record, unpack
+from adapters.memory.record import Record, size, unpack
 from adapters.range_set import RangeSet
 
 
@@ -163,7 +163,7 @@ class StoredGroup:
                 available.popleft()
                 continue
             offset, record = message
-            max_bytes -= len(record[BODY])
+            max_bytes -= size(record)
             if found and max_bytes < 0:
                 break
             found.append(cursor.take(offset, record))

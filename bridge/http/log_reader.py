@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterable
 from typing import Final
 
 from adapters.base import Replayable
@@ -20,21 +21,26 @@ from bridge.http.request_and_reply import (
     Request,
     json_reply,
 )
+from bridge.long_work import Slicer, Steps
 from bridge.wire import log_block
 
 MESSAGES_MAX: Final = 2000
-"""Messages in one reply: reading them takes about 4 ms, and so does encoding them."""
-
-
+"""Messages in one reply."""
 _BYTES_MAX: Final = 4 << 20
-"""Bytes of bodies in one reply; a single message may be larger."""
+"""Bytes of one reply; a single message may be larger."""
+_MESSAGES_OF_STEP: Final = 200
+_BYTES_OF_STEP: Final = 256 << 10
+"""What is read and encoded in one step, in about a millisecond: bytes of bodies and characters of headers, which the
+block escapes. A single message may be larger."""
 
 
 class LogReader:
     """Lists the logs of a backend and reads them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, slicer: Slicer) -> None:
         self._adapter = engine.adapter
+        self._slicer = slicer
+        self._building = asyncio.Lock()
 
     async def logs(self, request: Request) -> Reply:
         """List every log, with the first offset kept and the next one."""
@@ -48,9 +54,9 @@ class LogReader:
         log = required(params, "log", "one of those that /v1/logs lists")
         start = number(params, "offset", 0)
         limit = min(positive(params, "maxmessages", MESSAGES_MAX), MESSAGES_MAX)
-        part = self._replayable.replay(log, start, limit, _BYTES_MAX)
-        await asyncio.sleep(0)  # other requests run between reading and encoding
-        body = log_block.encode(part.messages, part.offsets, part.next, part.dropped)
+        steps = _build(self._replayable, log, start, limit)
+        async with self._building:  # one block at a time; when it is complete it counts as held for its client
+            body = await self._slicer.run(steps)
         content_type = log_block.MEDIA_TYPE.encode("ascii")
         return Reply(200, [OMS_VERSION, (b"content-type", content_type), NO_STORE], body)
 
@@ -59,3 +65,28 @@ class LogReader:
         if not isinstance(self._adapter, Replayable):
             raise NotFound("The bridge cannot read the logs of this backend: read them with the broker's own client.")
         return self._adapter
+
+
+def _build(adapter: Replayable, log: str, start: int, limit: int) -> Steps[bytes]:
+    """Return a block of the messages from `start` on, at most `limit`. Raises `DestinationUnknown`."""
+    block = log_block.BlockWriter(_BYTES_MAX)
+    dropped: list[tuple[int, int]] = []
+    while len(block) < limit:
+        part = adapter.replay(log, start, min(limit - len(block), _MESSAGES_OF_STEP), _BYTES_OF_STEP)
+        if part.offsets and not block.add(part.messages, part.offsets):
+            break
+        _append(dropped, part.dropped)
+        start = part.next
+        if not part.offsets:
+            break
+        yield
+    return block.finish(start, dropped)
+
+
+def _append(ranges: list[tuple[int, int]], more: Iterable[tuple[int, int]]) -> None:
+    """Append ranges of offsets; one that begins where the last one ends continues it."""
+    for begin, end in more:
+        if ranges and ranges[-1][1] == begin:
+            ranges[-1] = ranges[-1][0], end
+        else:
+            ranges.append((begin, end))

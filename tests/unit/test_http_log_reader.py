@@ -9,6 +9,7 @@ from bridge.engine.engine import Engine
 from bridge.errors import NotFound
 from bridge.http.log_reader import LogReader
 from bridge.http.request_and_reply import BodyStream, CancelOnDisconnect, Request
+from bridge.long_work import Slicer
 from bridge.wire.headers import Headers
 
 
@@ -20,7 +21,7 @@ class _Backed:
 
 @pytest.mark.parametrize("what", ["logs", "read"])
 async def test_a_backend_without_the_power_has_no_log(what: str) -> None:
-    replay = LogReader(cast("Engine", _Backed()))
+    replay = LogReader(cast("Engine", _Backed()), Slicer())
     headers = Headers({}, {}, {"version": "1.0.0", "log": "x"}, {})
     with pytest.raises(NotFound, match="the broker's own client"):
         await getattr(replay, what)(

@@ -10,9 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.message import Message
-from bridge.wire.log_block import decode, encode
+from bridge.wire.log_block import BlockWriter, decode
+from tests.unit.blocks import encode
 from tests.unit.strategies import messages
 
+HEAD_MAX = 1000
+"""Bytes of a block beside its values."""
 WHOLE = Message("orders", b"\0\xffbody", {"a": "1", "ü": ""}, "id", 5, "born", 0, "gzip", 0, 6, "store", "key", "corr",
                 "trace", "tx", 0, 9, 0, 1, 2, "text/plain", "00-a-b-01", "s=1")  # fmt: skip
 
@@ -21,13 +24,18 @@ WHOLE = Message("orders", b"\0\xffbody", {"a": "1", "ü": ""}, "id", 5, "born", 
     st.lists(messages(), max_size=6),
     st.sets(st.integers(0, 2**62)),
     st.lists(st.tuples(st.integers(0), st.integers(0))),
+    st.integers(1, 6),
 )
-@example([WHOLE], {7}, [])
-@example([WHOLE, Message("orders")], {7, 8}, [(1, 2)])
-def test_everything_comes_back(given: list[Message], places: set[int], dropped: list[tuple[int, int]]) -> None:
+@example([WHOLE], {7}, [], 1)
+@example([WHOLE, Message("orders")], {7, 8}, [(1, 2)], 1)
+@example([WHOLE, Message("orders")], {7, 8}, [(1, 2)], 2)
+@example([Message("orders", priority=0, trace_id="")] * 3 + [Message("orders")], {1, 2, 3, 4}, [], 2)
+def test_everything_comes_back(
+    given: list[Message], places: set[int], dropped: list[tuple[int, int]], part: int
+) -> None:
     offsets = sorted(places)[: len(given)]
     given = [message._replace(destination="orders") for message in given[: len(offsets)]]
-    data = encode(given, offsets, 2**62 + 1, dropped)
+    data = encode(given, offsets, 2**62 + 1, dropped, part)
     block = decode(data)
     assert list(block.messages("orders")) == given
     assert list(block.offsets) == offsets
@@ -40,6 +48,32 @@ def test_a_value_that_all_have_is_written_once() -> None:
     data = encode(many, range(100), 100, [])
     assert data.count(b"bridge-1:8080") == 1
     assert list(decode(data).messages("orders")) == many
+
+
+@given(st.lists(messages(), min_size=1, max_size=9), st.integers(0, 5000), st.integers(1, 4))
+def test_a_block_does_not_exceed_its_limit_beyond_the_first_part(given: list[Message], limit: int, part: int) -> None:
+    writer = BlockWriter(limit)
+    parts = [given[start : start + part] for start in range(0, len(given), part)]
+    taken = 0
+    while taken < len(parts) and writer.add(parts[taken], range(len(writer), len(writer) + len(parts[taken]))):
+        taken += 1
+    data = writer.finish(9, [])
+    assert taken >= 1
+    assert taken == 1 or len(data) <= limit + HEAD_MAX
+    assert list(decode(data).messages("orders")) == [
+        message._replace(destination="orders") for each in parts[:taken] for message in each
+    ]
+
+
+def test_the_limit_is_that_of_the_escaped_text() -> None:
+    """One character of a property takes up to twelve bytes."""
+    writer = BlockWriter(100_000)
+    message = Message("orders", properties={"p": "\U0001f680" * 2000})
+    count = 0
+    while writer.add([message._replace(message_id=f"{count}")], [count]):
+        count += 1
+    assert count == 4
+    assert 96_000 < len(writer.finish(count, [])) < 100_000
 
 
 def test_the_numbers_are_aligned() -> None:
