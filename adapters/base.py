@@ -99,9 +99,9 @@ class Subscription(Protocol):
         """Return available messages, in stored order per partition; if there are none, wait for some.
 
         If messages are available the future is already done when this returns; otherwise it costs nothing while it
-        waits. At least one delivery, at most `limit` (>= 1). The bodies do not exceed `max_bytes`, unless there is only
-        one. Cancelling a pending future loses no message. One fetch at a time. The future, never the call, raises
-        `BackendUnavailable`; the engine calls again later.
+        waits. At least one delivery, at most `limit` (>= 1). Their sizes (`Message.size`) do not exceed `max_bytes`,
+        unless there is only one. Cancelling a pending future loses no message. One fetch at a time. The future, never
+        the call, raises `BackendUnavailable`; the engine calls again later.
         """
         ...
 

@@ -46,7 +46,7 @@ class RabbitMQAdapter:
     help_texts: Mapping[str, str] = {
         "held_partitions": "Partitions that this bridge consumes, of all its groups.",
         "buffered_records": "Messages delivered to this bridge and not yet in the prefetch buffer.",
-        "buffered_bytes": "Bytes of the bodies of these messages.",
+        "buffered_bytes": "Bytes of these messages, bodies and headers.",
         "delays_queued": "Delayed messages that wait for their queues to be created.",
         "delays_lost": "Messages in the queue oms.lost, looked up once a minute.",
     }

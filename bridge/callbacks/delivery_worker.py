@@ -20,7 +20,7 @@ from bridge.message import Message
 from bridge.wire.callback_batch import BatchSplitter
 
 BYTES_MAX: Final = 256 << 10
-"""Bytes of inflated bodies in one POST; only a single message may have more."""
+"""Bytes of the messages in one POST, with inflated bodies; only a single message may have more."""
 
 
 async def split(taken: Sequence[Leased], size: int, inflate: "Inflate") -> AsyncIterator[list[Leased]]:
@@ -42,7 +42,7 @@ async def split(taken: Sequence[Leased], size: int, inflate: "Inflate") -> Async
             yield [leased if leased.message.compression is None else await inflated(leased)]
     for leased in first_time:
         plain = leased if leased.message.compression is None else await inflated(leased)
-        if batch := splitter.add(plain, len(plain.message.body)):
+        if batch := splitter.add(plain, plain.message.size):
             yield batch
     if batch := splitter.rest():
         yield batch

@@ -221,8 +221,8 @@ class Client:
     async def produce_many(self, messages: Iterable[Message]) -> list[ProduceResult | BridgeError]:
         """Store any number of messages in batches, one after the other. Returns a result or error for each, in order.
 
-        A batch has at most `batch` messages and 1 MiB of bodies. After an error that is not `Rejected` nothing more is
-        sent: the other messages have the error `BackendUnavailable`.
+        A batch has at most `batch` messages and 1 MiB. After an error that is not `Rejected` nothing more is sent: the
+        other messages have the error `BackendUnavailable`.
         """
         return await store_all(self.produce_batch, messages, self._batch)
 

@@ -220,11 +220,11 @@ class _Waiting:
     def __init__(self) -> None:
         self.messages = 0
         self.size = 0
-        """Bytes of their bodies."""
+        """Bytes."""
 
 
 class DelayedShare:
-    """Counts the delayed messages that this bridge has accepted, and the bytes of their bodies, until they are due."""
+    """Counts the delayed messages that this bridge has accepted, and their bytes, until they are due."""
 
     def __init__(self, messages: Share, size: Share) -> None:
         """`size` is in bytes."""

@@ -29,7 +29,7 @@ MESSAGES_MAX: Final = 2000
 _BYTES_MAX: Final = 4 << 20
 """Bytes of one reply; a single message may be larger."""
 _MESSAGES_OF_STEP: Final = 200
-_BYTES_OF_STEP: Final = 256 << 10
+_BYTES_OF_STEP: Final = 64 << 10
 """What is read and encoded in one step, in about a millisecond: bytes of bodies and characters of headers, which the
 block escapes. A single message may be larger."""
 

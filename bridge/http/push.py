@@ -144,7 +144,7 @@ def _size(message: StreamMessage) -> int:
 
 
 CHUNK: Final = 64 << 10
-"""Messages are sent together once their bodies have this many bytes: 64 messages of 1 KiB, all that are taken at once.
+"""Messages are sent together once they have this many bytes: 64 messages of 1 KiB, all that are taken at once.
 A write costs Granian as much as 5 messages."""
 
 
@@ -251,7 +251,7 @@ class _StreamWriter:
                 inflated = await self._slicer.run_alone(gzip_body.inflate_message(message.message, self._limits.body))
                 event = event_id, StreamMessage(inflated, message.receipt, message.lease_until)  # noqa: PLW2901
             chunk.append(event)
-            size += len(event[1].message.body)
+            size += event[1].message.size
             if size >= CHUNK:
                 await send(self._framing.messages(chunk))
                 chunk, size = [], 0

@@ -300,5 +300,5 @@ def _take(rows: Iterator[Row], most: int) -> list[Row]:
     size = 0
     while len(taken) < most and size < BATCH_BYTES and (row := next(rows, None)) is not None:
         taken.append(row)
-        size += len(row.message.body)
+        size += row.message.size
     return taken

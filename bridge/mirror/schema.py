@@ -98,7 +98,7 @@ assert {c.name for c in MESSAGE} | {"destination"} == set(Message._fields)  # no
 BATCH_ROWS: Final = 1000
 """Rows worth one Arrow batch; 5,000 were not faster."""
 BATCH_BYTES: Final = 16 << 20
-"""Bytes of bodies that end a batch before it has its rows: one batch is held by the reader, the JVM and the writer."""
+"""Bytes that end a batch before it has its rows: one batch is held by the reader, the JVM and the writer."""
 
 
 class _Row(NamedTuple):
@@ -130,7 +130,7 @@ class Rows:
     def add(self, message: Message, log: str, offset: int) -> None:
         """Add a message, with its position in the backend."""
         self._rows.append(_Row(message, log, offset, None))
-        self._bytes += len(message.body)
+        self._bytes += message.size
 
     def add_bad(self, error: str, raw: bytes, destination: str, log: str, offset: int) -> None:
         """Add a record that could not be read: a row in quarantine with the raw bytes."""

@@ -181,11 +181,11 @@ class Partition:
 
     def _accept(self, arrival: Arrival) -> None:
         backfilled = self.source.history is not None and not self._end_tag
-        self.unacked.arrived(arrival, backfilled=backfilled)
+        size = self.unacked.arrived(arrival, backfilled=backfilled)
         removed, self.unacked.removed = self.unacked.removed, []
         for waiter in removed:
             waiter.done()
-        if not self.has_history and self.window.arrived(len(arrival.body), self.unacked.bytes):
+        if not self.has_history and self.window.arrived(size, self.unacked.bytes):
             self._discarding = True
             self._repair(self, None)
 

@@ -89,7 +89,7 @@ class Unacked(Generic[W]):
         self.attempts: dict[str, int] = {}
         """By message id: of unsettled messages that consumers got, also from an earlier bridge."""
         self.bytes = 0
-        """Size of the bodies that wait to be fetched."""
+        """Sizes of the messages that wait to be fetched."""
         self.removed: list[W] = []
         """Calls that waited for messages that were not delivered again: so the broker has removed those."""
         self.attempts_missing = False
@@ -132,7 +132,7 @@ class Unacked(Generic[W]):
         """Bytes of the message that is fetched next; None: none can be fetched."""
         if not self.waiting or self.attempts_missing:
             return None
-        return len(self.waiting[0][1].body)
+        return self.waiting[0][1].size
 
     def has_stale(self) -> bool:
         """Whether a message was unacknowledged the last time, too, that this was called on the open channel."""
@@ -140,8 +140,8 @@ class Unacked(Generic[W]):
         self._newest = next(reversed(self.unacknowledged), 0)
         return 0 < oldest <= newest
 
-    def arrived(self, arrival: Arrival, *, backfilled: bool = False) -> None:
-        """Add a delivered message; `backfilled`: of the partition's history."""
+    def arrived(self, arrival: Arrival, *, backfilled: bool = False) -> int:
+        """Add a delivered message, and return its size; `backfilled`: of the partition's history."""
         redelivered = arrival.redelivered
         item = self._expected.take(message_id(arrival)) if redelivered and self._expected else None
         if item is None:
@@ -158,10 +158,12 @@ class Unacked(Generic[W]):
         if item.settled:
             self.to_ack[arrival.tag] = None
         elif item.position < 0:
-            self.bytes += len(arrival.body)
             message = from_arrival(arrival, self._destination, self.partition)
+            self.bytes += message.size
             item.identity = message.message_id or ""
             self.waiting.append((item, message, arrival if redelivered else None))
+            return message.size
+        return len(arrival.body)
 
     def hold(self, tag: int) -> None:
         """Leave a mark unacknowledged until `discard`."""
@@ -185,7 +187,7 @@ class Unacked(Generic[W]):
     def take(self) -> Delivery:
         """Return the next message for the engine, if `next_size` is not None."""
         item, message, arrival = self.waiting.popleft()
-        self.bytes -= len(message.body)
+        self.bytes -= message.size
         item.position = next(self._positions)
         self.fetched[item.position] = item
         attempts = self._attempts_of(item, arrival)

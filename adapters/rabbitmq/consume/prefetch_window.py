@@ -3,7 +3,7 @@
 from typing import Final
 
 GROUP_BYTES: Final = 64 << 20
-"""Bodies of one group that wait to be fetched, divided among its partitions."""
+"""Messages of one group that wait to be fetched, divided among its partitions."""
 PARTITION_BYTES: Final = 1 << 20
 """The least share of a partition, in a group with very many."""
 
@@ -21,10 +21,10 @@ class PrefetchWindow:
         self._most = most
         self._share = max(GROUP_BYTES // partitions, PARTITION_BYTES)
         self._largest = 0
-        """Bytes of the largest body since the last `review`."""
+        """Bytes of the largest message since the last `review`."""
 
     def arrived(self, size: int, waiting: int) -> bool:
-        """Add a body of `size` bytes; returns whether `count` becomes smaller because too many bytes are `waiting`."""
+        """Add a message of `size` bytes; returns whether `count` becomes smaller: too many bytes are `waiting`."""
         self._largest = max(self._largest, size)
         if waiting <= self._share or self._fitting >= self.count:
             return False

@@ -217,7 +217,7 @@ class RabbitMQSubscription:
             del fetchable[partition]
             fetchable[partition] = None  # behind the others
             delivery = partition.unacked.take()
-            max_bytes -= len(delivery.message.body)
+            max_bytes -= size
             found.append(delivery)
         return found
 

@@ -257,10 +257,11 @@ def bodies(deliveries: list[Delivery]) -> list[bytes]:
 def test_fetch_stops_before_the_bytes_are_exceeded_but_gives_one() -> None:
     log, capacity = filled(0)
     for size in (50, 60, 10):
-        append(log, capacity, Message("orders", b"x" * size, partition=0), 0)
+        append(log, capacity, Message("orders", b"x" * (size - 20), {"p": "y" * 13}, partition=0), 0)
     group = log.group(log.destination("orders"), "g", 0)
-    assert [len(b) for b in bodies(group.fetch(10, 5))] == [50]
-    assert [len(b) for b in bodies(group.fetch(10, 70))] == [60, 10]
+    assert [each.message.size for each in group.fetch(10, 5)] == [50]
+    assert [each.message.size for each in group.fetch(10, 69)] == [60]
+    assert [each.message.size for each in group.fetch(10, 10)] == [10]
 
 
 def test_every_partition_has_its_turn_even_one_message_at_a_time() -> None:
@@ -272,7 +273,7 @@ def test_every_partition_has_its_turn_even_one_message_at_a_time() -> None:
 def test_fetch_exactly_the_bytes_allowed() -> None:
     log, _ = filled(4)
     group = log.group(log.destination("orders"), "g", 0)
-    assert bodies(group.fetch(10, 3)) == [b"0", b"1", b"2"]
+    assert bodies(group.fetch(10, 3 * Message("orders", b"0").size)) == [b"0", b"1", b"2"]
 
 
 def test_released_come_before_newer_in_offset_order() -> None:
