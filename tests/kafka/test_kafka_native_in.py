@@ -67,6 +67,11 @@ ROWS: Final[dict[str, Row]] = {
         ],
     ),
     "texts that are none": (b"k", b"body", [("oms_h_messageId", b"\xff\xff"), ("oms_h_correlationId", b"\x00\r\n")]),
+    "ids that clients may not send": (
+        b"k",
+        b"body",
+        [("oms_h_messageId", b"\x00vk2\x1f\x7f\xc2\x85"), ("oms_h_transactionId", b"\x00\n")],
+    ),
     "another destination": (b"k", b"body", [("oms_h_destination", b"../../etc"), ("oms_h_messageKey", b"other")]),
     "gzip that is none": (b"k", b"body", [("oms_h_compression", b"gzip")]),
     "a content type that is none": (b"k", b"body", [("content-type", b"\r\n\x00"), ("traceparent", b"junk")]),

@@ -136,7 +136,7 @@ class HeldPartition(RuleBasedStateMachine):
     @invariant()
     def counts_are_of_what_is_there(self) -> None:
         assert set(self.held.attempts_record()) <= set(self.open.values())
-        assert self.held.bytes == 4 * len(self.held.waiting)
+        assert self.held.bytes == sum(message.size for _, message, _ in self.held.waiting)
         assert len(self.held.unacknowledged) <= len(self.queue.unacked)
 
     def teardown(self) -> None:
