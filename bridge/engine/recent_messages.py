@@ -33,7 +33,10 @@ class FirstMessage:
         """Monotonic time, ms."""
         self.client = client
         """In whose share it counts."""
-        self.size = _ENTRY_BYTES + sum(_size(text) for name in names for text in name[1:] if text is not None)
+        size = _ENTRY_BYTES
+        for _, destination, source, text in names:
+            size += len(destination) + _size(text) + (0 if source is None else _size(source))
+        self.size = size
         self.outcome: Produced | WaitingMessage | None = None
         """None: it is not passed to the backend yet, or was refused."""
         self.passed: asyncio.Event | None = None

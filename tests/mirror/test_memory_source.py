@@ -397,7 +397,7 @@ def test_a_range_is_read_to_its_end_and_what_is_not_there_is_told(
 
 
 def test_a_log_of_large_headers_is_read_to_its_end(serve: Callable[..., Bridge]) -> None:
-    """A block of these messages was 110 MB once, which the bridge refused for ever."""
+    """A block of these messages was 110 MB once, which the bridge refused each time."""
     bridge = serve("partitions=1")
     message = {"header": {"destination": "orders"}, "properties": {"p": "x" * 55_000}}
     for _ in range(29):
