@@ -1,13 +1,12 @@
 """`GET /v1/logs` and `GET /v1/log`: read stored messages by offset, without a consumer group."""
 
-import asyncio
 import json
 from collections.abc import Iterable
 from typing import Final
 
 from adapters.base import Replayable
 from bridge.engine.engine import Engine
-from bridge.errors import NotFound
+from bridge.errors import BridgeError, NotFound
 from bridge.http.params import (
     number,
     parse_params,
@@ -17,12 +16,14 @@ from bridge.http.params import (
 from bridge.http.request_and_reply import (
     NO_STORE,
     OMS_VERSION,
+    BodyStream,
     Reply,
     Request,
     json_reply,
 )
 from bridge.long_work import Slicer, Steps
 from bridge.wire import log_block
+from bridge.wire.log_block import BlockWriter
 
 MESSAGES_MAX: Final = 2000
 """Messages in one reply."""
@@ -40,7 +41,6 @@ class LogReader:
     def __init__(self, engine: Engine, slicer: Slicer) -> None:
         self._adapter = engine.adapter
         self._slicer = slicer
-        self._building = asyncio.Lock()
 
     async def logs(self, request: Request) -> Reply:
         """List every log, with the first offset kept and the next one."""
@@ -54,9 +54,7 @@ class LogReader:
         log = required(params, "log", "one of those that /v1/logs lists")
         start = number(params, "offset", 0)
         limit = min(positive(params, "maxmessages", MESSAGES_MAX), MESSAGES_MAX)
-        steps = _build(self._replayable, log, start, limit)
-        async with self._building:  # one block at a time; when it is complete it counts as held for its client
-            body = await self._slicer.run(steps)
+        body = await self._slicer.run(_build(self._replayable, log, start, limit, request.body_stream))
         content_type = log_block.MEDIA_TYPE.encode("ascii")
         return Reply(200, [OMS_VERSION, (b"content-type", content_type), NO_STORE], body)
 
@@ -67,17 +65,31 @@ class LogReader:
         return self._adapter
 
 
-def _build(adapter: Replayable, log: str, start: int, limit: int) -> Steps[bytes]:
-    """Return a block of the messages from `start` on, at most `limit`. Raises `DestinationUnknown`."""
-    block = log_block.BlockWriter(_BYTES_MAX)
+def _build(adapter: Replayable, log: str, start: int, limit: int, held: BodyStream) -> Steps[bytes]:
+    """Return a block of the messages from `start` on, at most `limit`; its bytes count as held for the client.
+
+    It ends earlier if no more may be held. Raises `DestinationUnknown`; `LimitReached` or `TooManyInFlight` if not even
+    its first messages may.
+    """
+    block = BlockWriter()
+    held.hold(block.size)
     dropped: list[tuple[int, int]] = []
     while len(block) < limit:
-        part = adapter.replay(log, start, min(limit - len(block), _MESSAGES_OF_STEP), _BYTES_OF_STEP)
-        if part.offsets and not block.add(part.messages, part.offsets):
-            break
-        _append(dropped, part.dropped)
-        start = part.next
-        if not part.offsets:
+        found = adapter.replay(log, start, min(limit - len(block), _MESSAGES_OF_STEP), _BYTES_OF_STEP)
+        if found.offsets:
+            part = log_block.encode_part(found.messages, found.offsets)
+            if len(block) and block.size + part.size > _BYTES_MAX:
+                break
+            try:
+                held.hold(part.size)
+            except BridgeError:
+                if not len(block):
+                    raise
+                break
+            block.add(part)
+        _append(dropped, found.dropped)
+        start = found.next
+        if not found.offsets:
             break
         yield
     return block.finish(start, dropped)

@@ -81,13 +81,34 @@ class _Piece(NamedTuple):
         return ",".join([self.text] * self.repeats) if self.repeats else self.text
 
 
+class Part(NamedTuple):
+    """Messages of a block, encoded."""
+
+    offsets: Sequence[int]
+    bodies: Sequence[bytes]
+    columns: list[_Piece]
+    size: int
+    """Bytes that they add to a block, at most."""
+
+
+def encode_part(messages: Sequence[Message], offsets: Sequence[int]) -> Part:
+    """Encode messages, of which there is at least one, in the order of their offsets."""
+    columns: list[tuple[Any, ...]] = list(zip(*messages, strict=True))
+    pieces, bodies = [_to_piece(columns[index]) for index in _WRITTEN], columns[_BODY]
+    size = sum(piece.size for piece in pieces) + sum(map(len, bodies)) + _NUMBERS_OF_MESSAGE * len(offsets)
+    return Part(offsets, bodies, pieces, size)
+
+
+HEAD_MAX: Final = 1024
+"""Bytes of a block beside its parts, without ranges of dropped messages; at most."""
+
+
 class BlockWriter:
     """Builds a block of messages of one destination, without its name, part by part."""
 
-    def __init__(self, limit: int) -> None:
-        """`limit`: bytes of the block, which the first part alone may exceed."""
-        self._limit = limit
-        self._size = 0
+    def __init__(self) -> None:
+        self.size = HEAD_MAX
+        """Bytes of the block, at most."""
         self._offsets: list[int] = []
         self._columns: list[list[_Piece]] = [[] for _ in _WRITTEN]
         self._bodies: list[bytes] = []
@@ -95,19 +116,13 @@ class BlockWriter:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def add(self, messages: Sequence[Message], offsets: Sequence[int]) -> bool:
-        """Add messages, in the order of their offsets; at least one. False: they do not fit."""
-        columns: list[tuple[Any, ...]] = list(zip(*messages, strict=True))
-        pieces = [_to_piece(columns[index]) for index in _WRITTEN]
-        size = sum(piece.size for piece in pieces) + sum(map(len, columns[_BODY])) + _NUMBERS_OF_MESSAGE * len(offsets)
-        if self._offsets and self._size + size > self._limit:
-            return False
-        self._size += size
-        self._offsets += offsets
-        self._bodies += columns[_BODY]
-        for column, piece in zip(self._columns, pieces, strict=True):
+    def add(self, part: Part) -> None:
+        """Add messages, whose offsets are higher than those before."""
+        self.size += part.size
+        self._offsets += part.offsets
+        self._bodies += part.bodies
+        for column, piece in zip(self._columns, part.columns, strict=True):
             column.append(piece)
-        return True
 
     def finish(self, following: int, dropped: Sequence[tuple[int, int]]) -> bytes:
         """Return the block. The bodies have less than 2 GiB together."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bridge.message import Message
-from bridge.wire.log_block import BlockWriter
+from bridge.wire.log_block import BlockWriter, encode_part
 
 
 def encode(
@@ -14,8 +14,8 @@ def encode(
     part: int = 1000,
 ) -> bytes:
     """Return messages of one destination as one block, which is written in parts."""
-    writer = BlockWriter(1 << 62)
+    writer = BlockWriter()
     for start in range(0, len(messages), part):
-        assert writer.add(messages[start : start + part], offsets[start : start + part])
+        writer.add(encode_part(messages[start : start + part], offsets[start : start + part]))
     assert len(writer) == len(messages)
     return writer.finish(following, dropped)

@@ -10,9 +10,9 @@ from adapters.base import Adapter, Replayed
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
 from bridge.engine.engine import Engine
-from bridge.errors import NotFound
+from bridge.errors import LimitReached, NotFound
 from bridge.http.log_reader import LogReader
-from bridge.http.request_and_reply import BodyStream, CancelOnDisconnect, Request
+from bridge.http.request_and_reply import CancelOnDisconnect, Request
 from bridge.long_work import Slicer
 from bridge.message import Message
 from bridge.wire.headers import Headers
@@ -33,9 +33,28 @@ async def test_a_backend_without_the_power_has_no_log(what: str) -> None:
         await getattr(replay, what)(request(log="x"))
 
 
-def request(**params: str) -> Request:
+class Held:
+    """Counts what is held for the client."""
+
+    def __init__(self, limit: int = 1 << 40) -> None:
+        self.limit = limit
+        self.size = 0
+
+    async def read(self) -> bytes:
+        raise NotImplementedError
+
+    def hold(self, size: int) -> None:
+        if self.size + size > self.limit:
+            raise LimitReached("no more")
+        self.size += size
+
+    def release(self, size: int) -> None:
+        raise NotImplementedError
+
+
+def request(held: Held | None = None, **params: str) -> Request:
     headers = Headers({}, {}, {"version": "1.0.0", **params}, {})
-    return Request(headers, 0, b"", "/v1/log", b"", "", cast("CancelOnDisconnect", None), cast("BodyStream", None))
+    return Request(headers, 0, b"", "/v1/log", b"", "", cast("CancelOnDisconnect", None), held or Held())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +89,9 @@ async def test_all_messages_are_read_in_bounded_blocks_while_others_run(properti
     running = asyncio.create_task(other())
     following = 0
     while True:
-        reply = await reader.read(request(log=log, offset=f"{following}"))
+        held = Held()
+        reply = await reader.read(request(held, log=log, offset=f"{following}"))
+        assert len(reply.body) <= held.size, "what it takes is counted while it is built"
         block = decode(reply.body)
         if not block.offsets:
             break
@@ -105,4 +126,25 @@ async def test_messages_that_are_dropped_between_two_slices_are_reported(monkeyp
     block = decode((await reader.read(request(log=log))).body)
     assert (list(block.offsets), block.next) == (list(range(200)), 500)
     assert [tuple(each) for each in block.dropped] == [(200, 500)]
+    await adapter.close()
+
+
+async def test_a_block_ends_when_no_more_may_be_held_for_its_client() -> None:
+    adapter = MemoryAdapter(Options(partitions=1))
+    await adapter.start()
+    for number in range(40):
+        await adapter.publish(Message("orders", b"", {"p": "x" * 55_000}, f"{number}", partition=0))
+    [log] = adapter.logs()
+    reader = LogReader(cast("Engine", _Backed(adapter)), Slicer())
+    held, offsets = Held(limit=200_000), list[int]()
+    while len(offsets) < 40:
+        block = decode((await reader.read(request(held, log=log, offset=f"{len(offsets)}"))).body)
+        assert 1 <= len(block.offsets) <= 3
+        offsets += block.offsets
+        held.size = 0
+    assert offsets == list(range(40))
+    for size in (150_000, 199_500):
+        held.size = size
+        with pytest.raises(LimitReached):
+            await reader.read(request(held, log=log))
     await adapter.close()
