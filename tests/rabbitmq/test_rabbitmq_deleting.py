@@ -8,7 +8,7 @@ import pika
 from pika.exceptions import ChannelClosedByBroker
 
 from adapters.rabbitmq.topology import names
-from tests.deleting import check_delete, check_purge, check_unknown, two_bridges
+from tests.deleting import check_callbacks, check_delete, check_purge, check_unknown, two_bridges
 from tests.rabbitmq.bridged import backend
 
 
@@ -20,6 +20,10 @@ async def test_a_group_and_a_destination_are_purged(tmp_path: Path, rabbitmq_url
 async def test_a_destination_is_deleted_under_two_bridges(tmp_path: Path, rabbitmq_url: str) -> None:
     async with two_bridges(tmp_path, backend(rabbitmq_url, partitions=2)) as two:
         await check_delete(two)
+
+
+def test_callbacks_of_two_bridges_outlive_purge_and_delete(tmp_path: Path, rabbitmq_url: str) -> None:
+    check_callbacks(tmp_path, backend(rabbitmq_url, partitions=2))
 
 
 async def test_what_does_not_exist_is_unknown(tmp_path: Path, rabbitmq_url: str) -> None:
