@@ -66,9 +66,7 @@ class OpenGroups:
             raise BackendUnavailable(reason)
         return group, self._numbers[key]
 
-    async def open(
-        self, key: SubscriptionKey, client: str, *, create: bool = True, from_oldest: bool = False
-    ) -> None:
+    async def open(self, key: SubscriptionKey, client: str, *, create: bool = True, from_oldest: bool = False) -> None:
         """Open a group, as soon as it is not kept closed; `client` is that of `client_of`. Raises `BridgeError`.
 
         The first call subscribes, and others wait for the same subscription. `create` and `from_oldest`: see

@@ -260,7 +260,7 @@ def test_a_purge_during_a_post_posts_nothing_that_was_purged(house: House, endpo
 
 def test_a_callback_outlives_the_closing_of_idle_groups(house: House, endpoint: Endpoint) -> None:
     """While its circuit is open, it has no consumer, and its group is closed."""
-    refused = iter([(500, {})] * 10)
+    refused: Iterator[Answer] = iter([(500, {})] * 10)
     endpoint.scripts["/orders"] = lambda _: next(refused, OK)
     with house.bridge(OMS_DELIVERY__GROUP_IDLE="1") as bridge:
         for number in range(20):

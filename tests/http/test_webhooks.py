@@ -112,6 +112,34 @@ def test_a_batch_stores_only_what_needs_no_signature(webhooks: Bridge) -> None:
         assert stored(frames, b"shop") == []
 
 
+def test_a_header_in_another_charset_becomes_a_property(webhooks: Bridge) -> None:
+    with Frames(webhooks.url) as frames:
+        for raw, text in {b"caf\xe9/1.0": b"caf%C3%A9%2F1.0", b"\xc3\xa9": b"%C3%A9"}.items():
+            assert frames.ask("POST", messages("open"), [(b"user-agent", raw)], b"x").status == 200
+            pulled = pull(frames, b"open", group=b"charsets")
+            while pulled.status == 200 and b"x-oms-p-user-agent*" not in pulled.headers:
+                pulled = pull(frames, b"open", group=b"charsets")
+            assert pulled.headers[b"x-oms-p-user-agent*"] == b"UTF-8''" + text
+
+
+def test_slack_gets_its_challenge_back(webhooks: Bridge) -> None:
+    now = int(time.time())
+    body = b'{"token": "t", "challenge": "3eZbrw1aBm2rZgRN", "type": "url_verification"}'
+    json_body = (b"content-type", b"application/json")
+    with Frames(webhooks.url) as frames:
+        before = stored(frames, b"slack")
+        for method, path in ("POST", messages("slack")), ("PUT", f"{messages('slack')}/7"):
+            answer = frames.ask(method, path, [json_body, *slack(body, now)], body)
+            assert (answer.status, answer.body) == (200, b"3eZbrw1aBm2rZgRN")
+            assert answer.headers[b"content-type"] == b"text/plain; charset=utf-8"
+        refusal(frames.ask("POST", messages("slack"), [json_body], body), 401, "signature-invalid")
+        forged = [json_body, *slack(b"another", now)]
+        refusal(frames.ask("POST", messages("slack"), forged, body), 401, "signature-invalid")
+        assert stored(frames, b"slack") == before
+        assert frames.ask("POST", messages("open"), [json_body], body).status == 200
+        assert stored(frames, b"open")[-1:] == [body], "elsewhere it is a message as any other"
+
+
 def test_a_replay_is_refused_after_the_tolerance_of_the_settings(webhooks: Bridge) -> None:
     now = int(time.time())
     with Frames(webhooks.url) as frames:
