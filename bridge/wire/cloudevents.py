@@ -6,6 +6,7 @@ Specification: the HTTP protocol binding and the JSON event format of CloudEvent
 import base64
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
@@ -111,7 +112,7 @@ def read_structured(headers: Headers, body: bytes, complete: Complete) -> Steps[
 
     Raises the errors of `read_binary`, `BodyInvalid`, `HeadersTooLarge`.
     """
-    elements = yield from _split(b"[%b]" % body, 2, "one event: a JSON object")
+    elements = yield from _split(b"[%b]" % body.removeprefix(BOM_UTF8), 2, "one event: a JSON object")
     if len(elements) != 1:
         raise BodyInvalid("The body of structured mode is one event: a JSON object.")
     return _read_event(headers, *elements[0], complete)
@@ -123,7 +124,7 @@ def read_batch(headers: Headers, body: bytes, limit: int, complete: Complete) ->
     Raises `BodyInvalid` if the body is no JSON array, `BodyTooLarge` for more events.
     """
     results: list[Message | BridgeError] = []
-    for commas, raw in (yield from _split(body, limit, "a JSON array of events")):
+    for commas, raw in (yield from _split(body.removeprefix(BOM_UTF8), limit, "a JSON array of events")):
         try:
             results.append(_read_event(headers, commas, raw, complete))
         except BridgeError as error:
