@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.frames import Frames
+from tests.conformance.frames import Answer, Frames
 from tests.http.asking import VERSION, Pair, fresh, post, producing, pull, refusal, stored
 from tests.http.conftest import Start
 from tests.launch import Bridge
@@ -138,6 +138,44 @@ def test_slack_gets_its_challenge_back(webhooks: Bridge) -> None:
         assert stored(frames, b"slack") == before
         assert frames.ask("POST", messages("open"), [json_body], body).status == 200
         assert stored(frames, b"open")[-1:] == [body], "elsewhere it is a message as any other"
+
+
+def handshake(frames: Frames, path: str, origin: bytes = b"eventgrid.azure.net", *more: Pair) -> Answer:
+    """Ask as a sender of CloudEvents does before its first event."""
+    return frames.ask("OPTIONS", path, [(b"webhook-request-origin", origin), *more], b"")
+
+
+def test_a_sender_of_cloud_events_may_post(webhooks: Bridge, subtests: pytest.Subtests) -> None:
+    asked = [
+        (b"webhook-request-callback", b"https://eventgrid.azure.net/validate?id=1"),
+        (b"webhook-request-rate", b"120"),
+    ]
+    with Frames(webhooks.url) as frames:
+        for origin in (b"eventgrid.azure.net", b"events.example:8443"):
+            for path in (messages("open"), messages(fresh().decode()), f"{messages('open')}?key=k"):
+                with subtests.test(origin=origin, path=path):
+                    answer = handshake(frames, path, origin, *asked)
+                    assert (answer.status, answer.headers[b"webhook-allowed-origin"]) == (200, origin)
+                    assert (answer.headers[b"webhook-allowed-rate"], answer.headers[b"allow"]) == (b"*", b"POST")
+        event = b'{"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": 7}'
+        assert frames.ask("POST", messages("events"), [EVENT], event).status == 200
+
+
+def test_no_other_options_request_is_a_handshake(webhooks: Bridge) -> None:
+    with Frames(webhooks.url) as frames:
+        refusal(handshake(frames, messages("slack")), 401, "signature-invalid", "only signed")
+        refusal(handshake(frames, messages("a,b")), 400, "destination-invalid")
+        refusal(handshake(frames, messages("open"), b"a b"), 400, "header-invalid", "webhook-request-origin")
+        refusal(handshake(frames, messages("open"), b"a", (b"origin", b"https://evil.example")), 403, "forbidden")
+        for answer in (handshake(frames, "/v1/messages"), frames.ask("OPTIONS", messages("open"), [], b"")):
+            assert answer.status == 204
+            assert not {name for name in answer.headers if name.startswith(b"webhook-")}
+            assert b"access-control-allow-methods" in answer.headers
+
+
+def test_the_allowed_rate_is_the_quota_in_a_minute(start: Start) -> None:
+    with Frames(start(OMS_LIMITS__QUOTA="7").url) as frames:
+        assert handshake(frames, messages("open")).headers[b"webhook-allowed-rate"] == b"420"
 
 
 def test_a_replay_is_refused_after_the_tolerance_of_the_settings(webhooks: Bridge) -> None:
