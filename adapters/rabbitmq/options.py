@@ -80,7 +80,7 @@ _ENTRY: Final = "orders: {queue: legacy.orders}"
 def read_existing(text: str) -> dict[str, Existing]:
     """Read the YAML file of that path, by destination. Raises `ValueError` with what is allowed."""
     try:
-        held = yaml.safe_load(Path(text).read_text("utf-8"))
+        held = yaml.safe_load(Path(text).read_text("utf-8-sig"))
     except OSError as error:
         raise ValueError(f"the file cannot be read ({error.strerror})") from None
     except (ValueError, yaml.YAMLError) as error:

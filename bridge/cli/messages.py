@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final, cast
@@ -123,6 +124,8 @@ async def _produce_lines(
     """Send batch after batch; return whether all were stored. Reads in a thread, so that the connection stays alive."""
     done = 0
     while bodies := await asyncio.to_thread(_read_lines, file):
+        if not done:
+            bodies[0] = bodies[0].removeprefix(BOM_UTF8)
         results = await client.produce_batch([message(body) for body in bodies])
         for number, result in enumerate(results, done + 1):
             if not isinstance(result, BridgeError):

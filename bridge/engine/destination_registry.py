@@ -61,13 +61,19 @@ class DestinationRegistry:
         """Return the number of partitions of a dead-letter destination, which no setting forbids to create."""
         return NO_PARTITIONS if self._backend is None else await self._backend.partitions(name, create=True)
 
-    async def open_group(self, key: SubscriptionKey, client: str) -> None:
-        """Count a group that is opened, and create its destination if that is new. Raises as `partitions`."""
+    async def open_group(self, key: SubscriptionKey, client: str, *, create: bool) -> None:
+        """Count a group that is opened, and with `create` create its destination if that is new.
+
+        Raises as `partitions`; `DestinationUnknown` without `create`.
+        """
         self._closed_at.pop(key, None)
         if key not in self._groups:
             self._release_closed_groups()
             self._groups.check(client)
-        await self.partitions(key.source, client)
+        if create:
+            await self.partitions(key.source, client)
+        elif self._backend is not None:
+            await self._backend.partitions(key.source, create=False)
         self._groups.take(key, client)
 
     def close_group(self, key: SubscriptionKey) -> None:

@@ -160,7 +160,9 @@ class Engine:
 
     async def consume(self, key: SubscriptionKey, options: ConsumerOptions, client: str = INTERNAL) -> PushConsumer:
         """Open a consumer; the caller has to close it. `client` is that of `client_of`. Raises `BridgeError`."""
-        group, group_number = await self._open_group(key, client, waits=True)
+        group, group_number = await self._open_group(
+            key, client, waits=True, create=options.create, from_oldest=options.from_oldest
+        )
         self._waiting.take(client)
 
         def closed() -> None:
@@ -284,10 +286,12 @@ class Engine:
             self._waiting.check(client)
         return self._groups.find(key)
 
-    async def _open_group(self, key: SubscriptionKey, client: str, *, waits: bool) -> tuple[Group, int]:
-        """Return a group, which is opened if it is not open, and its number; see `_opened_group`."""
+    async def _open_group(
+        self, key: SubscriptionKey, client: str, *, waits: bool, create: bool = True, from_oldest: bool = False
+    ) -> tuple[Group, int]:
+        """Return a group, which is opened if it is not open, and its number; see `_opened_group`, `OpenGroups.open`."""
         while (opened := self._opened_group(key, client, waits=waits)) is None:
-            await self._groups.open(key, client)
+            await self._groups.open(key, client, create=create, from_oldest=from_oldest)
         return opened
 
     def _groups_closed(self, source: str, group: str | None) -> AbstractAsyncContextManager[None]:

@@ -66,18 +66,21 @@ class OpenGroups:
             raise BackendUnavailable(reason)
         return group, self._numbers[key]
 
-    async def open(self, key: SubscriptionKey, client: str) -> None:
+    async def open(self, key: SubscriptionKey, client: str, *, create: bool = True, from_oldest: bool = False) -> None:
         """Open a group, as soon as it is not kept closed; `client` is that of `client_of`. Raises `BridgeError`.
 
-        The first call subscribes, and others wait for the same subscription.
+        The first call subscribes, and others wait for the same subscription. `create` and `from_oldest`: see
+        `ConsumerOptions`.
         """
-        if key not in self._groups:
-            await self._destinations.open_group(key, client)
-        while (closed := self._kept_closed) is not None and _concerns(closed, key):
-            await asyncio.shield(closed[2])
+        await self._until_not_kept_closed(key)
+        while key not in self._groups:
+            await self._destinations.open_group(key, client, create=create)
+            if not self._is_kept_closed(key):
+                break
+            await self._until_not_kept_closed(key)  # and look again: the destination may have been deleted
         opening = self._groups.get(key)
         if opening is None:
-            opening = asyncio.ensure_future(self._subscribe(key))
+            opening = asyncio.ensure_future(self._subscribe(key, latest=self._options.latest and not from_oldest))
             self._groups[key] = opening
         try:
             await asyncio.shield(opening)
@@ -129,7 +132,14 @@ class OpenGroups:
             self._kept_closed = None
             closed[2].set_result(None)
 
-    async def _subscribe(self, key: SubscriptionKey) -> Group:
+    def _is_kept_closed(self, key: SubscriptionKey) -> bool:
+        return self._kept_closed is not None and _concerns(self._kept_closed, key)
+
+    async def _until_not_kept_closed(self, key: SubscriptionKey) -> None:
+        while (closed := self._kept_closed) is not None and _concerns(closed, key):
+            await asyncio.shield(closed[2])
+
+    async def _subscribe(self, key: SubscriptionKey, *, latest: bool) -> Group:
         group: Group | None = None
 
         def revoked(partitions: Collection[int]) -> Sequence[Delivery]:
@@ -139,7 +149,7 @@ class OpenGroups:
             if (closing := self._closing.get(key)) is not None:
                 await asyncio.shield(closing)
             group = Group(
-                await self._adapter.subscribe(key.source, key.group, revoked, latest=self._options.latest),
+                await self._adapter.subscribe(key.source, key.group, revoked, latest=latest),
                 self._clock,
                 self._options,
                 self._counters,

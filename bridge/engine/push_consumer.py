@@ -46,6 +46,10 @@ class ConsumerOptions(NamedTuple):
     """Total of messages after which the consumer ends. None: no limit."""
     silence: int | None = None
     """Milliseconds without a message after which the consumer ends. None: never."""
+    create: bool = True
+    """False: a destination that does not exist is not created; `DestinationUnknown` is raised."""
+    from_oldest: bool = False
+    """True: a group that is new starts at the oldest message, whatever `delivery.new_group` says."""
 
 
 class Leased(NamedTuple):
@@ -183,6 +187,11 @@ class PushConsumer:
         if not self.stopped:
             self.renewal = 0
             self._group.release_all([entry for entry in self._leased.values() if not entry.settling])
+
+    @property
+    def not_ready_reason(self) -> str | None:
+        """Why the backend delivers nothing to the group now; None: it does."""
+        return self._group.not_ready_reason
 
     def serves(self, group: Group) -> bool:
         """Return whether the consumer takes messages of this group."""

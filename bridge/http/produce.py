@@ -19,7 +19,7 @@ from bridge.errors import (
 )
 from bridge.http.incoming_webhook_rules import Rules, check_unsigned
 from bridge.http.params import parse_require, path_values, url_headers
-from bridge.http.request_and_reply import OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
+from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
 from bridge.long_work import Slicer, Steps, run_at_once
 from bridge.message import Field, Message
@@ -46,6 +46,7 @@ KEY_MAX: Final = 255
 
 _KEY_HEADER: Final = b"idempotency-key"
 _JSON: Final = b"application/json"
+_TEXT: Final[Pair] = (b"content-type", b"text/plain; charset=utf-8")
 
 
 class ProduceEndpoint:
@@ -79,10 +80,15 @@ class ProduceEndpoint:
         return self._produce_batch(self._validated(validation, request), require, request.peer, key, publisher)
 
     def produce_by_url(self, request: Request) -> Reply | Awaitable[Reply]:
-        """Publish one message whose destination, and perhaps its id, is in the path. Fields: query or headers."""
+        """Publish one message whose destination, and perhaps its id, is in the path. Fields: query or headers.
+
+        A signed challenge of a webhook's sender is answered instead.
+        """
         now = self._engine.clock.wall()
         if (rules := self._rules.get(path_values(request.path).destination)) is not None:
             request = request._replace(headers=rules.apply(request.headers, request.body, now))
+            if rules.verifier is not None and (challenge := rules.verifier.challenge(request.body)) is not None:
+                return Reply(200, [OMS_VERSION, _TEXT, NO_STORE], challenge.encode("utf-8", "replace"))
         headers = url_headers(request, request.headers, now)
         require = parse_require(headers.parameters)
         if (mode := cloudevents.mode_of(headers.plain)) is not None:

@@ -168,7 +168,7 @@ class State:
 
     def _read(self, path: Path) -> dict[str, int]:
         try:
-            kept = json.loads(path.read_text("utf-8"))
+            kept = json.loads(path.read_text("utf-8-sig"))
             of, reached = kept["of"], {str(log): int(offset) for log, offset in kept["next"].items()}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise CannotStart(f"state: {path} is not the state of a restore.") from None

@@ -144,7 +144,7 @@ def read_secret(path: Path, name: str, content: str) -> str:
     Raises `ValueError`.
     """
     try:
-        text = path.read_text("utf-8").strip()
+        text = path.read_text("utf-8-sig").strip()
     except UnicodeDecodeError:
         text = ""
     except (OSError, ValueError) as error:
@@ -157,7 +157,7 @@ def read_secret(path: Path, name: str, content: str) -> str:
 def read_secrets(path: Path) -> list[str]:
     """Return the lines of a file of secrets, without empty ones. Raises `ValueError`."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise ValueError("the file is not text in UTF-8") from None
     except OSError as error:

@@ -81,7 +81,7 @@ def encode_array(messages: Iterable[Message]) -> bytes:
 def read(raw: bytes) -> object:
     """Parse JSON; fractions keep their digits, repeated members are noticed. Raises `BodyInvalid`."""
     try:
-        return _DECODER.decode(raw.decode())
+        return _DECODER.decode(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise BodyInvalid(f"The body is not JSON: {str(error)[:200]}.") from None
 

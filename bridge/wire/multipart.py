@@ -1,6 +1,7 @@
 """Many messages as `multipart/mixed`: each part is one message. Both directions; RFC 2046 5.1."""
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from email.message import Message as EmailMessage
 from typing import Any, Final
@@ -85,8 +86,9 @@ def encode_part(pairs: Iterable[tuple[bytes, bytes]], body: bytes, boundary: byt
 def _split(raw: bytes, boundary: bytes, limit: int) -> Iterator[tuple[int, int]]:
     """Yield start and end of each part, without a copy of its body."""
     delimiter = b"\r\n--" + boundary
-    if raw.startswith(delimiter[2:]):
-        at = len(delimiter) - 2
+    first = len(BOM_UTF8) if raw.startswith(BOM_UTF8) else 0
+    if raw.startswith(delimiter[2:], first):
+        at = first + len(delimiter) - 2
     else:
         at = raw.find(delimiter) + len(delimiter)
         if at < len(delimiter):

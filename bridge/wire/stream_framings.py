@@ -4,6 +4,7 @@ Each framing of a push marks the end of the stream; a stream without this mark w
 """
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -252,7 +253,8 @@ class Run(NamedTuple):
         if self.text is None:
             yield Line(self.number, None)
             return
-        for number, text in enumerate(self.text.split(b"\n"), self.number):
+        for number, line in enumerate(self.text.split(b"\n"), self.number):
+            text = line.removeprefix(BOM_UTF8)  # before the first line of a file, and of each one appended to it
             if text.strip():
                 yield Line(number, text)
 

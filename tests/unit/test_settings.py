@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.settings import Address, LimitsSettings, Settings, SettingsError, list_settings, load, redact
+from bridge.settings import Address, LimitsSettings, Settings, SettingsError, list_settings, load, read_secrets, redact
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 SECRET = "hunter2"  # noqa: S105 - the canary that no sentence may show
@@ -238,6 +238,17 @@ def test_the_backend_may_be_in_a_file(tmp_path: Path) -> None:
     for override in overrides:
         sentence = refused({"OMS_BACKEND_FILE": str(secret)}, overrides=override)
         assert sentence.startswith("backend and backend_file are both set")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    secret, secrets, config = tmp_path / "url", tmp_path / "secrets", tmp_path / "bridge.yaml"
+    secret.write_text("memory://?bytes=1000000\n", "utf-8-sig")
+    secrets.write_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", "utf-8-sig")
+    config.write_text(f"backend_file: {secret}\ncallbacks: {{secrets_file: {secrets}}}\n", "utf-8-sig")
+    settings = load(config, {}, {})
+    assert settings.backend == "memory://?bytes=1000000"
+    assert settings.callbacks.secrets == ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",)
+    assert read_secrets(secrets) == ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
 
 
 def test_a_backend_file_that_holds_no_url(tmp_path: Path, subtests: pytest.Subtests) -> None:

@@ -26,6 +26,14 @@ def existing(tmp_path: Path, text: str) -> Path:
     return path
 
 
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path, file: Path) -> None:
+    file.write_text(f"{SECRET}\n", "utf-8-sig")
+    destinations = existing(tmp_path, "\ufefforders: {queue: legacy.orders}")
+    options = parse(f"amqp://u@localhost?password_file={file}&destinations={destinations}")
+    assert options.security.password == SECRET
+    assert set(options.destinations) == {"orders"}
+
+
 def test_defaults() -> None:
     assert parse("amqp://localhost") == Options((("localhost", 5672),), "/", Security("guest", "guest"))
 

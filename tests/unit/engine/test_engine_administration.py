@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from adapters.base import Revoked
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
@@ -13,7 +14,7 @@ from bridge.engine.push_consumer import ConsumerOptions
 from bridge.errors import BackendUnavailable, DestinationUnknown, LeaseEnded, LimitReached, NotFound
 from bridge.message import Message
 from tests.calls import result
-from tests.unit.engine.fakes import FakeAdapter, FakePartitionedAdapter, delivery
+from tests.unit.engine.fakes import FakeAdapter, FakePartitionedAdapter, FakeSubscription, delivery
 from tests.unit.engine.virtual import LoopClock, turns
 
 APP, OTHER, ELSEWHERE = (
@@ -30,8 +31,14 @@ class DeletableAdapter(FakePartitionedAdapter):
         super().__init__()
         self.existing = set()
         self.changes: list[tuple[str, str, str | None]] = []
+        self.latest: dict[SubscriptionKey, bool] = {}
+        """By group: whether it was to begin after the newest message when it was joined last."""
         self.may_change = asyncio.Event()
         self.may_change.set()
+
+    async def subscribe(self, source: str, group: str, revoked: Revoked, *, latest: bool = False) -> FakeSubscription:
+        self.latest[SubscriptionKey(source, group)] = latest
+        return await super().subscribe(source, group, revoked, latest=latest)
 
     async def purge(self, destination: str, group: str | None) -> None:
         await self._change("purge", destination, group)
@@ -172,3 +179,36 @@ async def test_a_backend_that_cannot_says_so(clock: LoopClock) -> None:
         with pytest.raises(NotFound, match="the broker's own tools"):
             await change("orders", None)
     await engine.close()
+
+
+async def test_a_consumer_that_must_not_create_waits_for_the_deletion_and_finds_nothing(clock: LoopClock) -> None:
+    """Its destination exists when it asks first, and not any more when its group may be opened."""
+    bench = Bench(clock)
+    await bench.engine.start()
+    await bench.receipt(APP)
+    bench.adapter.may_change.clear()
+    deleting = asyncio.ensure_future(bench.administration.delete("orders", None))
+    await turns()
+    consuming = asyncio.ensure_future(bench.engine.consume(OTHER, ConsumerOptions(30_000, create=False)))
+    creating = asyncio.ensure_future(bench.engine.consume(ELSEWHERE, ConsumerOptions(30_000)))
+    await turns()
+    assert not consuming.done()
+    bench.adapter.may_change.set()
+    await deleting
+    with pytest.raises(DestinationUnknown):
+        await consuming
+    assert bench.adapter.existing == {"bills"}
+    (await creating).close()
+    (await bench.engine.consume(OTHER, ConsumerOptions(30_000))).close()
+    assert bench.adapter.existing == {"bills", "orders"}
+    await bench.engine.close()
+
+
+@pytest.mark.parametrize("latest", [False, True])
+async def test_a_consumer_may_have_a_new_group_start_at_the_oldest_message(clock: LoopClock, latest: bool) -> None:
+    bench = Bench(clock, latest=latest)
+    await bench.engine.start()
+    (await bench.engine.consume(APP, ConsumerOptions(30_000))).close()
+    (await bench.engine.consume(OTHER, ConsumerOptions(30_000, from_oldest=True))).close()
+    assert bench.adapter.latest == {APP: latest, OTHER: False}
+    await bench.engine.close()
