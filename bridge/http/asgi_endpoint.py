@@ -190,7 +190,7 @@ class _Exchange:
         self._header_size = 0
         self._held = 0
         client = scope.get("client")
-        self._peer = f"{client[0]}:{client[1]}" if client else "unknown"
+        self._peer = _host_and_port(*client) if client else "unknown"
 
     def answer(self, event: Message | None) -> Reply | Awaitable[Reply]:
         """Return the reply, or an awaitable if the endpoint or the rest of the body has to be waited for.
@@ -365,6 +365,11 @@ def _messages(reply: Reply) -> tuple[Message, Message]:
         headers = [*headers, (b"content-length", b"%d" % len(reply.body))]
     start = {"type": "http.response.start", "status": reply.status, "headers": headers}
     return start, {"type": "http.response.body", "body": reply.body}
+
+
+def _host_and_port(host: str, port: object) -> str:
+    """Return `host:port`; an IPv6 address is in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _declared(headers: Headers) -> int:
