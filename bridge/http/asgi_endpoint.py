@@ -13,6 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from bridge.continuation import Continuation
 from bridge.errors import (
+    BackendUnavailable,
     BodyInvalid,
     BodyTooLarge,
     BridgeError,
@@ -21,8 +22,10 @@ from bridge.errors import (
     RequestMalformed,
     RequestTimeout,
 )
-from bridge.http.origin_policy import TAKING, OriginPolicy
+from bridge.http.origin_policy import PULL, TAKING, OriginPolicy
 from bridge.http.request_and_reply import (
+    NO_STORE,
+    OMS_VERSION,
     READS_BODY,
     Deadline,
     Limits,
@@ -44,6 +47,8 @@ PART: Final = 128 << 10
 WHOLE: Final = 16 << 10
 """Bytes of the largest body that is passed to the server at once: Granian does not say when the client has read it."""
 
+_READS_REPLY: Final = "openmessaging_bridge.reads_reply"
+"""An extension of the scope, of `bridge.server`: a function that returns False if the client will not get the reply."""
 _CLIENT_CLOSED: Final = 499
 """Status in the metrics for a request whose client disconnected before the reply."""
 _NO_CONTENT: Final = 204
@@ -125,9 +130,19 @@ class RequestHandler:
             if not exchange.disconnected:
                 raise
             _uncancel()
+            if status == _CLIENT_CLOSED:  # the client may have closed only its sending side, and still read
+                await self._send(send, self.not_waited())
         finally:
             exchange.release()
             self._observer.end(started, status)
+
+    def not_waited(self) -> Reply:
+        """Return the reply to a request that ended its waiting because its client sends nothing more."""
+        if self.route == PULL:
+            return Reply(204, [OMS_VERSION, NO_STORE])
+        return problem_reply(
+            BackendUnavailable("The client has closed its side of the connection: nothing is waited for.")
+        )
 
     async def _send(self, send: Send, reply: Reply) -> None:
         """Send a reply with a whole body. Raises `TimeoutError` if the client stops reading."""
@@ -199,6 +214,8 @@ class _Exchange:
         """
         try:
             headers = self._headers()
+            if self._handler.takes and not self._scope.get("extensions", {}).get(_READS_REPLY, _always)():
+                return self._with_cors(self._handler.not_waited())  # a message would be settled for nobody
             reads_body = self._handler.reads_body
             body = b"" if reads_body or self._scope["method"] == "GET" else self._whole_body(headers, event)
             self._event = event if reads_body or body is None else None
@@ -365,6 +382,10 @@ def _messages(reply: Reply) -> tuple[Message, Message]:
         headers = [*headers, (b"content-length", b"%d" % len(reply.body))]
     start = {"type": "http.response.start", "status": reply.status, "headers": headers}
     return start, {"type": "http.response.body", "body": reply.body}
+
+
+def _always() -> bool:
+    return True
 
 
 def _host_and_port(host: str, port: object) -> str:

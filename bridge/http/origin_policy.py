@@ -20,7 +20,8 @@ from bridge.http.request_and_reply import Pair
 from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers
 
-TAKING: Final = frozenset(("GET /v1/messages", "GET /v1/push"))
+PULL: Final = "GET /v1/messages"
+TAKING: Final = frozenset((PULL, "GET /v1/push"))
 """The routes whose GET settles or leases messages."""
 LOG_INTERVAL: Final = 60.0
 """Seconds between two warnings about the same host or origin."""

@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bridge.continuation import Continuation
 from bridge.errors import BridgeError
 from bridge.server.request_target import host_refusal, normal_path
-from bridge.server.unfinished_requests import BeginsAtOnce, UnfinishedRequests
+from bridge.server.tcp_state import TcpStates
+from bridge.server.unfinished_requests import READS_REPLY, BeginsAtOnce, UnfinishedRequests
 
 PART: Final = 65536
 """Bytes of a stream that are passed to Granian at a time. It buffers six parts, whatever their size."""
@@ -54,6 +55,7 @@ class Dispatcher:
         self._waited: frozenset[Any] = frozenset()
         """The futures that were in `_arriving` at the last search."""
         self._timer = self._loop.call_later(ARRIVAL, self._search)
+        self._tcp = TcpStates()
         self._continuing: dict[Continuation[None], tuple[Any, Scope, Send]] = {}
         """Requests that wait for the backend's answer, without a task."""
         self.unanswered: dict[Any, int] = {}
@@ -96,6 +98,7 @@ class Dispatcher:
     def close(self) -> None:
         """Search no more."""
         self._timer.cancel()
+        self._tcp.close()
 
     def _on_last(self, last: Any) -> None:  # noqa: ANN401 - Granian's
         arriving = self._arriving.pop(last, None)
@@ -129,9 +132,11 @@ class Dispatcher:
         self._requested.add(scope["client"])
         scope["path"] = normal_path(scope["raw_path"])
         send = _fixed_send(protocol.send, scope["method"] == "HEAD")
-        if scope["http_version"] != "2" and (refusal := _check_host(scope)) is not None:
-            self._loop.create_task(self._refuse(request, refusal, scope, send))
-            return
+        if scope["http_version"] != "2":
+            scope["extensions"] = {READS_REPLY: partial(self._tcp.is_open, scope["server"], scope["client"])}
+            if (refusal := _check_host(scope)) is not None:
+                self._loop.create_task(self._refuse(request, refusal, scope, send))
+                return
         work: Awaitable[None] | None = None
         if not self._requests.refusing:
             try:

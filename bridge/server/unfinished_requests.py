@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Iterable
 from contextlib import suppress
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -39,6 +39,12 @@ class NotesRefusals(Protocol):
         """
         ...
 
+
+READS_REPLY: Final = "openmessaging_bridge.reads_reply"
+"""An extension of the scope: a function that returns False if the client will not get the reply.
+
+Hyper, below Granian, drops a connection of HTTP/1.1 whose client has closed its sending side, with its replies.
+"""
 
 logger = logging.getLogger(__name__)
 

@@ -73,10 +73,19 @@ class Http1(H11Protocol):
         """See HttpProtocol."""
         await self.handle(RawData(data))
 
+    def half_closed(self) -> bool:
+        """See HttpProtocol."""
+        if self.stream is not None and self.stream.body.ended:
+            self.stream.body.close()
+        return True
+
     async def input_ended(self) -> None:
         """See HttpProtocol."""
         if self.connection.their_state is h11.SEND_BODY:
             await self.handle(RawData(b""))
+        elif self.stream is not None:
+            await self.can_read.clear()
+            await self.can_read.wait()  # set at the end of each response
 
     async def disconnected(self) -> None:
         """See HttpProtocol."""

@@ -168,6 +168,8 @@ class RequestStream(HTTPStream):
                 await asyncio.sleep(0)
         elif isinstance(event, EndBody):
             self.body.feed_end()
+            if self.client_connection.half_closed:
+                self.body.close()
         elif isinstance(event, StreamClosed):
             self.close()
 
