@@ -6,6 +6,7 @@ Only this module and the modules of the two ports use ASGI.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -23,6 +24,7 @@ from bridge.errors import (
     RequestTimeout,
 )
 from bridge.http.origin_policy import PULL, TAKING, OriginPolicy
+from bridge.http.params import header_names
 from bridge.http.request_and_reply import (
     NO_STORE,
     OMS_VERSION,
@@ -63,6 +65,7 @@ class RequestHandler:
         self, route: str, respond: Respond, origins: OriginPolicy, limits: Limits, metrics: BridgeMetrics
     ) -> None:
         self.route = route
+        self.suggested = partial(header_names, route)
         self.respond = respond
         self.origins = origins
         self.takes = route in TAKING
@@ -112,10 +115,10 @@ class RequestHandler:
         try:
             reply = exchange.hold_reply(answer if isinstance(answer, Reply) else await answer)
             status = reply.status
-            if exchange.disconnected:
-                if reply.cleanup is not None:
-                    reply.cleanup()
-            elif reply.stream is None:
+            if exchange.disconnected and reply.cleanup is not None:
+                reply.cleanup()
+                reply = self.not_waited()
+            if reply.stream is None:
                 await self._send(send, reply)
             elif self.reads_body:  # it receives the disconnect
                 await self._stream(exchange, send, reply, reply.stream)
@@ -278,7 +281,7 @@ class _Exchange:
         try:
             if size > (limit := self._handler.limits.headers):
                 raise HeadersTooLarge(f"The headers have {size} bytes; at most {limit} are allowed.")
-            headers = parse(pairs)
+            headers = parse(pairs, self._handler.suggested)
             # Granian's hyper accepts other codings before `chunked`, and `chunked` twice. A proxy may not.
             if headers.plain.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
                 raise RequestMalformed("transfer-encoding: only `chunked` is supported, and only once.")
@@ -294,7 +297,17 @@ class _Exchange:
         query, path = self._scope["query_string"], self._scope["path"]
         # No local variable holds the request: the endpoint can free the body.
         return self._handler.respond(
-            Request(headers, self._header_size, query, path, body, self._peer, self.cancel_on_disconnect, self)
+            Request(
+                headers,
+                self._header_size,
+                query,
+                path,
+                body,
+                self._peer,
+                self.cancel_on_disconnect,
+                self,
+                self._handler.route,
+            )
         )
 
     async def _result(self, reply: Awaitable[Reply]) -> Reply:

@@ -1,4 +1,4 @@
-"""Whether a TCP connection of this machine is still open in both directions, as the kernel says (Linux, `sock_diag`)."""
+"""Whether a TCP connection is still open in both directions, as the kernel says (`sock_diag` of Linux)."""
 
 import errno
 import socket

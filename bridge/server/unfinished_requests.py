@@ -8,7 +8,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge.errors import BridgeError, Draining, Internal, OutcomeUnknown, encode_problem
+from bridge.errors import BridgeError, Draining, Internal, OutcomeUnknown, RequestMalformed, encode_problem
 
 
 @runtime_checkable
@@ -102,6 +102,8 @@ class UnfinishedRequests:
     async def respond(self, scope: Scope, send: Send, error: BridgeError) -> None:
         """Send a problem document, unless the response has begun."""
         headers, body = self.encode(error, scope["headers"])
+        if isinstance(error, RequestMalformed) and scope["http_version"] != "2":  # where it ends is uncertain
+            headers.append((b"connection", b"close"))
         with suppress(Exception):  # both servers raise an exception if the response has begun
             await send({"type": "http.response.start", "status": error.status, "headers": headers})
             await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

@@ -61,5 +61,5 @@ def test_a_command_without_its_extra_names_it(tmp_path: Path, subtests: pytest.S
 
 
 def test_the_bridge_alone_runs_in_memory() -> None:
-    command = [sys.executable, PROGRAM, "none", "check", "--backend", "memory://"]
+    command = [sys.executable, str(PROGRAM), "none", "check", "--backend", "memory://"]
     assert subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0

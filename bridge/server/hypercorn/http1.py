@@ -111,7 +111,8 @@ class Http1(H11Protocol):
             await super().stream_send(event)
             return
         headers = [*event.headers, *self.config.response_headers("h11")]
-        if self.client_connection.server.draining or self.connection.their_state is not h11.DONE:
+        ends = self.client_connection.server.draining or self.connection.their_state is not h11.DONE
+        if ends and (b"connection", b"close") not in headers:
             # A response before the end of the body (413, 401) leaves bytes on the wire that are not a request.
             headers.append((b"connection", b"close"))
         phrase = PHRASES.get(event.status_code, b"")
