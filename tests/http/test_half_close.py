@@ -113,3 +113,14 @@ def test_granian_settles_nothing_for_a_client_that_it_cannot_answer(bridge: Brid
             assert 200 not in ask_and_half_close(bridge, pull(name, more, path))
     assert 200 not in ask_and_half_close(bridge, pull(name) * 5)
     assert left(bridge, name) == 5
+
+
+@pytest.mark.parametrize("server", ["hypercorn"])
+def test_a_produce_stream_gets_its_results(bridge: Bridge) -> None:
+    name = fresh()
+    line = b'{"header": {"destination": "%b"}, "data": "YQ=="}\n' % name
+    head = b"POST /v1/stream HTTP/1.1\r\nhost: localhost\r\nx-oms-version: 1.0.0\r\n"
+    data = head + b"content-type: application/x-ndjson\r\ncontent-length: %d\r\n\r\n" % (20 * len(line))
+    assert ask_and_half_close(bridge, data + 20 * line) == [200]
+    with Frames(bridge.url) as frames:
+        assert stored(frames, name) == [b"a"] * 20
