@@ -152,7 +152,7 @@ class Link:
             try:
                 connection = await connect(self._parameters(host, port), context)
             except (AMQPError, OSError, TimeoutError) as error:
-                self.failure = of_connection(error, f"{host}:{port}")
+                self.failure = of_connection(error, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
                 self.failure.__cause__ = error
             else:
                 if self._closing:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 from uuid_utils import uuid7
 
 from bridge.client.transport import ProduceResult
-from bridge.errors import BackendUnavailable, BodyInvalid, BodyTooLarge, BridgeError, Rejected
+from bridge.errors import BackendUnavailable, BodyInvalid, BodyTooLarge, BridgeError, NotStored, Rejected
 from bridge.message import Message
 from bridge.wire.callback_batch import BatchSplitter
 
@@ -167,13 +167,14 @@ class ClientTransaction:
         self._parameters = {"transaction": "prepare", "transaction-timeout": str(timeout_ms)}
         if check is not None:
             self._parameters["transaction-check"] = check
-        self._began = False
+        self._may_exist = False
+        """Whether the bridge may have prepared a message: a transaction without one does not exist there."""
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._began:
+        if not self._may_exist:
             return
         if kind is None:
             await self._end(self.id, "commit")
@@ -185,5 +186,12 @@ class ClientTransaction:
 
     async def produce(self, message: Message) -> str:
         """Prepare one message; return its messageId. Raises any of `bridge.errors`."""
-        self._began = True
-        return await self._prepare(message._replace(transaction_id=self.id), self._parameters)
+        try:
+            message_id = await self._prepare(message._replace(transaction_id=self.id), self._parameters)
+        except (Rejected, NotStored, TypeError):  # not prepared
+            raise
+        except BaseException:  # perhaps it was, also if this call is cancelled
+            self._may_exist = True
+            raise
+        self._may_exist = True
+        return message_id

@@ -14,6 +14,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from bridge.client.batches_and_transactions import TIMEOUT_MS, ClientTransaction, ProduceBatcher, store_all
+from bridge.client.message_types import check_types
 from bridge.client.push_and_ack import AckMode, ReceiveOptions, Receiver, open_receiver
 from bridge.client.request_sender import RequestSender, is_transient, parameter_header, parameter_headers, retry
 from bridge.client.transport import (
@@ -97,9 +98,12 @@ class Client:
     async def produce(self, message: Message, *, require: Iterable[str] = ()) -> ProduceResult:
         """Store one message. `require` lists fields that the bridge must honour, as the specification names them.
 
-        Raises any of `bridge.errors`; `bridge.client` says which of them mean that the message was not stored. With
-        `linger_ms` messages are stored in the order of the calls, except those with `require`, which are sent at once.
+        Raises any of `bridge.errors`; `bridge.client` says which of them mean that the message was not stored.
+        Like all methods that take messages, it raises `TypeError` for a value of another type than `Message` says, such
+        as a body that is not bytes. With `linger_ms` messages are stored in the order of the calls, except those with
+        `require`, which are sent at once.
         """
+        check_types(message)
         required = ",".join(require)
         if not self._retry_seconds:
             return await self._produce(message, required)
@@ -166,8 +170,8 @@ class Client:
         return document
 
     async def _prepare(self, message: Message, parameters: Mapping[str, str]) -> str:
-        if message.message_id is None:
-            message = message._replace(message_id=str(uuid7()))
+        check_types(message)
+        message = _named(message)
         pairs = [*encode(message), *(parameter_header(name, text) for name, text in parameters.items())]
         await retry(lambda: self._post_messages(pairs, message.body, (_OK,)), self._retry_seconds)
         return str(message.message_id)
@@ -182,6 +186,8 @@ class Client:
         """
         if not messages:
             return []
+        for message in messages:
+            check_types(message)
         if not self._retry_seconds:
             return await self._produce_batch(messages, form)
         named = [_named(message) for message in messages]
@@ -224,6 +230,9 @@ class Client:
         A batch has at most `batch` messages and 1 MiB. After an error that is not `Rejected` nothing more is sent: the
         other messages have the error `BackendUnavailable`.
         """
+        if isinstance(messages, Sequence):
+            for message in messages:  # before any is sent
+                check_types(message)
         return await store_all(self.produce_batch, messages, self._batch)
 
     async def pull(  # noqa: PLR0913 - each is a header of the pull, by name

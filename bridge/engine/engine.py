@@ -51,6 +51,9 @@ class Pulled(NamedTuple):
     """End of the lease, ms since 1970."""
     undo: Callable[[], None]
     """To be called if the response certainly did not reach the client."""
+    settling: asyncio.Future[None] | None = None
+    """Not None: the message is being settled. It is sent when this is done, also if its client disconnects meanwhile:
+    no other client gets it. Raises `BridgeError`."""
 
 
 class Engine:
@@ -146,8 +149,8 @@ class Engine:
     ) -> Pulled | Coroutine[object, object, Pulled | None] | None:
         """Return one message, or None if none came in time; or a coroutine of that. Both raise `BridgeError`.
 
-        With `ack` it is leased; without, "the message is settled before it is sent (at most once)". `client` is that of
-        `client_of`.
+        With `ack` it is leased; without, "the message is settled before it is sent (at most once)": see
+        `Pulled.settling`. `client` is that of `client_of`.
         """
         waits = pull_request.wait != 0
         opened = self._opened_group(key, client, waits=waits)
@@ -256,19 +259,16 @@ class Engine:
                 self._waiting.release(client)
         if entry is None:
             return None
-        pulled = self._pulled(group, group_number, entry, ack=ack)
-        return pulled if isinstance(pulled, Pulled) else await pulled
+        return self._pulled(group, group_number, entry, ack=ack)
 
-    def _pulled(
-        self, group: Group, group_number: int, entry: Entry, *, ack: bool
-    ) -> Pulled | Coroutine[object, object, Pulled]:
+    def _pulled(self, group: Group, group_number: int, entry: Entry, *, ack: bool) -> Pulled:
         """Return what a pull returns of a leased entry, which without `ack` has to be settled before."""
         if not ack:
-            pulled, settled = Pulled(entry.message, None, 0, lambda: None), group.settle_first([entry])
-            if not settled.done():
-                return _pulled_when(settled, pulled)
-            settled.result()
-            return pulled
+            settling = group.settle_first([entry])
+            if not settling.done():
+                return Pulled(entry.message, None, 0, lambda: None, settling)
+            settling.result()
+            return Pulled(entry.message, None, 0, lambda: None)
         number = entry.number
         receipt = self._settler.write(group_number, entry)
         until = self.clock.wall() + entry.deadline - self.clock.mono()
@@ -339,8 +339,3 @@ class Engine:
 
 def _is_named(message: Message | BridgeError) -> bool:
     return isinstance(message, Message) and message.message_id is not None
-
-
-async def _pulled_when(settled: asyncio.Future[None], pulled: Pulled) -> Pulled:
-    await settled
-    return pulled

@@ -44,13 +44,13 @@ class LogReader:
 
     async def logs(self, request: Request) -> Reply:
         """List every log, with the first offset kept and the next one."""
-        parse_params(request.headers.parameters, request.query)
+        parse_params(request.headers.parameters, request.query, request.route)
         document = {"logs": self._replayable.logs()}
         return json_reply(200, json.dumps(document, separators=(",", ":")).encode())
 
     async def read(self, request: Request) -> Reply:
         """Return the messages of `x-oms-log` from `x-oms-offset` on, as one block."""
-        params = parse_params(request.headers.parameters, request.query)
+        params = parse_params(request.headers.parameters, request.query, request.route)
         log = required(params, "log", "one of those that /v1/logs lists")
         start = number(params, "offset", 0)
         limit = min(positive(params, "maxmessages", MESSAGES_MAX), MESSAGES_MAX)

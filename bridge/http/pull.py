@@ -10,6 +10,7 @@ from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import HeaderInvalid, HeaderMissing
+from bridge.http.origin_policy import PULL
 from bridge.http.params import (
     Params,
     flag,
@@ -53,7 +54,7 @@ class PullArguments(NamedTuple):
     @classmethod
     def parse(cls, limits: Limits, headers: tuple[tuple[str, str], ...], query: bytes) -> Self:
         """Read headers and query. Raises `BridgeError`."""
-        params = parse_params(dict(headers), query)
+        params = parse_params(dict(headers), query, PULL)
         key = parse_subscription(params)
         ack = flag(params, "ack")
         request_id = params.get("requestid") if ack else None
@@ -111,6 +112,8 @@ class PullEndpoint:
         """Send gzip as HTTP's `content-encoding` if the client accepts it, else inflate the body."""
         if pulled is None:
             return Reply(204, [OMS_VERSION, NO_STORE])
+        if pulled.settling is not None:
+            return self._deliver_settled(pulled, pulled.settling, request_headers)
         message, mode = pulled.message, cloudevents.accepted_mode(request_headers.plain.get(b"accept"))
         if message.compression is None:
             return _delivered(pulled, message, mode)
@@ -118,6 +121,11 @@ class PullEndpoint:
             coding = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
             return _delivered(pulled, message._replace(compression=None), None, coding)
         return self._inflate(pulled, mode)
+
+    async def _deliver_settled(self, pulled: Pulled, settling: Awaitable[None], request_headers: Headers) -> Reply:
+        await settling
+        reply = self._deliver(pulled._replace(settling=None), request_headers)
+        return reply if isinstance(reply, Reply) else await reply
 
     async def _inflate(self, pulled: Pulled, mode: cloudevents.Mode | None) -> Reply:
         inflating = gzip_body.inflate_message(pulled.message, self._limits.body)
@@ -137,7 +145,8 @@ def _delivered(pulled: Pulled, message: Message, mode: cloudevents.Mode | None, 
         headers.append((b"x-oms-leaseuntil", b"%d" % pulled.lease_until))
     headers += coding
     headers.append(NO_STORE)
-    return Reply(200, headers, body, cleanup=pulled.undo)
+    # A message that is settled is sent even if its client may have disconnected: no other client gets it.
+    return Reply(200, headers, body, cleanup=None if pulled.receipt is None else pulled.undo)
 
 
 class SettleEndpoints:
@@ -177,7 +186,7 @@ async def _settled_after(settling: Awaitable[None]) -> Reply:
 
 
 def _parse_receipts(request: Request) -> tuple[Params, list[str]]:
-    params = parse_params(request.headers.parameters, request.query)
+    params = parse_params(request.headers.parameters, request.query, request.route)
     receipts = parse_receipts(params)
     if not receipts:
         raise HeaderMissing("x-oms-receipt is required: the value that a pull returned, several separated by commas.")

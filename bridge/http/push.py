@@ -160,7 +160,7 @@ class PushEndpoint:
     async def stream(self, request: Request) -> Reply:
         """Return a stream of the group's messages. Acknowledges the receipts of the request first."""
         headers = request.headers
-        params = parse_params(request.headers.parameters, request.query)
+        params = parse_params(request.headers.parameters, request.query, request.route)
         key = parse_subscription(params)
         if "requestid" in params:
             raise HeaderInvalid("x-oms-requestid is for a pull: a push stream cannot be repeated.")

@@ -122,6 +122,8 @@ class Request(NamedTuple):
     cancel_on_disconnect: CancelOnDisconnect
     body_stream: BodyStream
     """For an endpoint of `READS_BODY`, whose `body` is empty."""
+    route: str = ""
+    """Method and path, as in the table of routes."""
 
 
 Write = Callable[[bytes], Awaitable[None]]

@@ -9,6 +9,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -273,6 +274,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read what the caller passes, then `SOURCES`; a test never sees the machine on which it runs."""
         return (init_settings, *SOURCES.get())
+
+    @field_validator("drain", mode="before")
+    @classmethod
+    def _drain_is_a_number(cls, value: object) -> object:
+        return values.refuse_switch(value, int)
 
     @model_validator(mode="before")
     @classmethod

@@ -4,7 +4,7 @@
 headers of a message. Names are in lower case, as HTTP/2 libraries and ASGI servers pass them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -31,6 +31,8 @@ from bridge.wire.header_text import (
 )
 
 Pairs = Iterable[tuple[bytes, bytes]]
+Suggested = Callable[[], Mapping[str, str]]
+"""Returns headers by their names without prefix."""
 
 VERSION: Final = b"1.0.0"
 HTTP_FIELD_PREFIX: Final = b"x-oms-h-"
@@ -65,6 +67,9 @@ _REQUEST_NAMES: Final = {f.name.lower(): f"x-oms-h-{f.name.lower()}" for f in FI
     name: f"x-oms-{name}" for name in REQUEST_PARAMETERS
 }
 """The headers of requests by their names without prefix, to find the one that a mistyped header means."""
+_PART_NAMES: Final = {
+    bare: name for bare, name in _REQUEST_NAMES.items() if name.startswith("x-oms-h-") or bare == "version"
+}
 _fields_of: Final = itemgetter(*(FIELD_INDEX[f.attribute] for f in FIELDS))
 """The values of all fields of a message, in the order of `_FIELD_BY_NAME`."""
 _BODY, _PROPERTIES_OF_MESSAGE = FIELD_INDEX["body"], FIELD_INDEX["properties"]
@@ -123,8 +128,11 @@ _FIELDS, _PROPERTIES, _PARAMETERS, _PLAIN = range(len(Headers._fields))
 """The indexes of the dicts of `Headers`."""
 
 
-def parse(pairs: Pairs) -> Headers:
-    """Sort and decode headers. Raises `HeaderInvalid` or `HeaderRepeated`, which name the header."""
+def parse(pairs: Pairs, suggested: Suggested | None = None) -> Headers:
+    """Sort and decode headers. Raises `HeaderInvalid` or `HeaderRepeated`, which name the header.
+
+    `suggested`: the headers that an unknown one may mean; None: all of requests.
+    """
     parsed = Headers({}, {}, {}, {})
     fields, properties, parameters, plain = parsed
     for name, raw in pairs:
@@ -150,7 +158,7 @@ def parse(pairs: Pairs) -> Headers:
         ):
             properties[key] = text
         else:
-            index, place, value = decode_header(name, raw)
+            index, place, value = decode_header(name, raw, suggested)
             target: dict[Any, Any] = parsed[index]
             if place in target:
                 raise _repeated(name)
@@ -158,10 +166,17 @@ def parse(pairs: Pairs) -> Headers:
     return parsed
 
 
-def decode_header(name: bytes, raw: bytes) -> tuple[int, str | bytes, str | int | bytes]:
+def part_names() -> Mapping[str, str]:
+    """Return the headers of a message in a batch, by their names without prefix, for suggestions."""
+    return _PART_NAMES
+
+
+def decode_header(
+    name: bytes, raw: bytes, suggested: Suggested | None = None
+) -> tuple[int, str | bytes, str | int | bytes]:
     """Decode one header. Returns where `Headers` has it: the index of its dict, its key there, its value.
 
-    Raises `HeaderInvalid`, which names the header.
+    Raises `HeaderInvalid`, which names the header. `suggested`: see `parse`.
     """
     if not name.startswith(PARAMETER_PREFIX):
         return _PLAIN, name, raw
@@ -177,7 +192,7 @@ def decode_header(name: bytes, raw: bytes) -> tuple[int, str | bytes, str | int 
         return _PARAMETERS, parameter, decode_value(name, raw)
     field = _FIELD_BY_NAME.get(name[:-1]) if extended else None
     if field is None:
-        raise _unknown(printable(name))
+        raise _unknown(printable(name), _REQUEST_NAMES if suggested is None else suggested())
     text = decode_extended(name, raw)
     if field.maximum is None:
         return _FIELDS, field.attribute, _not_empty(field, name, text)
@@ -290,9 +305,9 @@ def _decode_field(field: Field, name: bytes, raw: bytes) -> str | int:
     return read_number(printable(name), decode_value(name, raw), field.maximum)
 
 
-def _unknown(name: str) -> BridgeError:
+def _unknown(name: str, suggested: Mapping[str, str]) -> BridgeError:
     bare = name.removeprefix("x-oms-").removeprefix("h-").removesuffix("*")
-    hint = did_you_mean(bare, _REQUEST_NAMES) or "; GET /docs lists all headers. A property is sent as x-oms-p-NAME."
+    hint = did_you_mean(bare, suggested) or "; GET /docs lists all headers. A property is sent as x-oms-p-NAME."
     return HeaderInvalid(f"unknown header `{name}`{hint}")
 
 

@@ -11,7 +11,7 @@ from bridge.long_work import Steps
 from bridge.message import Message
 from bridge.wire.gzip_body import GZIP, is_gzip
 from bridge.wire.header_text import printable
-from bridge.wire.headers import Headers, decode_header, encode, parse
+from bridge.wire.headers import Headers, decode_header, encode, parse, part_names
 
 CLOSING: Final = b"--\r\n"
 """Appended to the last delimiter."""
@@ -167,12 +167,12 @@ class _PartDecoder:
             place = self._lines.get(line)
             if place is None:
                 if len(self._lines) == _LINES_MAX:
-                    return parse(map(_pair, head.split(b"\r\n")))
-                place = self._lines[line] = decode_header(*_pair(line))
+                    return parse(map(_pair, head.split(b"\r\n")), part_names)
+                place = self._lines[line] = decode_header(*_pair(line), part_names)
             index, key, value = place
             target: dict[Any, Any] = headers[index]
             if key in target:
-                return parse(map(_pair, head.split(b"\r\n")))  # a repeated header: joined, or refused
+                return parse(map(_pair, head.split(b"\r\n")), part_names)  # a repeated header: joined, or refused
             target[key] = value
         return headers
 

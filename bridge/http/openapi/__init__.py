@@ -30,7 +30,7 @@ class DescriptionEndpoints:
 
     async def capabilities(self, request: Request) -> Reply:
         """Return the support of each field, native, emulated or unsupported, which is that of every destination."""
-        merge(request.headers.parameters, request.query)  # raises for an unknown parameter
+        merge(request.headers.parameters, request.query, request.route)  # raises for an unknown parameter
         document = {
             "version": VERSION.decode("ascii"),
             "fields": {name: support.value for name, support in self._features.fields.items()},
