@@ -11,7 +11,6 @@ from bridge.engine.counters import Counters
 from bridge.engine.destination_names import SubscriptionKey, dead_letter_of
 from bridge.engine.destination_registry import DestinationRegistry
 from bridge.engine.entries_and_receipts import Entry
-from bridge.engine.partitioner import Partitioner
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import BodyTooLarge, BridgeError, HeadersTooLarge
 from bridge.message import Message
@@ -58,7 +57,6 @@ class DeadLetterWriter:
         self._adapter = adapter
         self._destinations = destinations
         self._timeout = timeout
-        self._partitioner = Partitioner()
 
     async def write(self, key: SubscriptionKey, entry: Entry) -> None:
         """Store the dead letter of a group's message: the message, and reason, source and count as properties.
@@ -79,7 +77,7 @@ class DeadLetterWriter:
     async def _store(self, message: Message) -> None:
         """Publish without the limits that slow clients down: the message is complete and is stored already."""
         if partitions := await self._destinations.own(message.destination):
-            message = message._replace(partition=self._partitioner.choose(message, partitions))
+            message = message._replace(partition=self._destinations.partitioner.choose(message, partitions))
         published = self._adapter.publish(message)
         await wait_until_stored((published,), self._timeout)
         stored_result(published, self._timeout)

@@ -110,10 +110,16 @@ class RecentMessages:
         if isinstance(outcome, WaitingMessage):
             outcome.future.add_done_callback(lambda future: self._on_done(first, future))
 
-    def refused(self, name: Name) -> None:
-        """Forget a claimed message that did not reach the backend: the next one of its name is the first."""
-        first = self._first.get(name)
-        if first is not None and first.outcome is None:
+    def claimed(self, message: Message) -> FirstMessage:
+        """Return what `claim` has just remembered of a message."""
+        return self._first[name_of(message)]
+
+    def refused(self, first: FirstMessage) -> None:
+        """Forget a claimed message that did not reach the backend: the next one of its name is the first.
+
+        Does nothing if it was passed to the backend, or forgotten before: its name may be another message's now.
+        """
+        if first.outcome is None and self._first.get(first.names[0]) is first:
             self._forget(first)
 
     def _add(self, first: FirstMessage) -> None:
@@ -182,15 +188,15 @@ class Deduplicator:
         first = self._recent.claim(message, key, self._clock.mono())
         if first is not None:
             return self._repeat(first, message, require, peer, key)
-        name = name_of(message)
+        claimed = self._recent.claimed(message)
         try:
             produced = self._producer.produce(message, require, peer)
         except BaseException:
-            self._recent.refused(name)
+            self._recent.refused(claimed)
             raise
         if isinstance(produced, (Produced, Continuation)):  # it is passed to the backend
             return produced
-        return self._unless_refused(name, produced)
+        return self._unless_refused(claimed, produced)
 
     async def produce_all(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None
@@ -198,7 +204,7 @@ class Deduplicator:
         """Publish a batch. With `key`, a message without messageId is named by the key and its place in the batch."""
         results: list[Result | None] = [None] * len(messages)
         fresh: list[Message] = []
-        claimed: list[tuple[int, Name | None]] = []
+        claimed: list[tuple[int, FirstMessage | None]] = []
         repeated: list[tuple[int, FirstMessage, Message]] = []
         now = self._clock.mono()
         for place, each in enumerate(messages):
@@ -214,7 +220,7 @@ class Deduplicator:
             if first is not None:
                 repeated.append((place, first, message))
             else:
-                claimed.append((place, None if message.message_id is None else name_of(message)))
+                claimed.append((place, None if message.message_id is None else self._recent.claimed(message)))
                 fresh.append(message)
         published = self._producer.produce_all(fresh, require, peer)
         messages, fresh = (), []  # nothing here holds the bodies while they are stored: see `Producer.produce_all`
@@ -222,9 +228,9 @@ class Deduplicator:
             for (place, _), result in zip(claimed, await published, strict=True):
                 results[place] = result
         finally:
-            for _, name in claimed:
-                if name is not None:
-                    self._recent.refused(name)  # no effect on what was passed to the backend
+            for _, mine in claimed:
+                if mine is not None:
+                    self._recent.refused(mine)  # no effect on what was passed to the backend
         for place, first, message in repeated:
             try:
                 results[place] = await self._repeat(first, message, require, peer, None)
@@ -279,11 +285,11 @@ class Deduplicator:
         self._counters.duplicates += 1
         return outcome._replace(duplicate=True)
 
-    async def _unless_refused(self, name: Name, produced: Awaitable[Produced]) -> Produced:
+    async def _unless_refused(self, claimed: FirstMessage, produced: Awaitable[Produced]) -> Produced:
         try:
             return await produced
         finally:
-            self._recent.refused(name)  # no effect on what was passed to the backend
+            self._recent.refused(claimed)  # no effect on what was passed to the backend
 
 
 def _read_back(adapter: Replayable, log: str, bounds: tuple[int, int], since: int) -> Iterator[Replayed]:

@@ -211,7 +211,7 @@ class Engine:
             self._groups.stop_opening()
         self.draining = True
         for consumer in tuple(self._consumers):
-            consumer.stop()
+            consumer.stop("draining")
         for stop in self._streams:
             stop()
         for _, group in self.groups:
@@ -290,15 +290,15 @@ class Engine:
             await self._groups.open(key, client)
         return opened
 
-    def _groups_closed(self, source: str, group: str | None) -> AbstractAsyncContextManager[None]:
+    def _groups_closed(self, source: str, group: str | None, reason: str) -> AbstractAsyncContextManager[None]:
         """See `GroupsClosed`. Raises `BackendUnavailable` if the bridge is not ready."""
         self._check_ready()
-        return self._groups.kept_closed(source, group)
+        return self._groups.kept_closed(source, group, reason)
 
-    def _stop_consumers(self, group: Group) -> None:
+    def _stop_consumers(self, group: Group, reason: str) -> None:
         for consumer in tuple(self._consumers):
             if consumer.serves(group):
-                consumer.stop()
+                consumer.stop(reason)
 
     async def _retry_start(self) -> None:
         for attempt in range(1 << 30):

@@ -14,7 +14,6 @@ from bridge.engine.destination_names import check_destination
 from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
 from bridge.engine.field_support import Applied, FieldSupport, check_properties
 from bridge.engine.options import EngineOptions
-from bridge.engine.partitioner import Partitioner
 from bridge.engine.produce_batch_and_results import (
     Batch,
     Outcome,
@@ -68,7 +67,7 @@ class Producer:
         """What clients have delayed at this bridge."""
         self._support = FieldSupport(adapter.features.fields)
         self._property_refusal = adapter.features.property_refusal
-        self._partitioner = Partitioner()
+        self._partitioner = destinations.partitioner
         self.counts = LabelCounts(options.metric_labels, OTHER)
         """By destination."""
 

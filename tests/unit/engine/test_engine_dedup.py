@@ -87,9 +87,10 @@ async def test_what_the_backend_did_not_store_is_forgotten() -> None:
         assert len(messages) == 0
         future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
         messages.claim(ORDER, "k", 0)
+        claimed = messages.claimed(ORDER)
         messages.passed(ORDER, WaitingMessage("m", 5, Applied(()), future))
         assert messages.claim(ORDER, "k", 0) is not None
-        messages.refused(("orders", "m"))
+        messages.refused(claimed)
         assert len(messages) == 2, "it was passed to the backend"
         future.set_exception(error)
         await turns()
@@ -105,6 +106,17 @@ async def test_a_late_answer_concerns_the_message_it_belongs_to() -> None:
     future.set_exception(BackendUnavailable("gone"))
     await turns()
     assert messages.claim(ORDER, None, WINDOW) is not None
+
+
+def test_a_late_refusal_concerns_the_message_it_belongs_to() -> None:
+    messages = recent()
+    messages.claim(ORDER, None, 0)
+    late = messages.claimed(ORDER)
+    assert messages.claim(ORDER, None, WINDOW) is None, "the first one is too old"
+    messages.refused(late)
+    assert messages.claim(ORDER, None, WINDOW) is not None
+    messages.refused(messages.claimed(ORDER))
+    assert len(messages) == 0
 
 
 class SlowProducer:
