@@ -288,6 +288,9 @@ class Engine:
         """Return a group, which is opened if it is not open, and its number; see `_opened_group`."""
         while (opened := self._opened_group(key, client, waits=waits)) is None:
             await self._groups.open(key, client)
+            if client != INTERNAL:
+                for _ in range(self._options.disconnect_reported):
+                    await asyncio.sleep(0.001)
         return opened
 
     def _groups_closed(self, source: str, group: str | None, reason: str) -> AbstractAsyncContextManager[None]:
