@@ -5,15 +5,13 @@ from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from adapters.memory.backend_state import BackendState
+from adapters.memory.backend_state import SLICE, BackendState
 from adapters.memory.destination import Destination
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
 from adapters.memory.record import Record, footprint
 from bridge.errors import BackendFull, BodyTooLarge
 
-SLICE: Final = 512
-"""Messages dropped at one time, about 1 ms: neither a full backend nor old messages stop the loop for longer."""
 _EXPLAIN_EVERY: Final = 1000
 """Milliseconds for which the explanation of a full backend is reused."""
 
@@ -55,7 +53,8 @@ class Capacity:
             raise BodyTooLarge(f"The message takes {size} bytes; the memory backend has max_bytes={options.max_bytes}.")
         while self.messages >= options.max_messages or self.bytes + size > options.max_bytes:
             # a full backend is asked often: if nothing can be dropped, each of the two calls costs one comparison
-            if not self._evict() and not (now - self._oldest > options.retention and self.expire(now)):
+            expired = now - self._oldest > options.retention
+            if not self._evict() and not (expired and self.expire(now)) and not self._store.count_step():
                 limit = "max_messages" if self.messages >= options.max_messages else "max_bytes"
                 raise BackendFull(
                     f"The memory backend has reached {limit}={getattr(options, limit)} and may drop nothing: "
