@@ -8,7 +8,7 @@ from typing import Final
 from adapters.base import Adapter, Deferring, Outcome, Subscription
 from bridge.engine.clock import Clock, confirmed, stored_result, wait_until_stored
 from bridge.engine.counters import Counters
-from bridge.engine.destination_names import SubscriptionKey, dead_letter_of
+from bridge.engine.destination_names import SubscriptionKey, dead_letter_of, is_dead_letter_property
 from bridge.engine.destination_registry import DestinationRegistry
 from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.prefetch_buffer import PrefetchBuffer
@@ -24,9 +24,6 @@ _log = logging.getLogger("bridge.engine")
 
 WriteDeadLetter = Callable[[Entry], Coroutine[object, object, None]]
 
-_DEAD_LETTER_PROPERTIES: Final = "oms-dead-letter-"
-"""Prefix of the properties that only the bridge gives a dead letter."""
-
 
 def build_dead_letter(key: SubscriptionKey, entry: Entry) -> tuple[Message, dict[str, str]]:
     """Return the dead letter of a group's message, and the properties that say why it is one, which it lacks."""
@@ -36,7 +33,7 @@ def build_dead_letter(key: SubscriptionKey, entry: Entry) -> tuple[Message, dict
         partition=None,
         delay_time=None,
         expire_time=None,
-        properties={k: v for k, v in original.properties.items() if not k.startswith(_DEAD_LETTER_PROPERTIES)},
+        properties={k: v for k, v in original.properties.items() if not is_dead_letter_property(k)},
     )
     reason = {
         "oms-dead-letter-reason": "max-deliveries",

@@ -242,7 +242,7 @@ class Producer:
             for field in _REQUIRED:
                 if getattr(message, field.attribute) is None:
                     raise HeaderMissing(f"x-oms-h-{field.name.lower()} is required in strict mode.")
-        if self._property_refusal is not None:
+        if message.properties:
             check_properties(message, self._property_refusal)
         if message.delay_time:
             wall = request.wall

@@ -525,6 +525,23 @@ async def test_a_message_that_is_refused_creates_nothing(clock: LoopClock) -> No
     assert adapter.existing == {"orders"}
 
 
+@pytest.mark.parametrize("name", ["oms-dead-letter-reason", "oms-dead-letter-"])
+async def test_only_the_bridge_says_why_a_message_is_a_dead_letter(clock: LoopClock, name: str) -> None:
+    adapters = FakePartitionedAdapter(), FakePartitionedAdapter()
+    adapters[1].features = adapters[1].features._replace(property_refusal=lambda _: None)
+    for adapter in adapters:
+        bench = ProducerBench(adapter, clock)
+        forged = orders(properties={"colour": "red", name: "x"})
+        with pytest.raises(HeaderInvalid, match="orders: only the bridge sets properties that begin with oms-dead-let"):
+            await bench.produce(forged)
+        with pytest.raises(HeaderInvalid):
+            bench.producer.judge_prepared(forged, (), "")
+        refused, stored = await bench.produce_all(forged, orders(properties={"oms-dead": "1"}))
+        assert isinstance(refused, HeaderInvalid)
+        assert isinstance(stored, Produced)
+        assert [message.properties for message in adapter.published] == [{"oms-dead": "1"}]
+
+
 async def test_only_the_bridge_writes_dead_letters(clock: LoopClock) -> None:
     adapter = FakePartitionedAdapter()
     adapter.existing = {"orders"}
