@@ -343,15 +343,17 @@ class MemoryAdapter(Transactions):
 
     def _drop_slices(self, destination: Destination) -> Iterator[None]:
         """Drop what is stored when this begins; yields after each slice."""
-        self._drop_delayed(destination)
+        yield from self._drop_delayed(destination)
         ends = [partition.end for partition in destination.partitions]
         while self._capacity.purge(destination, ends):
             yield
 
-    def _drop_delayed(self, destination: Destination) -> None:
-        for sequence, record in self._store.take_delayed(destination):
+    def _drop_delayed(self, destination: Destination) -> Iterator[None]:
+        for count, (sequence, record) in enumerate(self._store.take_delayed(destination), 1):
             self._capacity.remove(record)
             self._delayed_dropped(sequence)
+            if count % SLICE == 0:
+                yield
 
     # Only a journal has stored the following, and overrides these methods
 

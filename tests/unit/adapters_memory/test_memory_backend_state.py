@@ -13,7 +13,7 @@ from adapters.base import Delivery
 from adapters.memory import backend_state
 from adapters.memory.backend_state import SLICE, BackendState
 from adapters.memory.capacity_and_retention import Capacity
-from adapters.memory.group import StoredGroup
+from adapters.memory.group import Cursor, StoredGroup
 from adapters.memory.options import Options, parse
 from adapters.memory.record import footprint, pack
 from bridge.errors import BackendFull, BodyTooLarge, PartitionUnknown
@@ -485,3 +485,38 @@ def test_expire_drops_a_slice_at_a_time() -> None:
     assert not capacity.expire(10**7)
     assert capacity.dropped_by_retention == SLICE + 10
     assert log.destination("orders").partitions[0].reserve() == (SLICE + 10) // 2, "offsets are not given again"
+
+
+def test_a_slice_of_old_messages_counts_the_groups_whose_positions_move() -> None:
+    """One message in each of many partitions, with many groups: each drop moves them all."""
+    log = BackendState(options := parse("memory://?partitions=100&retention=100"))
+    capacity = Capacity(log, options)
+    for number in range(100):
+        append(log, capacity, Message("orders", partition=number), 0)
+    for number in range(200):
+        log.group(log.destination("orders"), f"g{number}", 0)
+    assert capacity.expire(1000)
+    assert 90 < capacity.messages < 100
+    while capacity.expire(1000):
+        pass
+    assert (capacity.messages, capacity.dropped_by_retention) == (0, 100)
+    for group in log.destination("orders").groups.values():
+        assert [cursor.committed_offset for cursor in group.cursors] == [1] * 100
+
+
+def test_the_explanation_of_a_full_backend_visits_some_cursors_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = BackendState(options := parse("memory://?partitions=1000&max_messages=1"))
+    capacity = Capacity(log, options)
+    append(log, capacity, Message("orders", partition=0), 0)
+    for number in range(50):
+        log.group(log.destination("orders"), f"g{number}", 0)
+    visited: list[Cursor] = []
+
+    def unsettled(cursor: Cursor) -> int:
+        visited.append(cursor)
+        return len(cursor.partition)
+
+    monkeypatch.setattr(Cursor, "unsettled", unsettled)
+    with pytest.raises(BackendFull, match="of 'orders' has 1 messages to settle"):
+        append(log, capacity, Message("orders", partition=0), 0)
+    assert len(visited) == 10_000

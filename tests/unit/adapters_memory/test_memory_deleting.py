@@ -172,3 +172,15 @@ async def test_a_full_backend_does_not_refuse_because_a_purge_is_still_counted(s
     purging.cancel()
     await publish(adapter, *[b"y"] * 1999)
     assert len(await fetch(await adapter.subscribe("orders", "g", alone), 3000)) == 2000
+
+
+async def test_purging_delayed_messages_leaves_the_loop_to_others(start: Open) -> None:
+    adapter = await start()
+    await publish(adapter, *[b"x"] * 5000, delay_time=HOUR)
+    purging = asyncio.ensure_future(adapter.purge("orders", None))
+    turns = 0
+    while not purging.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 5000 // SLICE
+    assert [adapter.gauges()[name] for name in ("messages", "bytes", "delayed")] == [0] * 3
