@@ -57,6 +57,12 @@ class Cursor:
         self.committed_offset = offset
         self.settled.discard_below(offset)
 
+    def unsettled_ranges(self, end: int) -> list[tuple[int, int]]:
+        """Return the ranges of offsets before `end`, as start and end (exclusive), that this group has not settled."""
+        starts = [self.committed_offset, *(stop for _, stop in self.settled.bounds())]
+        stops = [*(start for start, _ in self.settled.bounds()), end]
+        return [(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop]
+
     def skip_all(self) -> None:
         """Settle every message that is stored now."""
         self.committed_offset = self.next = self.partition.end
@@ -141,6 +147,12 @@ class StoredGroup:
         self.forgotten = False
         """Whether the log has removed it; a closed subscription may still refer to it."""
         self._next_partition = 0
+
+    def unsettled_ranges(self, ends: Sequence[int]) -> Iterator[tuple[Partition, int, int]]:
+        """Yield the ranges of offsets before each partition's end that this group has not settled."""
+        for cursor, end in zip(self.cursors, ends, strict=True):
+            for start, stop in cursor.unsettled_ranges(end):
+                yield cursor.partition, start, stop
 
     def skip_all(self) -> None:
         """Settle every message that is stored now."""

@@ -8,10 +8,9 @@ from typing import Final
 from adapters.base import Adapter, Deferring, Outcome, Subscription
 from bridge.engine.clock import Clock, confirmed, stored_result, wait_until_stored
 from bridge.engine.counters import Counters
-from bridge.engine.destination_names import SubscriptionKey, dead_letter_of
+from bridge.engine.destination_names import SubscriptionKey, dead_letter_of, is_dead_letter_property
 from bridge.engine.destination_registry import DestinationRegistry
 from bridge.engine.entries_and_receipts import Entry
-from bridge.engine.partitioner import Partitioner
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import BodyTooLarge, BridgeError, HeadersTooLarge
 from bridge.message import Message
@@ -25,9 +24,6 @@ _log = logging.getLogger("bridge.engine")
 
 WriteDeadLetter = Callable[[Entry], Coroutine[object, object, None]]
 
-_DEAD_LETTER_PROPERTIES: Final = "oms-dead-letter-"
-"""Prefix of the properties that only the bridge gives a dead letter."""
-
 
 def build_dead_letter(key: SubscriptionKey, entry: Entry) -> tuple[Message, dict[str, str]]:
     """Return the dead letter of a group's message, and the properties that say why it is one, which it lacks."""
@@ -37,7 +33,7 @@ def build_dead_letter(key: SubscriptionKey, entry: Entry) -> tuple[Message, dict
         partition=None,
         delay_time=None,
         expire_time=None,
-        properties={k: v for k, v in original.properties.items() if not k.startswith(_DEAD_LETTER_PROPERTIES)},
+        properties={k: v for k, v in original.properties.items() if not is_dead_letter_property(k)},
     )
     reason = {
         "oms-dead-letter-reason": "max-deliveries",
@@ -58,7 +54,6 @@ class DeadLetterWriter:
         self._adapter = adapter
         self._destinations = destinations
         self._timeout = timeout
-        self._partitioner = Partitioner()
 
     async def write(self, key: SubscriptionKey, entry: Entry) -> None:
         """Store the dead letter of a group's message: the message, and reason, source and count as properties.
@@ -79,7 +74,7 @@ class DeadLetterWriter:
     async def _store(self, message: Message) -> None:
         """Publish without the limits that slow clients down: the message is complete and is stored already."""
         if partitions := await self._destinations.own(message.destination):
-            message = message._replace(partition=self._partitioner.choose(message, partitions))
+            message = message._replace(partition=self._destinations.partitioner.choose(message, partitions))
         published = self._adapter.publish(message)
         await wait_until_stored((published,), self._timeout)
         stored_result(published, self._timeout)

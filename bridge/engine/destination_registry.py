@@ -10,6 +10,7 @@ from bridge.engine.client_limits import DelayedShare, OwnedShare, Share
 from bridge.engine.clock import Clock
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.options import EngineOptions
+from bridge.engine.partitioner import Partitioner
 from bridge.errors import BackendFull, BridgeError, DestinationUnknown, LimitReached, NotFound, PartitionUnknown
 
 NO_PARTITIONS: Final = 0
@@ -29,6 +30,8 @@ class DestinationRegistry:
         self._backend = adapter if isinstance(adapter, Partitioned) else None
         self._clock = clock
         self._auto_create = options.auto_create
+        self.partitioner = Partitioner()
+        """For messages of clients and dead letters; forgets what is deleted."""
         self._destinations = OwnedShare[str](
             Share(options.destinations, options.client_share, "destinations", "limits.destinations")
         )
@@ -61,12 +64,11 @@ class DestinationRegistry:
         """Return the number of partitions of a dead-letter destination, which no setting forbids to create."""
         return NO_PARTITIONS if self._backend is None else await self._backend.partitions(name, create=True)
 
-    async def open_group(self, key: SubscriptionKey, client: str, *, create: bool) -> None:
-        """Count a group that is opened, and with `create` create its destination if that is new.
+    async def prepare_group(self, key: SubscriptionKey, client: str, *, create: bool) -> None:
+        """Check that a group may be opened, and with `create` create its destination if that is new.
 
         Raises as `partitions`; `DestinationUnknown` without `create`.
         """
-        self._closed_at.pop(key, None)
         if key not in self._groups:
             self._release_closed_groups()
             self._groups.check(client)
@@ -74,7 +76,11 @@ class DestinationRegistry:
             await self.partitions(key.source, client)
         elif self._backend is not None:
             await self._backend.partitions(key.source, create=False)
+
+    def open_group(self, key: SubscriptionKey, client: str) -> None:
+        """Count a group that is opened now; `prepare_group` comes before. Raises `LimitReached`, `BackendFull`."""
         self._groups.take(key, client)
+        self._closed_at.pop(key, None)
 
     def close_group(self, key: SubscriptionKey) -> None:
         """Note that a group was closed: it counts for `GROUP_COUNTED` from now on."""
@@ -87,8 +93,9 @@ class DestinationRegistry:
         self._groups.release(key)
 
     def forget(self, name: str) -> None:
-        """Stop counting a destination and its groups: it was deleted."""
+        """Forget a destination and its groups: it was deleted."""
         self._destinations.release(name)
+        self.partitioner.forget(name)
         for key in self._groups.counted():
             if key.source == name:
                 self.forget_group(key)
@@ -130,8 +137,8 @@ class DestinationRegistry:
             self.forget_group(key)
 
 
-GroupsClosed = Callable[[str, str | None], AbstractAsyncContextManager[None]]
-"""Keeps the groups of a destination, or one of them, closed at this bridge."""
+GroupsClosed = Callable[[str, str | None, str], AbstractAsyncContextManager[None]]
+"""Keeps the groups of a destination, or one of them, closed at this bridge. The last argument ends their streams."""
 
 
 class Administration:
@@ -153,7 +160,7 @@ class Administration:
         and the errors of `Deletable`.
         """
         deletable = self._deletable
-        async with self._changing, self._groups_closed(source, group):
+        async with self._changing, self._groups_closed(source, group, "purged"):
             await deletable.purge(source, group)
             if group is None:
                 self._delayed.forget(source)
@@ -161,7 +168,7 @@ class Administration:
     async def delete(self, source: str, group: str | None) -> None:
         """Remove a destination with its groups, or one group. Raises as `purge`."""
         deletable = self._deletable
-        async with self._changing, self._groups_closed(source, group):
+        async with self._changing, self._groups_closed(source, group, "deleted"):
             await deletable.delete(source, group)
             if group is None:
                 self._destinations.forget(source)

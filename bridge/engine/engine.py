@@ -216,7 +216,7 @@ class Engine:
             self._groups.stop_opening()
         self.draining = True
         for consumer in tuple(self._consumers):
-            consumer.stop()
+            consumer.stop("draining")
         for stop in self._streams:
             stop()
         for _, group in self.groups:
@@ -292,17 +292,20 @@ class Engine:
         """Return a group, which is opened if it is not open, and its number; see `_opened_group`, `OpenGroups.open`."""
         while (opened := self._opened_group(key, client, waits=waits)) is None:
             await self._groups.open(key, client, create=create, from_oldest=from_oldest)
+            if client != INTERNAL:
+                for _ in range(self._options.disconnect_reported):
+                    await asyncio.sleep(0.001)
         return opened
 
-    def _groups_closed(self, source: str, group: str | None) -> AbstractAsyncContextManager[None]:
+    def _groups_closed(self, source: str, group: str | None, reason: str) -> AbstractAsyncContextManager[None]:
         """See `GroupsClosed`. Raises `BackendUnavailable` if the bridge is not ready."""
         self._check_ready()
-        return self._groups.kept_closed(source, group)
+        return self._groups.kept_closed(source, group, reason)
 
-    def _stop_consumers(self, group: Group) -> None:
+    def _stop_consumers(self, group: Group, reason: str) -> None:
         for consumer in tuple(self._consumers):
             if consumer.serves(group):
-                consumer.stop()
+                consumer.stop(reason)
 
     async def _retry_start(self) -> None:
         for attempt in range(1 << 30):

@@ -106,16 +106,19 @@ class Group:
         return entries[0] if entries else None
 
     async def wait_for_lease(self, pull_request: PullRequest) -> Entry | None:
-        """Lease the next message that becomes ready; None if none becomes ready in time.
+        """Lease the next message that becomes ready; None if none becomes ready in time, or the group is closed.
 
         A cancelled call loses no message and counts no delivery.
         """
         ends = None if pull_request.wait is None else self._clock.mono() + pull_request.wait
-        entry = None if pull_request.wait == 0 or self._closed else await self._waiting_pulls.wait(pull_request)
-        while entry is not None and not self._is_leased(entry):  # its partition was revoked before this call returned
-            wait = None if ends is None else max(ends - self._clock.mono(), 0)
+        wait = pull_request.wait
+        while wait != 0 and not self._closed:
             entry = await self._waiting_pulls.wait(pull_request._replace(wait=wait))
-        return entry
+            if entry is None or self._is_leased(entry):
+                return entry
+            # the lease ended before this call returned: its partition was revoked, or the group was closed
+            wait = None if ends is None else max(ends - self._clock.mono(), 0)
+        return None
 
     def lease_many(self, pull_request: PullRequest, limit: int, max_bytes: int) -> list[Entry]:
         """Lease ready messages, the highest priority first: at most `limit`, until they reach `max_bytes`."""

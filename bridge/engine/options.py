@@ -46,5 +46,8 @@ class EngineOptions(NamedTuple):
     """Memory for that, of which one client has its share."""
     metric_labels: int = 100
     """Destinations, and groups, that have metrics of their own."""
+    disconnect_reported: int = 0
+    """How long a client's request waits after it has opened a group, ms: steps of 1 ms, so that a busy loop has as many
+    iterations. No setting: see `DISCONNECT_REPORTED`."""
     latest: bool = False
     """Where a new group starts: True: after the newest message; False: at the oldest one kept."""

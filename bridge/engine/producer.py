@@ -14,7 +14,6 @@ from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistr
 from bridge.engine.field_support import Applied, FieldSupport, check_properties
 from bridge.engine.message_names import check_ids
 from bridge.engine.options import EngineOptions
-from bridge.engine.partitioner import Partitioner
 from bridge.engine.produce_batch_and_results import (
     Batch,
     Outcome,
@@ -69,7 +68,7 @@ class Producer:
         """What clients have delayed at this bridge."""
         self._support = FieldSupport(adapter.features.fields)
         self._property_refusal = adapter.features.property_refusal
-        self._partitioner = Partitioner()
+        self._partitioner = destinations.partitioner
         self.counts = LabelCounts(options.metric_labels, OTHER)
         """By destination."""
 
@@ -245,7 +244,7 @@ class Producer:
             for field in _REQUIRED:
                 if getattr(message, field.attribute) is None:
                     raise HeaderMissing(f"x-oms-h-{field.name.lower()} is required in strict mode.")
-        if self._property_refusal is not None:
+        if message.properties:
             check_properties(message, self._property_refusal)
         if message.delay_time:
             wall = request.wall

@@ -81,9 +81,10 @@ class PushConsumer:
     ) -> None:
         self.renewal = options.duration
         self.stopped = False
-        """Whether the bridge is stopping."""
+        """Whether `stop` was called: the bridge is stopping, or the group is purged or deleted."""
         self.end_reason = "waitmills"
-        """Valid once `take` has returned an empty list: the option that ended the consumer, or `draining`."""
+        """Valid once `take` has returned an empty list: the option that ended the consumer, or the reason of `stop`."""
+        self._stop_reason = ""
         self._group = group
         self._clock = clock
         self._options = options
@@ -117,7 +118,7 @@ class PushConsumer:
                 return await self._to_leased(entries)
             elif not self.stopped:
                 return []
-        self.end_reason = "draining"
+        self.end_reason = self._stop_reason
         return []
 
     async def settle_up(self) -> None:
@@ -169,9 +170,13 @@ class PushConsumer:
             self._settled += 1
         self._wake()
 
-    def stop(self) -> None:
-        """End `take` and `settle_up`: the bridge is stopping, or the group is closed to delete or purge it."""
-        self.stopped = True
+    def stop(self, reason: str) -> None:
+        """End `take` and `settle_up`: the bridge is stopping (`draining`), or the group was `purged` or `deleted`.
+
+        The first reason stays.
+        """
+        if not self.stopped:
+            self.stopped, self._stop_reason = True, reason
         self._wake()
 
     def close(self) -> None:

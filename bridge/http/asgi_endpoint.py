@@ -136,6 +136,7 @@ class RequestHandler:
             if status == _CLIENT_CLOSED:  # the client may have closed only its sending side, and still read
                 await self._send(send, self.not_waited())
         finally:
+            exchange.stop_watching()
             exchange.release()
             self._observer.end(started, status)
 
@@ -193,7 +194,7 @@ class _Exchange:
 
     __slots__ = (
         *("_cors", "_event", "_handler", "_header_size", "_held", "_more", "_peer", "_receive", "_scope"),
-        "disconnected",
+        *("_watched", "_watcher", "disconnected"),
     )
 
     def __init__(self, handler: RequestHandler, scope: Scope, receive: Receive) -> None:
@@ -207,6 +208,10 @@ class _Exchange:
         self._cors: list[Pair] = []
         self._header_size = 0
         self._held = 0
+        self._watcher: asyncio.Task[None] | None = None
+        """Receives the disconnect, once there is work that waits; until the reply is sent."""
+        self._watched: asyncio.Task[Any] | None = None
+        """The task that a disconnect cancels."""
         client = scope.get("client")
         self._peer = _host_and_port(*client) if client else "unknown"
 
@@ -262,18 +267,25 @@ class _Exchange:
 
     async def cancel_on_disconnect(self, work: Coroutine[object, object, T]) -> T:
         """See `CancelOnDisconnect`. Watching costs a task, so only work that waits is watched."""
-        watcher = asyncio.ensure_future(self._watch(asyncio.current_task()))
+        self._watched = asyncio.current_task()
+        if self._watcher is None:
+            self._watcher = asyncio.ensure_future(self._watch())
         try:
             return await work
         finally:
-            watcher.cancel()
+            self._watched = None
 
-    async def _watch(self, task: "asyncio.Task[Any] | None") -> None:
+    async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.disconnected = True
-        if task is not None:
-            task.cancel()
+        if self._watched is not None:
+            self._watched.cancel()
+
+    def stop_watching(self) -> None:
+        """Note no disconnect any more: the reply is sent."""
+        if self._watcher is not None:
+            self._watcher.cancel()
 
     def _headers(self) -> Headers:
         pairs = self._scope["headers"]

@@ -42,6 +42,7 @@ def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins
         return PlainTextResponse(f"not ready: {not_ready_reason}\n", 503)
 
     async def exposition(_: Request) -> Response:
+        await metrics.count_unsettled()
         return Response(metrics.exposition(), media_type="text/plain; version=1.0.0; charset=utf-8")
 
     async def status(_: Request) -> Response:

@@ -175,7 +175,7 @@ class PushEndpoint:
         framing = choose_framing(headers.plain.get(b"accept"), secrets.token_hex(16).encode("ascii"))
         if (receipts := parse_receipts(params)) and (settling := self._engine.ack(receipts, key)) is not None:
             await settling
-        consumer = await self._engine.consume(key, options, client_of(request.peer))
+        consumer = await request.cancel_on_disconnect(self._engine.consume(key, options, client_of(request.peer)))
         buffer, missed = None, list[Event]()
         if isinstance(framing, EventStreamFraming):
             last_event_id = headers.plain.get(b"last-event-id", b"")

@@ -59,7 +59,7 @@ class StreamEnd(NamedTuple):
     """The end of a stream."""
 
     reason: str
-    """`maxmessages`, `waitmills`, `draining`, or the code of an error."""
+    """`maxmessages`, `waitmills`, `draining`, `purged`, `deleted`, or the code of an error."""
     detail: str | None = None
 
 
