@@ -27,11 +27,13 @@ from bridge.client.transport import (
     read_json_object,
     read_number_parameter,
     read_result,
+    read_stored,
 )
 from bridge.errors import BodyTooLarge, BridgeError
 from bridge.message import Message
 from bridge.wire import jsonform, multipart
-from bridge.wire.headers import VERSION, encode
+from bridge.wire.headers import VERSION, Headers, encode
+from bridge.wire.stream_framings import decode_message
 
 REQUESTS_MAX: Final = 128
 """Most produce requests under way, each on its own connection; others wait."""
@@ -115,6 +117,8 @@ class Client:
         response = await self._post_messages(pairs, message.body, (_OK,))
         headers = self._sender.read_headers(response)
         try:
+            if _is_json(headers):
+                return read_stored(read_json_object(response))
             return ProduceResult(
                 message_id=headers.fields["message_id"],
                 store_timestamp=headers.fields["store_timestamp"],
@@ -123,7 +127,7 @@ class Client:
                 offset=read_number_parameter(headers, "offset"),
                 applied=read_applied(headers.parameters.get("applied", "")),
             )
-        except (KeyError, BridgeError):
+        except (KeyError, AttributeError, BridgeError):
             raise self._sender.protocol_error() from None
 
     def transaction(
@@ -253,7 +257,7 @@ class Client:
             return None
         headers = self._sender.read_headers(response)
         try:
-            message = headers.message(response.body)
+            message = decode_message(response.body) if _is_json(headers) else headers.message(response.body)
             lease_until = read_number_parameter(headers, "leaseuntil")
         except BridgeError:
             raise self._sender.protocol_error() from None
@@ -368,6 +372,11 @@ class Client:
         self._body_max = limit if isinstance(limit, int) else size
         if size > self._body_max:
             raise BodyTooLarge(f"The body has {size} bytes; the bridge allows {limit}.")
+
+
+def _is_json(headers: Headers) -> bool:
+    """Whether the body of a response has what is usually in its headers: not every client could read those."""
+    return headers.parameters.get("form") == "json"
 
 
 def _named(message: Message) -> Message:

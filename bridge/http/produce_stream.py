@@ -60,7 +60,7 @@ class ProduceStreamEndpoint:
         if media_type != _NDJSON or gzip_body.is_gzip(headers.plain.get(b"content-encoding")):
             raise ContentTypeUnsupported("A produce stream is application/x-ndjson and not compressed.")
         require = parse_require(headers.parameters)
-        decode = partial(self._decode, key=idempotency_key(headers))
+        decode = partial(self._decode, key=idempotency_key(headers), in_headers=require.headers)
         reader = _LineReader(request.body_stream, self._limits, self._slicer, decode)
         try:
             close = self._engine.open_stream(client_of(request.peer), reader.stop)
@@ -72,12 +72,12 @@ class ProduceStreamEndpoint:
             reader.stop()
             close()
 
-        run = partial(self._run, reader, require, request.peer)
+        run = partial(self._run, reader, require.fields, request.peer)
         return Reply(200, [OMS_VERSION, (b"content-type", _NDJSON), NO_STORE], stream=run, cleanup=cleanup)
 
-    def _decode(self, run: Run, key: str | None) -> Steps[list[Numbered]]:
+    def _decode(self, run: Run, key: str | None, *, in_headers: bool) -> Steps[list[Numbered]]:
         numbers, reading = _read(run, key, self._limits.body)
-        messages = yield from self._produce.validate_all(reading, self._rules)
+        messages = yield from self._produce.validate_all(reading, self._rules, in_headers=in_headers)
         return list(zip(numbers, messages, strict=True))
 
     async def _run(self, reader: "_LineReader", require: Sequence[Field], peer: str, write: Write) -> None:

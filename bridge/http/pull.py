@@ -33,9 +33,10 @@ from bridge.http.request_and_reply import (
 )
 from bridge.long_work import Slicer
 from bridge.message import Message
-from bridge.wire import cloudevents, gzip_body
-from bridge.wire.headers import Headers, encode
+from bridge.wire import cloudevents, gzip_body, jsonform
+from bridge.wire.headers import Headers, encode, fits_http
 
+_GZIP: Final[Sequence[Pair]] = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
 _SHORT: Final = 1024
 """Bytes of a pull's headers and query that are remembered, parsed."""
 
@@ -115,8 +116,10 @@ class PullEndpoint:
         if message.compression is None:
             return _delivered(pulled, message, mode)
         if mode is None and gzip_body.accepts_gzip(request_headers.plain.get(b"accept-encoding", b"")):
-            coding = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
-            return _delivered(pulled, message._replace(compression=None), None, coding)
+            message = message._replace(compression=None)
+            headers = [*encode(message), *_delivery_headers(pulled), *_GZIP]
+            if fits_http(message, headers):
+                return Reply(200, headers, message.body, cleanup=pulled.undo)
         return self._inflate(pulled, mode)
 
     async def _inflate(self, pulled: Pulled, mode: cloudevents.Mode | None) -> Reply:
@@ -128,16 +131,26 @@ class PullEndpoint:
             raise
 
 
-def _delivered(pulled: Pulled, message: Message, mode: cloudevents.Mode | None, coding: Sequence[Pair] = ()) -> Reply:
-    headers, body = (encode(message), message.body) if mode is None else cloudevents.encode(message, mode)
+def _delivered(pulled: Pulled, message: Message, mode: cloudevents.Mode | None) -> Reply:
+    """Send a message as an event, as headers and a body, or in the JSON form if not every client reads the headers."""
     if mode is not None:
+        headers, body = cloudevents.encode(message, mode)
         headers.append(OMS_VERSION)
-    if pulled.receipt is not None:
-        headers.append((b"x-oms-receipt", pulled.receipt.encode("ascii")))
-        headers.append((b"x-oms-leaseuntil", b"%d" % pulled.lease_until))
-    headers += coding
-    headers.append(NO_STORE)
+    else:
+        headers, body = encode(message), message.body
+    headers += _delivery_headers(pulled)
+    if mode is None and not fits_http(message, headers):
+        body = jsonform.encode(message, pulled.receipt, pulled.lease_until)
+        headers = [OMS_VERSION, jsonform.FORM, (b"content-type", jsonform.MEDIA_TYPE), *_delivery_headers(pulled)]
     return Reply(200, headers, body, cleanup=pulled.undo)
+
+
+def _delivery_headers(pulled: Pulled) -> list[Pair]:
+    """Return the headers of a delivery in any form."""
+    if pulled.receipt is None:
+        return [NO_STORE]
+    receipt = (b"x-oms-receipt", pulled.receipt.encode("ascii"))
+    return [receipt, (b"x-oms-leaseuntil", b"%d" % pulled.lease_until), NO_STORE]
 
 
 class SettleEndpoints:

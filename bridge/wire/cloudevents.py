@@ -27,7 +27,7 @@ from bridge.errors import (
 from bridge.long_work import Steps
 from bridge.message import Message
 from bridge.wire.header_text import decode_value, printable, unquote_strictly, weights
-from bridge.wire.headers import CLIENT_HEADERS_MAX, Headers, append_http_headers, size_of
+from bridge.wire.headers import Headers, append_http_headers, fits_http
 from bridge.wire.json_array import MEMBERS_MAX
 from bridge.wire.query_fields import merge_values
 
@@ -133,7 +133,7 @@ def read_batch(headers: Headers, body: bytes, limit: int, complete: Complete) ->
 
 
 def encode(message: Message, mode: Mode) -> tuple[Pairs, bytes]:
-    """Write one event as headers and a body, in structured mode if the headers would be too large."""
+    """Write one event as headers and a body, in structured mode if not every client could read the headers."""
     if mode is Mode.BINARY:
         pairs = [
             (_PREFIX + name.encode("ascii"), _write_value(str(value)))
@@ -141,7 +141,7 @@ def encode(message: Message, mode: Mode) -> tuple[Pairs, bytes]:
             if name != "datacontenttype"
         ]
         append_http_headers(pairs, message)
-        if size_of(pairs) <= CLIENT_HEADERS_MAX:
+        if fits_http(message, pairs):
             return pairs, message.body
     return [(b"content-type", Mode.STRUCTURED.value.encode("ascii"))], encode_json(message)
 

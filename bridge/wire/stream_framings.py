@@ -198,6 +198,14 @@ def decode_lines(raw: bytes) -> Iterable[StreamMessage | StreamEnd]:
         return map(decode_line, filter(None, raw.split(b"\n")))
 
 
+def decode_message(raw: bytes) -> Message:
+    """Return the message of a response or a callback in the JSON form. Raises `BodyInvalid`."""
+    line = decode_line(raw)
+    if isinstance(line, StreamEnd):
+        raise BodyInvalid("The body is not a message in the JSON form.")
+    return line.message
+
+
 def decode_line(raw: bytes) -> StreamMessage | StreamEnd:
     """Return the message or the end of a line. Raises `BodyInvalid`."""
     try:

@@ -15,6 +15,7 @@ import base64
 import binascii
 import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote
 
@@ -57,6 +58,8 @@ Plain = Mapping[bytes, bytes]
 _GITHUB: Final = b"x-hub-signature-256"
 _SECONDS_DIGITS: Final = 12
 _DIGEST_BYTES: Final = 32
+_ID_MAX: Final = 255
+"""Bytes of `webhook-id`."""
 
 
 class _Claim(NamedTuple):
@@ -221,6 +224,8 @@ def webhook_id(message_id: str) -> bytes:
     """Encode a messageId for a header: every character outside `A-Z a-z 0-9 _ ~ -` as `%XX` of its UTF-8 bytes.
 
     Full stops are encoded as well: "It's important that both the message id and the timestamp not be user controlled,
-    or at the very least not be allowed to include any `.`". Different ids stay different.
+    or at the very least not be allowed to include any `.`". Different ids stay different. An id that has more than 255
+    bytes in this form is replaced by its SHA-256 in hex: servers refuse long headers.
     """
-    return quote(message_id, safe="", errors="replace").replace(".", "%2E").encode("ascii")
+    encoded = quote(message_id, safe="", errors="replace").replace(".", "%2E").encode("ascii")
+    return encoded if len(encoded) <= _ID_MAX else sha256(encoded).hexdigest().encode("ascii")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated, VersionUnsupported
 from bridge.http import params
 from bridge.http.params import (
+    Requirements,
     flag,
     merge,
     number,
@@ -86,9 +87,10 @@ def test_a_mistyped_parameter_names_the_nearest_one(subtests: pytest.Subtests) -
 
 
 def test_require_names_fields_that_ask_for_behaviour() -> None:
-    assert [f.name for f in parse_require({"require": "delayTime, PRIORITY"})] == ["delayTime", "priority"]
-    assert parse_require({}) == parse_require({"require": ""}) == ()
-    assert len(parse_require({"require": ",".join(f.name for f in FIELDS if f.is_feature)})) == 11
+    assert [f.name for f in parse_require({"require": "delayTime, PRIORITY"}).fields] == ["delayTime", "priority"]
+    assert parse_require({}) == parse_require({"require": ""}) == Requirements()
+    assert parse_require({"require": "Headers"}) == Requirements([], headers=True)
+    assert len(parse_require({"require": ",".join(f.name for f in FIELDS if f.is_feature)}).fields) == 11
     for wrong in ("speed", "delayTime,", ",", "destination", "ü"):
         with pytest.raises(HeaderInvalid):
             parse_require({"require": wrong})

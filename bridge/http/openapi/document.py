@@ -63,6 +63,7 @@ def build(limits: Limits) -> Document:
             "headers": _headers(limits),
             "schemas": {
                 "Message": schemas.message_schema(),
+                "Delivered": schemas.delivered_schema(),
                 "Batch": schemas.batch_schema(limits),
                 "Stored": schemas.stored_schema(),
                 "StoredByUrl": schemas.stored_by_url_schema(),
