@@ -1,0 +1,30 @@
+"""A bridge and what is in front of it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # so that tests.launch can be imported from here
+
+from tests.launch import Bridge
+from tests.proxies.servers import haproxy, nginx
+
+
+@pytest.fixture(scope="module", params=["hypercorn", pytest.param("granian", marks=pytest.mark.extended)])
+def bridge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]:
+    """Start a bridge for the tests of one file."""
+    with Bridge(tmp_path_factory.mktemp("bridge"), server=request.param) as bridge:
+        yield bridge
+
+
+@pytest.fixture(scope="module", params=["none", "nginx", "haproxy"])
+def url(request: pytest.FixtureRequest, bridge: Bridge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the URL at which clients reach the bridge: without a proxy, and behind each with its default settings."""
+    folder = tmp_path_factory.mktemp("proxy") / "own"
+    if request.param == "none":
+        yield bridge.url
+        return
+    with (nginx if request.param == "nginx" else haproxy)(folder, bridge.url) as proxied:
+        yield proxied
