@@ -41,6 +41,8 @@ REQUESTS_MAX: Final = 128
 _UNCHECKED_BODY: Final = 65_535
 """Bytes of a body that is sent without asking the bridge for its limit."""
 _BATCH_MAX: Final = 100_000
+_RECEIPTS_AS_HEADER: Final = 20
+"""Receipts of one header, about 1 KiB; more are sent in the body."""
 _OK: Final = 200
 _CREATED: Final = 201
 _PARTIAL: Final = 207
@@ -241,7 +243,7 @@ class Client:
         request_id: str | None = None,
         receipt: str | None = None,
     ) -> ReceivedMessage | None:
-        """Take one message of `source` for `group`, or wait up to `wait_ms` for one (the bridge waits 60,000 at most).
+        """Take one message of `source` for `group`, or wait up to `wait_ms` for one (the bridge waits 55,000 at most).
 
         With `ack` the message is delivered again unless its receipt is acknowledged before the lease ends. `receipt`
         acknowledges an earlier message in the same request. A repeated pull with the same `request_id` returns the same
@@ -352,8 +354,12 @@ class Client:
         await self._sender.send("POST", "/v1/push", pairs, (_EMPTY,))
 
     async def _settle(self, action: str, receipts: Sequence[str], **parameters: str) -> None:
-        pairs = parameter_headers({"receipt": ",".join(receipts), **parameters})
-        await self._sender.send("POST", f"/v1/{action}", pairs, (_EMPTY,))
+        if len(receipts) <= _RECEIPTS_AS_HEADER:
+            pairs, body = parameter_headers({"receipt": ",".join(receipts), **parameters}), b""
+        else:
+            pairs = [*parameter_headers(parameters), (b"content-type", b"application/json")]
+            body = msgspec.json.encode({"receipts": receipts})
+        await self._sender.send("POST", f"/v1/{action}", pairs, (_EMPTY,), body=body)
 
     async def _post_messages(self, pairs: list[Pair], body: bytes, expected: tuple[int, ...]) -> BridgeResponse:
         await self._check_size(len(body))

@@ -11,6 +11,7 @@ from bridge.engine.dedup import named
 from bridge.engine.engine import Engine
 from bridge.engine.produce_batch_and_results import Produced
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid, problem_members
+from bridge.http.heartbeat import UNBUFFERED, Heartbeat
 from bridge.http.incoming_webhook_rules import Rules
 from bridge.http.params import parse_require
 from bridge.http.produce import ProduceEndpoint, idempotency_key, size_of_properties, write_result
@@ -73,7 +74,8 @@ class ProduceStreamEndpoint:
             close()
 
         run = partial(self._run, reader, require.fields, request.peer)
-        return Reply(200, [OMS_VERSION, (b"content-type", _NDJSON), NO_STORE], stream=run, cleanup=cleanup)
+        reply_headers = [OMS_VERSION, (b"content-type", _NDJSON), NO_STORE, UNBUFFERED]
+        return Reply(200, reply_headers, stream=run, cleanup=cleanup)
 
     def _decode(self, run: Run, key: str | None, *, in_headers: bool) -> Steps[list[Numbered]]:
         numbers, reading = _read(run, key, self._limits.body)
@@ -82,6 +84,13 @@ class ProduceStreamEndpoint:
 
     async def _run(self, reader: "_LineReader", require: Sequence[Field], peer: str, write: Write) -> None:
         """See `Reply.stream`."""
+        heartbeat = Heartbeat(write, b"\n")
+        try:
+            await self._write_all(reader, require, peer, heartbeat.write)
+        finally:
+            heartbeat.close()
+
+    async def _write_all(self, reader: "_LineReader", require: Sequence[Field], peer: str, write: Write) -> None:
         await write(b"")  # the client gets the headers of the response before it sends a line
         try:
             while lines := await reader.take():

@@ -5,11 +5,13 @@ from collections.abc import Awaitable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Self
 
+from msgspec.json import Decoder
+
 from bridge.engine.client_limits import client_of
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
-from bridge.engine.pull_and_prefetch import PullRequest
-from bridge.errors import HeaderInvalid, HeaderMissing
+from bridge.engine.pull_and_prefetch import WAIT_MAX, PullRequest
+from bridge.errors import BodyInvalid, ContentTypeUnsupported, HeaderInvalid, HeaderMissing, HeaderRepeated
 from bridge.http.params import (
     Params,
     flag,
@@ -24,8 +26,8 @@ from bridge.http.request_and_reply import (
     NACK_DELAY_MAX,
     NO_STORE,
     OMS_VERSION,
+    RECEIPTS_MAX,
     REQUEST_ID_MAX,
-    WAIT_MAX,
     Limits,
     Pair,
     Reply,
@@ -34,9 +36,12 @@ from bridge.http.request_and_reply import (
 from bridge.long_work import Slicer
 from bridge.message import Message
 from bridge.wire import cloudevents, gzip_body, jsonform
+from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers, encode, fits_http
+from bridge.wire.json_types import Receipts
 
 _GZIP: Final[Sequence[Pair]] = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
+_RECEIPTS: Final = Decoder(Receipts)
 _SHORT: Final = 1024
 """Bytes of a pull's headers and query that are remembered, parsed."""
 
@@ -192,6 +197,28 @@ async def _settled_after(settling: Awaitable[None]) -> Reply:
 def _parse_receipts(request: Request) -> tuple[Params, list[str]]:
     params = parse_params(request.headers.parameters, request.query)
     receipts = parse_receipts(params)
+    if request.body and (in_body := _receipts_of_body(request)):
+        if receipts:
+            raise HeaderRepeated("x-oms-receipt: send receipts as a header or in the body, not both.")
+        receipts = in_body
     if not receipts:
-        raise HeaderMissing("x-oms-receipt is required: the value that a pull returned, several separated by commas.")
+        raise HeaderMissing(
+            "x-oms-receipt is required: the value that a pull returned, several separated by commas. A body"
+            ' {"receipts": [...]} in application/json says the same.'
+        )
     return params, receipts
+
+
+def _receipts_of_body(request: Request) -> list[str]:
+    """Return the receipts of a JSON body; none if it has none. Raises `ContentTypeUnsupported`, `BodyInvalid`."""
+    media_type = request.headers.plain.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if media_type != b"application/json":
+        raise ContentTypeUnsupported('A body of receipts is application/json: {"receipts": ["...", "..."]}.')
+    try:
+        receipts = _RECEIPTS.decode(request.body).receipts
+    except (ValueError, RecursionError) as error:
+        shown = printable(str(error).encode())
+        raise BodyInvalid(f'A body of receipts is {{"receipts": ["...", "..."]}}; {shown}') from None
+    if len(receipts) > RECEIPTS_MAX or not all(receipts):
+        raise HeaderInvalid(f"receipts must be 1 to {RECEIPTS_MAX} receipts.")
+    return receipts

@@ -68,6 +68,8 @@ class Framing(Protocol):
     content_type: bytes
     opening: bytes
     """Sent immediately, so that the client gets the headers of the response."""
+    heartbeat: bytes
+    """Sent when the stream has been silent for a while; no message."""
 
     def messages(self, events: Events) -> bytes:
         """Return messages, complete without the next one."""
@@ -86,6 +88,7 @@ class MultipartFraming:
         self.content_type = b"multipart/mixed; boundary=" + boundary + (_EVENTS if events else b"")
         self._events = events
         self.opening = multipart.opening(boundary)
+        self.heartbeat = multipart.encode_part((), b"", boundary)
         self._boundary = boundary
 
     def messages(self, events: Events) -> bytes:
@@ -109,6 +112,7 @@ class NdjsonFraming:
     """`application/x-ndjson`: each line is one message in the specification's JSON form."""
 
     opening = b""
+    heartbeat = b"\n"
 
     def __init__(self, *, events: bool = False) -> None:
         """`events`: each line is a CloudEvent in structured mode."""
@@ -131,6 +135,7 @@ class EventStreamFraming:
 
     opening = b"retry: 1000\n\n"
     """Milliseconds after which a browser reconnects."""
+    heartbeat = b":\n\n"
 
     def __init__(self, *, events: bool = False) -> None:
         """`events`: the data is a CloudEvent in structured mode."""

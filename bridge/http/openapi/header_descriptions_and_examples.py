@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from bridge.engine.pull_and_prefetch import WAIT_MAX
 from bridge.http.request_and_reply import (
     CALLBACK_BATCH_MAX,
-    WAIT_MAX,
 )
 from bridge.message import DEFAULT_PRIORITY, PRIORITIES
 

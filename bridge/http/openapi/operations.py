@@ -70,6 +70,7 @@ _END: Final[Errors] = (
     *(LimitReached, BackendFull, OutcomeUnknown),
 )
 _RECEIPT: Final[Errors] = (*_VERSION, DestinationInvalid, ReceiptInvalid, LeaseEnded)
+_SETTLE: Final[Errors] = (*_RECEIPT, *_BODY, ContentTypeUnsupported)
 _JSON: Final = "application/json"
 _NDJSON: Final = "application/x-ndjson"
 _LARGE: Final = jsonform.MEDIA_TYPE.decode("ascii")
@@ -103,7 +104,8 @@ _BY_URL: Final = (
 )
 _TRANSACTION_PARAMETERS: Final = ("transaction", "transaction-timeout", "transaction-check")
 _RECEIPTS: Final = (
-    "Several receipts are processed one by one: the response names those that failed. `x-oms-source` and"
+    "The receipts are in `x-oms-receipt` or, if there are many, in the body; one of both is required. Several receipts"
+    " are processed one by one: the response names those that failed. `x-oms-source` and"
     " `x-oms-consumerid` are optional; with them, a receipt of another group is a 400."
 )
 
@@ -142,6 +144,8 @@ class Operation(NamedTuple):
     """Query parameters with names of their own, and the field or parameter that each of them sets."""
     line: str | None = None
     """Name of the schema of a line of the request's body."""
+    body: str | None = None
+    """Name of the schema of the request's body in JSON, which is optional."""
 
 
 _STORED_BY_URL: Final = (
@@ -416,9 +420,10 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             description="The group will not receive these messages again. A repeated acknowledgement also returns 204."
             f" {_RECEIPTS}",
             responses=(Response(204, "Acknowledged."),),
-            errors=(*_RECEIPT, *_BODY, BackendFull, BackendUnavailable, Refused, OutcomeUnknown),
+            errors=(*_SETTLE, BackendFull, BackendUnavailable, Refused, OutcomeUnknown),
             parameters=("version", "receipt", "source", "consumerid"),
-            required=("version", "receipt"),
+            required=("version",),
+            body="Receipts",
             query=True,
         )
     },
@@ -429,9 +434,10 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             description="They are ready again after the delay; until then, later messages of the same keys wait."
             f" {_RECEIPTS}",
             responses=(Response(204, "Returned."),),
-            errors=(*_RECEIPT, *_BODY),
+            errors=_SETTLE,
             parameters=("version", "receipt", "delaymills", "source", "consumerid"),
-            required=("version", "receipt"),
+            required=("version",),
+            body="Receipts",
             query=True,
         )
     },
@@ -441,9 +447,10 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             summary="Extend leases",
             description=f"The leases end the given time from now, which may be earlier than before. {_RECEIPTS}",
             responses=(Response(204, "Extended."),),
-            errors=(*_RECEIPT, *_BODY),
+            errors=_SETTLE,
             parameters=("version", "receipt", "leasemills", "source", "consumerid"),
-            required=("version", "receipt"),
+            required=("version",),
+            body="Receipts",
             query=True,
         )
     },

@@ -188,6 +188,12 @@ def results_schema() -> Schema:
     return {"type": "array", "items": {"anyOf": either}}
 
 
+def receipts_schema() -> Schema:
+    """Describe the body of a request that settles messages."""
+    receipt = {"type": "string", "minLength": 1}
+    return closed({"receipts": {"type": "array", "items": receipt, "maxItems": RECEIPTS_MAX}})
+
+
 def produce_stream_line_schema() -> Schema:
     """Describe a line of the reply to a produce stream: the result of a message, or the end."""
     members = {
