@@ -20,11 +20,18 @@ def bridge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module", params=["none", "nginx", "haproxy"])
-def url(request: pytest.FixtureRequest, bridge: Bridge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield the URL at which clients reach the bridge: without a proxy, and behind each with its default settings."""
+def proxy(request: pytest.FixtureRequest) -> str:
+    """Return what is in front of the bridge."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def url(proxy: str, bridge: Bridge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the URL at which clients reach the bridge; a proxy has its default settings."""
     folder = tmp_path_factory.mktemp("proxy") / "own"
-    if request.param == "none":
+    if proxy == "none":
         yield bridge.url
         return
-    with (nginx if request.param == "nginx" else haproxy)(folder, bridge.url) as proxied:
+    with (nginx if proxy == "nginx" else haproxy)(folder, bridge.url) as proxied:
         yield proxied
