@@ -35,6 +35,8 @@ _NAMES: Final = {
 _EXTENDED: Final = ("x-oms-p-city*", "city", "Zürich")
 _LINES: Final = {"accept": "application/x-ndjson"}
 _KIB: Final = 1024
+_MANY: Final = 200
+"""Headers of one request."""
 _OK: Final = 200
 _EMPTY: Final = 204
 
@@ -106,6 +108,7 @@ class ThroughProxy:
                 passed("HTTP version", f"HTTP/{answer.version / 10}"),
                 *self._names(),
                 self._request_headers(),
+                self._many_request_headers(),
                 self._response_headers(),
                 self._body(),
                 self._stream(),
@@ -147,12 +150,19 @@ class ThroughProxy:
             reached = size
         return passed("large request headers", f"{reached} bytes reach the bridge")
 
+    def _many_request_headers(self) -> Finding:
+        sent = {"x-oms-require": "headers", **{f"x-oms-p-n{number}": "v" for number in range(_MANY)}}
+        answer = self._ask("POST", "/v1/messages", self._produced(sent))
+        if not answer.is_of_bridge:
+            return lost("many request headers", f"{_MANY}: {answer}")
+        return passed("many request headers", f"{_MANY} reach the bridge")
+
     def _response_headers(self) -> Finding:
         size = 3 * _KIB
         self._store({"large": "x" * size})
         answer = self._pull()
         arrived = answer.headers.get("x-oms-p-large") == "x" * size
-        return Finding("large response headers", arrived, f"{size} bytes: {'arrive' if arrived else answer}")
+        return Finding("large response headers", arrived, f"{size} bytes {'arrive' if arrived else f': {answer}'}")
 
     def _body(self) -> Finding:
         """Send an empty batch, as large as the bridge takes."""

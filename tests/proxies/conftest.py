@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))  # so that tests.launch can be imported from here
 
 from tests.launch import Bridge
-from tests.proxies.servers import haproxy, nginx
+from tests.proxies.servers import DEFAULT, running
 
 
 @pytest.fixture(scope="module", params=["hypercorn", pytest.param("granian", marks=pytest.mark.extended)])
@@ -29,9 +29,9 @@ def proxy(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def url(proxy: str, bridge: Bridge, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the URL at which clients reach the bridge; a proxy has its default settings."""
-    folder = tmp_path_factory.mktemp("proxy") / "own"
+    folder = tmp_path_factory.mktemp("proxy")
     if proxy == "none":
         yield bridge.url
         return
-    with (nginx if proxy == "nginx" else haproxy)(folder, bridge.url) as proxied:
+    with running(proxy, DEFAULT[proxy], folder, bridge.url) as proxied:
         yield proxied

