@@ -158,7 +158,7 @@ class ThroughProxy:
         return passed("many request headers", f"{_MANY} reach the bridge")
 
     def _response_headers(self) -> Finding:
-        size = 3 * _KIB
+        size = 2 * _KIB
         self._store({"large": "x" * size})
         answer = self._pull()
         arrived = answer.headers.get("x-oms-p-large") == "x" * size

@@ -48,3 +48,15 @@ def test_nothing_is_lost_with_the_settings_of_the_page(
                 assert set(lost) == (LOST[kind] if name == "default" else set()), lost
                 assert status == (1 if lost else 0)
                 assert len(report["findings"]) == 11
+
+
+def test_without_a_bridge_behind_it_the_check_fails_with_a_sentence(url: str) -> None:
+    for through, status, said in (
+        (f"{url}/elsewhere", 1, "No bridge answers through"),
+        ("http://127.0.0.1:9", 1, "ConnectionRefusedError"),
+        ("ftp://127.0.0.1", 2, "http://host:port"),
+    ):
+        command = [PROGRAM, "check", "--through", through]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert (done.returncode, done.stdout) == (status, ""), done.stderr
+        assert said in done.stderr
