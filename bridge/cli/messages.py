@@ -183,7 +183,9 @@ def _consumer_options(command: Command) -> Command:
 
 @click.command()
 @_consumer_options
-@click.option("--wait-ms", type=click.IntRange(0, 60_000), default=0, show_default=True, help="Wait for a message.")
+@click.option(
+    "--wait-ms", type=click.IntRange(0, 60_000), default=0, show_default=True, help="Wait for a message, at most 55 s."
+)
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Pull at most so many messages.")
 def pull(as_json: bool, raw: bool, **given: Any) -> None:  # noqa: ANN401 - click's
     """Take messages out of SOURCE and print them. Exit status 3 if there is none.

@@ -22,7 +22,7 @@ from bridge.engine.open_groups import DRAINING, OpenGroups
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.producer import Producer
-from bridge.engine.pull_and_prefetch import PullRequest
+from bridge.engine.pull_and_prefetch import WAIT_MAX, PullRequest
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer
 from bridge.engine.transaction_watch import TransactionWatch
 from bridge.engine.transactions import Transactions
@@ -249,12 +249,13 @@ class Engine:
     async def _open_and_pull(
         self, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool, client: str
     ) -> Pulled | None:
+        began = self.clock.mono()
         group, group_number = await self._open_group(key, client, waits=pull_request.wait != 0)
         entry = group.lease(pull_request)
         if entry is None and pull_request.wait != 0:
             self._waiting.take(client)
             try:
-                entry = await group.wait_for_lease(pull_request)
+                entry = await group.wait_for_lease(pull_request.at_most(WAIT_MAX - (self.clock.mono() - began)))
             finally:
                 self._waiting.release(client)
         if entry is None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from adapters.base import Delivery, Subscription
 from bridge.engine.clock import Clock
@@ -18,6 +18,10 @@ _STALE: Final = 256
 """Request ids of ended leases that may pile up before they are removed."""
 
 
+WAIT_MAX: Final = 55_000
+"""Longest time from a pull to its answer, ms, the opening of its group included: many proxies give up after 60 s."""
+
+
 class PullRequest(NamedTuple):
     """A request for one message."""
 
@@ -29,6 +33,10 @@ class PullRequest(NamedTuple):
     """"A repeated pull with the same id returns the same message while its lease lives"."""
     owner: LeaseOwner | None = None
     """Extends the lease; None: nothing does."""
+
+    def at_most(self, wait: int) -> Self:
+        """Return the request with no more than `wait` ms to wait."""
+        return self if self.wait is None or self.wait <= wait else self._replace(wait=max(wait, 0))
 
 
 WaitingPull = asyncio.Future[Entry | None]

@@ -86,7 +86,12 @@ _QUERY_FIELDS_MAX: Final = 64
 _BOOLEANS: Final = {"true": True, "false": False}
 _QUERY_NAMES: Final = {name: name for name in REQUEST_PARAMETERS}
 _REQUIRABLE: Final = {field.name.lower(): field for field in FIELDS if field.is_feature}
-_REQUIRABLE_NAMES: Final = {lower: field.name for lower, field in _REQUIRABLE.items()}
+REQUIRE_HEADERS: Final = "headers"
+"""The name in `x-oms-require` that is no field."""
+_REQUIRABLE_NAMES: Final = {
+    **{lower: field.name for lower, field in _REQUIRABLE.items()},
+    REQUIRE_HEADERS: REQUIRE_HEADERS,
+}
 
 
 def parse_params(headers: Params, query: bytes, route: str = "") -> Params:
@@ -176,17 +181,25 @@ def parse_lease(params: Params, limits: Limits) -> int:
     return positive(params, "leasemills", limits.lease, limits.max_lease)
 
 
-def parse_require(params: Params) -> Sequence[Field]:
-    """Return the fields of `x-oms-require: delayTime,priority`. Raises `HeaderInvalid` for another name."""
+class Requirements(NamedTuple):
+    """What must be honoured of each message of a produce."""
+
+    fields: Sequence[Field] = ()
+    headers: bool = False
+    """Consumers must get the fields and properties as headers, not in the JSON form."""
+
+
+def parse_require(params: Params) -> Requirements:
+    """Return what `x-oms-require: delayTime,priority,headers` names. Raises `HeaderInvalid` for another name."""
     text = params.get("require")
     if not text:
-        return ()
+        return Requirements()
     names = [name.strip().lower() for name in text.split(",")]
     for name in names:
-        if name not in _REQUIRABLE:
+        if name not in _REQUIRABLE_NAMES:
             hint = did_you_mean(name, _REQUIRABLE_NAMES) or f"; {', '.join(_REQUIRABLE_NAMES.values())} are allowed."
             raise HeaderInvalid(f"x-oms-require: unknown field `{printable(name.encode('utf-8', 'replace'))}`{hint}")
-    return [_REQUIRABLE[name] for name in names]
+    return Requirements([_REQUIRABLE[name] for name in names if name != REQUIRE_HEADERS], REQUIRE_HEADERS in names)
 
 
 def parse_receipts(params: Params) -> list[str]:

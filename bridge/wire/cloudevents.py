@@ -28,7 +28,7 @@ from bridge.errors import (
 from bridge.long_work import Steps
 from bridge.message import Message
 from bridge.wire.header_text import decode_value, printable, weights
-from bridge.wire.headers import CLIENT_HEADERS_MAX, OCTETS, Headers, append_http_headers, size_of
+from bridge.wire.headers import OCTETS, Headers, append_http_headers, fits_http
 from bridge.wire.json_array import MEMBERS_MAX
 from bridge.wire.query_fields import merge_values
 
@@ -138,7 +138,7 @@ def read_batch(headers: Headers, body: bytes, limit: int, complete: Complete) ->
 def encode(message: Message, mode: Mode) -> tuple[Pairs, bytes]:
     """Write one event as headers and a body.
 
-    It is in structured mode if the headers would be too large, or if the type of its data would name another mode.
+    It is in structured mode if not every client could read the headers, or if its type of data names another mode.
     """
     if mode is Mode.BINARY:
         attributes = to_attributes(message)
@@ -147,7 +147,7 @@ def encode(message: Message, mode: Mode) -> tuple[Pairs, bytes]:
         pairs = [(_PREFIX + name.encode("ascii"), _write_value(str(value))) for name, value in attributes.items()]
         append_http_headers(pairs, message._replace(content_type=content_type))
         names_mode = (content_type or "").lower().startswith(_EVENT_TYPES)
-        if not names_mode and size_of(pairs) <= CLIENT_HEADERS_MAX:
+        if not names_mode and fits_http(message, pairs):
             return pairs, message.body
     return [(b"content-type", Mode.STRUCTURED.value.encode("ascii"))], encode_json(message)
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from bridge.errors import (
     BridgeError,
+    FieldUnsupported,
     HeaderInvalid,
     HeaderMissing,
     HeaderRepeated,
@@ -52,7 +53,7 @@ REQUEST_PARAMETERS: Final = frozenset(
 )
 """The x-oms- headers of requests besides fields and properties, without the prefix."""
 REPLY_PARAMETERS: Final = frozenset(
-    ("version", "receipt", "applied", "offset", "leaseuntil", "error", "retry-safe", "duplicate")
+    ("version", "receipt", "applied", "offset", "leaseuntil", "error", "retry-safe", "duplicate", "form")
 )
 """Those of replies."""
 PARAMETERS: Final = REQUEST_PARAMETERS | REPLY_PARAMETERS
@@ -75,7 +76,19 @@ _fields_of: Final = itemgetter(*(FIELD_INDEX[f.attribute] for f in FIELDS))
 _BODY, _PROPERTIES_OF_MESSAGE = FIELD_INDEX["body"], FIELD_INDEX["properties"]
 _NOTHING_SET: Final[list[Any]] = [None] * len(FIELD_INDEX)
 CLIENT_HEADERS_MAX: Final = 60 << 10
-"""Bytes of headers that every HTTP/2 client accepts: h2, and with it httpx, ends the connection at 64 KiB."""
+"""Bytes of escaped headers of a message, which are also those of a part: h2, and with it httpx, ends the connection at
+64 KiB."""
+PROPERTIES_AS_HEADERS: Final = 64
+"""Most properties that are sent as HTTP headers: Python's `http.client` reads 99 headers, those of fields and of HTTP
+included."""
+HTTP_HEADERS_MAX: Final = 4096
+"""Most bytes of all headers of a response: by default, nginx reads no more of one. Node reads 16 KiB, aiohttp 8 KiB."""
+_HTTP_RESERVE: Final = 512
+"""Bytes of these for the headers that the server and the origin policy add."""
+_DELIVERY_RESERVE: Final = 1024
+"""Bytes of these for the fields that a bridge sets after the produce, and for the receipt."""
+_SEPARATORS: Final = 4
+"""Bytes of `: ` and of the line end of a header."""
 _DIGITS_MAX: Final = 19
 _FIELD_OVERHEAD: Final = 32
 _GROWTH: Final = 12
@@ -273,6 +286,32 @@ def check_size(message: Message, limit: int) -> None:
 def size_of(pairs: Pairs) -> int:
     """Return the size of headers in bytes, as HTTP/2 counts it (RFC 9113 6.5.2)."""
     return sum(len(name) + len(value) + _FIELD_OVERHEAD for name, value in pairs)
+
+
+def fits_http(message: Message, pairs: list[tuple[bytes, bytes]]) -> bool:
+    """Whether every client can read a message whose headers, with those of its delivery, are `pairs`."""
+    return len(message.properties) <= PROPERTIES_AS_HEADERS and fits_http_bytes(pairs)
+
+
+def fits_http_bytes(pairs: list[tuple[bytes, bytes]]) -> bool:
+    """Whether every client can read so many bytes of headers."""
+    return _size_as_sent(pairs) <= HTTP_HEADERS_MAX - _HTTP_RESERVE
+
+
+def check_fits_http(message: Message) -> None:
+    """Raise `FieldUnsupported` if a consumer may get a message to produce in the JSON form, not as headers."""
+    most = HTTP_HEADERS_MAX - _HTTP_RESERVE - _DELIVERY_RESERVE
+    size = _size_as_sent(encode(message))
+    if len(message.properties) > PROPERTIES_AS_HEADERS or size > most:
+        raise FieldUnsupported(
+            f"x-oms-require: headers cannot be honoured: the message has {len(message.properties)} properties and"
+            f" {size} bytes of headers; {PROPERTIES_AS_HEADERS} properties and {most} bytes always fit."
+        )
+
+
+def _size_as_sent(pairs: list[tuple[bytes, bytes]]) -> int:
+    """Return the bytes of headers as HTTP/1.1 sends them."""
+    return sum([len(name) + len(value) for name, value in pairs]) + _SEPARATORS * len(pairs)
 
 
 def check_version(text: str | None) -> None:

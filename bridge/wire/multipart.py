@@ -16,6 +16,8 @@ from bridge.wire.headers import Headers, decode_header, encode, parse, part_name
 CLOSING: Final = b"--\r\n"
 """Appended to the last delimiter."""
 
+HEARTBEAT: Final = b"content-length: 0\r\n\r\n"
+"""A part that is no message: a push stream sends it when it has been silent for a while."""
 _BOUNDARY_MAX: Final = 70
 _SIMPLE: Final = re.compile(
     r'multipart/mixed; ?boundary=(?:"([0-9A-Za-z_.+-]{1,70})"|([0-9A-Za-z_.+-]{1,70}))', re.IGNORECASE
@@ -25,6 +27,7 @@ _LINES_MAX: Final = 4096
 """Header lines that are remembered. Without a limit, 4 MiB of lines that all differ took 60 MiB, and longer."""
 _STEP: Final = 8 << 10
 """Bytes of parts in one step. The slowest, of parts that have neither headers nor a body, takes 2.6 ms."""
+_HEARTBEAT_END: Final = len(HEARTBEAT) + 1
 _OF_THE_REQUEST: Final = frozenset({"require", "transaction", "transaction-timeout", "transaction-check"})
 """Parameters that apply to all parts. If a part's own were ignored, a message that should be prepared was visible."""
 _CR, _LF = b"\r\n"
@@ -50,13 +53,15 @@ def boundary_of(content_type: str) -> bytes:
 def decode(raw: bytes, boundary: bytes, limit: int, header_limit: int) -> Steps[list[Message | BridgeError]]:
     """Return the messages of at most `limit` parts, or the error of each that is invalid.
 
-    Each part has at most `header_limit` bytes of headers. Raises `BodyInvalid` if the framing is broken, `BodyTooLarge`
-    for more parts.
+    Each part has at most `header_limit` bytes of headers. Heartbeats are skipped. Raises `BodyInvalid` if the framing
+    is broken, `BodyTooLarge` for more parts.
     """
     results: list[Message | BridgeError] = []
     decoder = _PartDecoder(raw, header_limit)
     step_end = _STEP
     for start, end in _split(raw, boundary, limit):
+        if raw[start : min(end, start + _HEARTBEAT_END)] == HEARTBEAT:
+            continue
         try:
             results.append(decoder.message(start, end))
         except BridgeError as error:

@@ -69,6 +69,8 @@ class Framing(Protocol):
     content_type: bytes
     opening: bytes
     """Sent immediately, so that the client gets the headers of the response."""
+    heartbeat: bytes
+    """Sent when the stream has been silent for a while; no message."""
 
     def messages(self, events: Events) -> bytes:
         """Return messages, complete without the next one."""
@@ -87,6 +89,7 @@ class MultipartFraming:
         self.content_type = b"multipart/mixed; boundary=" + boundary + (_EVENTS if events else b"")
         self._events = events
         self.opening = multipart.opening(boundary)
+        self.heartbeat = multipart.encode_part((), b"", boundary)
         self._boundary = boundary
 
     def messages(self, events: Events) -> bytes:
@@ -110,6 +113,7 @@ class NdjsonFraming:
     """`application/x-ndjson`: each line is one message in the specification's JSON form."""
 
     opening = b""
+    heartbeat = b"\n"
 
     def __init__(self, *, events: bool = False) -> None:
         """`events`: each line is a CloudEvent in structured mode."""
@@ -132,6 +136,7 @@ class EventStreamFraming:
 
     opening = b"retry: 1000\n\n"
     """Milliseconds after which a browser reconnects."""
+    heartbeat = b":\n\n"
 
     def __init__(self, *, events: bool = False) -> None:
         """`events`: the data is a CloudEvent in structured mode."""
@@ -197,6 +202,14 @@ def decode_lines(raw: bytes) -> Iterable[StreamMessage | StreamEnd]:
         return [_to_message(line) for line in _decoder.decode_lines(raw)]
     except (ValueError, RecursionError):  # most often because of the end
         return map(decode_line, filter(None, raw.split(b"\n")))
+
+
+def decode_message(raw: bytes) -> Message:
+    """Return the message of a response or a callback in the JSON form. Raises `BodyInvalid`."""
+    line = decode_line(raw)
+    if isinstance(line, StreamEnd):
+        raise BodyInvalid("The body is not a message in the JSON form.")
+    return line.message
 
 
 def decode_line(raw: bytes) -> StreamMessage | StreamEnd:

@@ -16,6 +16,7 @@ import binascii
 import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote
 
@@ -60,6 +61,8 @@ _SECONDS_DIGITS: Final = 12
 _DIGEST_BYTES: Final = 32
 _CHALLENGE_BODY_MAX: Final = 4096
 """Bytes of the largest request that may be a challenge; Slack's have about 150."""
+_ID_MAX: Final = 255
+"""Bytes of `webhook-id`."""
 
 
 class _Claim(NamedTuple):
@@ -242,6 +245,8 @@ def webhook_id(message_id: str) -> bytes:
     """Encode a messageId for a header: every character outside `A-Z a-z 0-9 _ ~ -` as `%XX` of its UTF-8 bytes.
 
     Full stops are encoded as well: "It's important that both the message id and the timestamp not be user controlled,
-    or at the very least not be allowed to include any `.`". Different ids stay different.
+    or at the very least not be allowed to include any `.`". Different ids stay different. An id that has more than 255
+    bytes in this form is replaced by its SHA-256 in hex: servers refuse long headers.
     """
-    return quote(message_id, safe="", errors="replace").replace(".", "%2E").encode("ascii")
+    encoded = quote(message_id, safe="", errors="replace").replace(".", "%2E").encode("ascii")
+    return encoded if len(encoded) <= _ID_MAX else sha256(encoded).hexdigest().encode("ascii")

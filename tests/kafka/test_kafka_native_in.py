@@ -306,3 +306,20 @@ def properties(headers: httpx.Headers) -> dict[str, str]:
             text = unquote(value.removeprefix("UTF-8''")) if plain.endswith("*") else value
             found[unquote(plain.removesuffix("*"))] = text
     return found
+
+
+async def test_a_record_with_150_headers_is_sent_in_the_json_form(talk: Conversation, kafka_servers: str) -> None:
+    """Several HTTP libraries fail at 100 headers."""
+    talk.destination = natives.topic_of(kafka_servers, 1)
+    written = {f"h{number}": f"v{number}" for number in range(150)}
+    headers = [(name, value.encode()) for name, value in written.items()]
+    natives.write(kafka_servers, talk.destination, [(b"k", b"body", headers)])
+    answer = await talk.get(waitmills=20_000)
+    assert (answer.headers["x-oms-form"], answer.headers["content-type"]) == (
+        "json",
+        "application/vnd.oms.message+json",
+    )
+    assert len(answer.headers) < 20
+    item = answer.json()
+    assert item["properties"] == written
+    assert (item["data"], item["receipt"]) == ("Ym9keQ==", answer.headers["x-oms-receipt"])

@@ -12,6 +12,7 @@ from bridge.http import params
 from bridge.http.openapi.operations import OPERATIONS
 from bridge.http.params import (
     DESTINATION_MESSAGES,
+    Requirements,
     flag,
     header_names,
     merge,
@@ -123,9 +124,10 @@ def test_every_route_has_suggestions_and_none_that_it_does_not_take() -> None:
 
 
 def test_require_names_fields_that_ask_for_behaviour() -> None:
-    assert [f.name for f in parse_require({"require": "delayTime, PRIORITY"})] == ["delayTime", "priority"]
-    assert parse_require({}) == parse_require({"require": ""}) == ()
-    assert len(parse_require({"require": ",".join(f.name for f in FIELDS if f.is_feature)})) == 11
+    assert [f.name for f in parse_require({"require": "delayTime, PRIORITY"}).fields] == ["delayTime", "priority"]
+    assert parse_require({}) == parse_require({"require": ""}) == Requirements()
+    assert parse_require({"require": "Headers"}) == Requirements([], headers=True)
+    assert len(parse_require({"require": ",".join(f.name for f in FIELDS if f.is_feature)}).fields) == 11
     for wrong in ("speed", "delayTime,", ",", "destination", "ü"):
         with pytest.raises(HeaderInvalid):
             parse_require({"require": wrong})

@@ -8,8 +8,9 @@ import json
 from typing import Final
 
 from bridge.engine.engine import Engine
+from bridge.engine.pull_and_prefetch import WAIT_MAX
 from bridge.http.params import merge
-from bridge.http.request_and_reply import NACK_DELAY_MAX, TRANSACTION_TIMEOUT_MAX, WAIT_MAX, Limits, Reply, Request
+from bridge.http.request_and_reply import NACK_DELAY_MAX, TRANSACTION_TIMEOUT_MAX, Limits, Reply, Request
 from bridge.wire.headers import VERSION
 
 CONTENT_SECURITY: Final = b"default-src 'none'; style-src 'unsafe-inline'"

@@ -381,6 +381,19 @@ async def test_pulls_that_come_together_join_once(clock: LoopClock) -> None:
     assert len(bench.adapter.subscriptions["orders", "app"]) == 1
 
 
+@pytest.mark.parametrize(("wait", "passed"), [(55_000, 55_000), (50_000, 55_000), (1_000, 11_000)])
+async def test_a_pull_that_opens_its_group_is_answered_before_proxies_give_up(
+    clock: LoopClock, wait: int, passed: int
+) -> None:
+    bench = await EngineBench(clock).started()
+    bench.adapter.may_subscribe.clear()
+    began, pull = clock.mono(), bench.waiting(wait)
+    await asyncio.sleep(10)
+    bench.adapter.may_subscribe.set()
+    assert await pull is None
+    assert clock.mono() - began == passed
+
+
 async def test_a_failed_subscription_fails_all_waiting_pulls_and_the_next_one_retries(clock: LoopClock) -> None:
     bench = await EngineBench(clock, delivery(1)).started()
     bench.adapter.may_subscribe.clear()
