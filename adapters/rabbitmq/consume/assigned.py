@@ -60,6 +60,9 @@ class Owner(Protocol):
     def failed(self, error: BridgeError) -> None:
         """Fail a waiting fetch: some of the share cannot be consumed now."""
 
+    def wanted(self) -> int:
+        """Return how many messages a waiting fetch still asks for."""
+
 
 class AssignedPartitions:
     """Consumes the partitions that the membership assigns."""
@@ -95,7 +98,7 @@ class AssignedPartitions:
         self._link.on_lost.append(self._lost)
         self._link.on_connected.append(self._apply_soon)
         await self._make_sources()
-        if any(source.shared for source in self._sources.values()):
+        if self.shared:
             self._share = frozenset(self._sources)
         else:
             self._membership = self._dependencies.make_membership(len(self._sources), self._share_changed)
@@ -105,6 +108,11 @@ class AssignedPartitions:
             raise error
         await asyncio.gather(*(partition.filled(_FILL) for partition in self.partitions.values()))
         self._later(self._dependencies.refresh, self._refresh)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the queue is one of others."""
+        return any(source.shared for source in self._sources.values())
 
     async def close(self) -> None:
         """Leave the group, and release all partitions."""
@@ -217,6 +225,7 @@ class AssignedPartitions:
             arrived=self._owner.arrived,
             repair=self.repair,
             record_drained=use.record_drained,
+            wanted=self._owner.wanted,
         )
         partition.earlier_attempts = self._earlier_attempts.pop(number, None)
         return partition
@@ -289,7 +298,8 @@ class AssignedPartitions:
         """Repair partitions with messages that were unacknowledged the last time, or whose messages are small again."""
         for partition in list(self.partitions.values()):
             outgrown, has_stale = partition.window.review(), partition.unacked.has_stale()
-            if outgrown or has_stale:
+            # a queue of others counts what returns: its messages stay on their channel until RabbitMQ closes that
+            if (outgrown or has_stale) and not partition.source.shared:
                 self.repair(partition, None)
         self._later(self._dependencies.refresh, self._refresh)
 
