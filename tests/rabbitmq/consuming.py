@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -170,6 +170,7 @@ class Pool:
         self.link = Link(self.options, "test")
         self.publisher = Publisher(self.options, self.link)
         self.shared = False
+        self.shared_arguments: Mapping[str, object] = {"x-queue-type": "classic"}
         self.has_history = False
         self.made = 0
         self._stack = stack
@@ -188,13 +189,17 @@ class Pool:
         return names.attempts(self.destination, GROUP, partition)
 
     @property
+    def returned(self) -> str:
+        return names.returned(self.destination, GROUP)
+
+    @property
     def history(self) -> str:
         return names.history(self.destination, GROUP, 0)
 
     async def make_history(self) -> None:
         """Let partition 0 have a history."""
         self.has_history = True
-        await self.ask("queue_declare", **declarations.partition_queue(self.history).arguments)
+        await self.ask("queue_declare", **declarations.partition_queue(self.history, self.returned).arguments)
 
     async def noted(self, partition: int = 0) -> dict[str, int] | None:
         """What the note of a partition says; None: there is none."""
@@ -204,10 +209,11 @@ class Pool:
     async def make_sources(self) -> list[Source]:
         """Declare what is missing."""
         self.made += 1
+        await self.ask("queue_declare", **declarations.group_queues(self.destination, GROUP, 0)[0].arguments)
         for source in self.sources:
-            arguments = dict(declarations.partition_queue(source.queue).arguments)
+            arguments = dict(declarations.partition_queue(source.queue, self.returned).arguments)
             if self.shared:
-                arguments["arguments"] = {"x-queue-type": "classic"}
+                arguments["arguments"] = self.shared_arguments
             await self.ask("queue_declare", **arguments)
         return self.sources
 
@@ -265,6 +271,7 @@ class Pool:
             await self.ask("queue_delete", queue=self.queue(partition))
             await self.ask("queue_delete", queue=self.note(partition))
         await self.ask("queue_delete", queue=self.history)
+        await self.ask("queue_delete", queue=self.returned)
         await self.publisher.close()
         await self.link.close()
 

@@ -14,10 +14,11 @@ from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Partition, RecordDrained
 from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
+from adapters.rabbitmq.consume.returned import ReturnedMessages
 from adapters.rabbitmq.group.membership import Changed, Membership
 from adapters.rabbitmq.headers import ACQUIRED_COUNT, DELIVERY_COUNT
 from adapters.rabbitmq.publish.publisher import Publisher
-from adapters.rabbitmq.topology.names import Source
+from adapters.rabbitmq.topology.names import Source, returned_of
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
 
 _RETRY: Final = 1.0
@@ -81,6 +82,8 @@ class AssignedPartitions:
         self._sources: dict[int, Source] = {}
         self._membership: Membership | None = None
         """None: this bridge consumes all partitions; other programs may as well."""
+        self._returned: ReturnedMessages | None = None
+        """None: others own the queue, and decide about the messages that exceed its limit."""
         self._share: frozenset[int] = frozenset()
         self._earlier_attempts: dict[int, AttemptsRecord] = {}
         """Of partitions that were consumed when the connection was lost."""
@@ -106,6 +109,10 @@ class AssignedPartitions:
         error = await self._open_missing(self._share)
         if error is not None:
             raise error
+        if not self.shared:
+            use = self._dependencies
+            self._returned = ReturnedMessages(use.consuming, use.publisher, returned_of(self._sources[0]))
+            self._returned.start()
         await asyncio.gather(*(partition.filled(_FILL) for partition in self.partitions.values()))
         self._later(self._dependencies.refresh, self._refresh)
 
@@ -125,6 +132,8 @@ class AssignedPartitions:
         if self._applying is not None:
             self._applying.cancel()
             await asyncio.wait((self._applying,))
+        if self._returned is not None:
+            await self._returned.close()
         if self._membership is not None:
             await self._membership.leave()  # first, so that the other bridges are ready to consume
         await self._close(list(self.partitions.values()))
