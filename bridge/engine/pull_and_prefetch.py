@@ -184,7 +184,7 @@ class Prefetcher:
         fetched = False
         if self._closed or self._retry is not None or self._pending is not None:
             return fetched
-        while (limit := self._room()) > 0 and buffer.bytes < options.prefetch_bytes:
+        while (limit := self._capacity()) > 0 and buffer.bytes < options.prefetch_bytes:
             future = self._subscription.fetch(limit, options.prefetch_bytes - buffer.bytes)
             if not future.done():
                 self._pending, self._limit = future, limit
@@ -203,7 +203,7 @@ class Prefetcher:
     def adjust(self) -> bool:
         """Fetch as many messages as are waited for now, if that has changed. Return whether some came at once."""
         pending = self._pending
-        if pending is not None and not pending.done() and self._limit != self._room():
+        if pending is not None and not pending.done() and self._limit != self._capacity():
             self._pending = None
             pending.cancel()
         return self.fill()
@@ -228,11 +228,11 @@ class Prefetcher:
         if pending is not None and not pending.cancel() and not pending.cancelled():
             self._take(pending)  # it is complete, and its callback will do nothing because the prefetcher is closed
 
-    def _room(self) -> int:
+    def _capacity(self) -> int:
         """Return how many messages may be fetched now."""
         buffer = self._buffer
-        room = self._options.prefetch - buffer.size
-        return room if self._wanted is None else min(room, self._wanted() - buffer.ready)
+        free = self._options.prefetch - buffer.size
+        return free if self._wanted is None else min(free, self._wanted() - buffer.ready)
 
     def _fetched(self, future: asyncio.Future[list[Delivery]]) -> None:
         if self._pending is not future:

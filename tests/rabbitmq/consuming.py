@@ -14,6 +14,7 @@ from adapters.amqp.properties import Properties
 from adapters.base import Delivery, Outcome
 from adapters.rabbitmq.consume.assigned import GroupDependencies
 from adapters.rabbitmq.consume.attempts import read_attempts
+from adapters.rabbitmq.consume.consumer import Consumer
 from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
 from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import parse
@@ -306,6 +307,19 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
 def bodies(deliveries: Iterable[Delivery], partition: int | None = None) -> list[str]:
     """Return what was delivered, of one partition or of all."""
     return [each.message.body.decode() for each in deliveries if partition in {None, each.partition}]
+
+
+def consumer_of(bridge: Bridge) -> Consumer | None:
+    partition = bridge.subscription._assigned.partitions.get(0)
+    return None if partition is None else partition._consumer
+
+
+async def renewed(bridge: Bridge, before: Consumer | None) -> Consumer:
+    """Wait until it consumes on another channel."""
+    await until(lambda: consumer_of(bridge) not in {None, before})
+    consumer = consumer_of(bridge)
+    assert consumer is not None
+    return consumer
 
 
 async def _nothing(_partition: int) -> None:

@@ -1,7 +1,7 @@
 """RabbitMQ drops what returns to a quorum queue too often: nothing that no consumer received may come near that.
 
-On the oldest RabbitMQ that the documents promise, on 4.0, where an existing quorum queue has a limit of 20 unless it was
-declared with another, and on the newest, where deliveries are counted in another way.
+On the oldest RabbitMQ that the documents promise, on 4.0, where an existing quorum queue has a limit of 20 unless
+it has another one, and on the newest, where deliveries are counted in another way.
 """
 
 import asyncio
@@ -18,10 +18,11 @@ from tests.bridged import bridged
 from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ
 from tests.conformance.conversation import Conversation
+from tests.conformance.streaming import pushing
 from tests.launch import Bridge
 from tests.rabbitmq import natives
 from tests.rabbitmq.bridged import backend
-from tests.rabbitmq.consuming import eventually, pool
+from tests.rabbitmq.consuming import Pool, bodies, consumer_of, eventually, pool, renewed
 from tests.rabbitmq.natives import Sent
 
 pytestmark = pytest.mark.extended
@@ -43,6 +44,13 @@ def write(url: str, queue: str, count: int) -> None:
     """Publish straight into a queue, as others do."""
     properties = pika.BasicProperties(delivery_mode=2)
     natives.write(url, "", [Sent(b"%d" % number, queue, properties) for number in range(count)])
+
+
+async def share(here: Pool, limit: int) -> None:
+    """Make the queue one of others, with a limit."""
+    await here.ask("queue_delete", queue=here.queue())
+    here.shared, here.shared_arguments = True, {"x-queue-type": "quorum", "x-delivery-limit": limit}
+    await here.make_sources()
 
 
 def rest(url: str, queue: str, count: int) -> list[natives.Got]:
@@ -96,13 +104,28 @@ async def test_an_existing_queue_keeps_its_messages_although_its_group_is_closed
     assert [each.body for each in rest(rabbit.url, queue, 275)] == [b"%d" % number for number in range(25, 300)]
 
 
+async def test_a_stream_fetches_of_an_existing_queue_no_more_than_it_takes(rabbit: RabbitMQ, tmp_path: Path) -> None:
+    """Large messages: the stream's credit in bytes ends long before its credit in messages."""
+    queue = natives.queue_of(rabbit.url, "quorum")
+    large = [Sent(b"%d" % number + bytes(300_000), queue) for number in range(40)]
+    await asyncio.to_thread(natives.write, rabbit.url, "", large)
+    url = backend(rabbit.url, destinations=destinations(tmp_path, queue))
+    async with bridged(tmp_path / "bridge", url, OMS_DELIVERY__GROUP_IDLE=IDLE) as (bridge, talk):
+        talk.destination = "legacy"
+        async with pushing(talk, credit=64) as push:
+            await push.take_all(4)
+            await push.nothing()
+        await closed(bridge)
+        assert bridge.terminate() == 0
+    found = natives.take(rabbit.url, queue, 40)
+    assert [each.body[:2].rstrip(b"\0") for each in found if each.redelivered] == [b"0", b"1", b"2", b"3"]
+
+
 @pytest.mark.parametrize("limit", [LIMIT, 0])
 async def test_an_existing_queue_counts_only_what_a_consumer_has_received(rabbit: RabbitMQ, limit: int) -> None:
     """Refreshes, closed groups and lost connections, while two of forty messages are leased each time."""
     async with pool(rabbit.url) as here:
-        await here.ask("queue_delete", queue=here.queue())
-        here.shared, here.shared_arguments = True, {"x-queue-type": "quorum", "x-delivery-limit": limit}
-        await here.make_sources()
+        await share(here, limit)
         write(rabbit.url, here.queue(), 40)
         settled = 0
         for round_ in range(2 * LIMIT):
@@ -118,6 +141,28 @@ async def test_an_existing_queue_counts_only_what_a_consumer_has_received(rabbit
                 await bridge.die()
         await here.counted(40 - settled)
         rest(rabbit.url, here.queue(), 40 - settled)
+
+
+async def test_a_lease_in_an_existing_queue_outlives_the_brokers_patience(rabbit: RabbitMQ) -> None:
+    rabbit.ctl("eval", "application:set_env(rabbit, channel_tick_interval, 200).")
+    async with pool(rabbit.url) as here:
+        await share(here, 20)
+        write(rabbit.url, here.queue(), 10)
+        rabbit.ctl("eval", "application:set_env(rabbit, consumer_timeout, 400).")
+        try:
+            bridge = await here.bridge()
+            leased = await bridge.take(2)
+            consumer = await renewed(bridge, consumer_of(bridge))
+        finally:
+            await asyncio.to_thread(rabbit.ctl, "eval", "application:set_env(rabbit, consumer_timeout, 1800000).")
+        await renewed(bridge, consumer)  # a channel keeps the timeout with which it was opened
+        await bridge.settle(leased)
+        assert bodies(await bridge.take(1)) == ["2"]
+        assert not bridge.revoked
+        await bridge.stop()
+        await here.counted(8)
+        found = natives.take(rabbit.url, here.queue(), 8)
+        assert [each.body for each in found if each.redelivered] == [b"2"]
 
 
 async def test_what_exceeds_a_policys_limit_in_the_bridges_own_queues_is_put_back(

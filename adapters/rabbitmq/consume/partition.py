@@ -165,7 +165,7 @@ class Partition:
     def _requested(self) -> int:
         """Return how many messages to request now: what is waited for, and what must be delivered again."""
         unacked = self.unacked
-        return min(self._wanted() - len(unacked.waiting) + unacked.expected, self.window.count)
+        return self.window.for_request(self._wanted() - len(unacked.waiting) + unacked.expected)
 
     def request(self) -> None:
         """Request of a queue of others what is wanted now."""
