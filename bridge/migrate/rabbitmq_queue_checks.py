@@ -21,7 +21,7 @@ _COUNTED: Final = (
 _ARGUMENTS: Final[Mapping[str, tuple[Verdict, str]]] = {
     "x-expires": (
         Verdict.FAILS,
-        "Declare a queue without it: the bridge stops consuming for an idle group, and an unused queue is deleted.",
+        "Declare a queue without it: the bridge consumes only while a consumer waits, and an unused queue is deleted.",
     ),
     "x-message-ttl": (
         Verdict.DIFFERS,
@@ -114,7 +114,7 @@ def _check_entry(queue: QueueFacts, entry: DestinationEntry | None) -> Finding:
 
 def _check_declaration(declaration: Declaration) -> Iterator[Finding]:
     if declaration.auto_delete:
-        advice = "Declare a queue without it: the bridge stops consuming for an idle group, which deletes the queue."
+        advice = "Declare a queue without it: RabbitMQ deletes this one as soon as no consumer waits for a message."
         yield Finding("auto-delete", "true", Verdict.FAILS, advice)
     if not declaration.durable:
         advice = (

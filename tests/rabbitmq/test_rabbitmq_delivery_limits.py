@@ -7,6 +7,7 @@ it has another one, and on the newest, where deliveries are counted in another w
 import asyncio
 import re
 from collections.abc import Collection, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -17,12 +18,12 @@ import pytest
 from tests.bridged import bridged
 from tests.brokers.provide import own_rabbitmq
 from tests.brokers.rabbitmq import RabbitMQ
-from tests.conformance.conversation import Conversation
+from tests.conformance.conversation import Conversation, Taken
 from tests.conformance.streaming import pushing
 from tests.launch import Bridge
 from tests.rabbitmq import natives
 from tests.rabbitmq.bridged import backend
-from tests.rabbitmq.consuming import Pool, bodies, consumer_of, eventually, pool, renewed
+from tests.rabbitmq.consuming import GUARD, Pool, bodies, consumer_of, eventually, pool, renewed
 from tests.rabbitmq.natives import Sent
 
 pytestmark = pytest.mark.extended
@@ -72,15 +73,25 @@ async def closed(bridge: Bridge) -> None:
     await eventually(is_closed)
 
 
+async def take_again(talk: Conversation) -> Taken:
+    """Pull until a message comes: the connection was just closed."""
+    async with asyncio.timeout(GUARD):
+        while True:
+            answer = await talk.get(waitmills=5_000)
+            if answer.status_code == HTTPStatus.OK:
+                return Taken(answer.content, answer.headers)
+            await asyncio.sleep(0.1)
+
+
 def destinations(directory: Path, queue: str) -> Path:
     file = directory / "destinations.yaml"
     file.write_text(f"legacy: {{queue: {queue}}}\n", "utf-8")
     return file
 
 
-async def drained(talk: Conversation, bodies: Collection[bytes]) -> None:
+async def drained(talk: Conversation, texts: Collection[bytes]) -> None:
     """Take and acknowledge until each of these was there; some may come twice."""
-    missing = set(bodies)
+    missing = set(texts)
     while missing:
         taken = await talk.take()
         missing.discard(taken.body)
@@ -100,8 +111,13 @@ async def test_an_existing_queue_keeps_its_messages_although_its_group_is_closed
             assert taken.body == b"%d" % number
             await talk.ack(taken.receipt)
             await closed(bridge)
+        for number in range(25, 30):
+            rabbit.ctl("close_all_connections", "the test")
+            taken = await take_again(talk)
+            assert taken.body == b"%d" % number
+            await talk.ack(taken.receipt)
         assert bridge.terminate() == 0
-    assert [each.body for each in rest(rabbit.url, queue, 275)] == [b"%d" % number for number in range(25, 300)]
+    assert [each.body for each in rest(rabbit.url, queue, 270)] == [b"%d" % number for number in range(30, 300)]
 
 
 async def test_a_stream_fetches_of_an_existing_queue_no_more_than_it_takes(rabbit: RabbitMQ, tmp_path: Path) -> None:
@@ -165,27 +181,32 @@ async def test_a_lease_in_an_existing_queue_outlives_the_brokers_patience(rabbit
         assert [each.body for each in found if each.redelivered] == [b"2"]
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
 async def test_what_exceeds_a_policys_limit_in_the_bridges_own_queues_is_put_back(
-    rabbit: RabbitMQ, tmp_path: Path
+    rabbit: RabbitMQ, tmp_path: Path, *, late: bool
 ) -> None:
+    """A group that comes late has its messages in a history, whose mark must not be lost either."""
     url = backend(rabbit.url, partitions=2)
     async with bridged(tmp_path / "bridge", url, OMS_DELIVERY__GROUP_IDLE=IDLE) as (bridge, talk):
         await talk.join()
         await closed(bridge)
-        name = talk.destination.replace(".", r"\.")
-        pattern = rf"^{name}\."
+        pattern = rf"^{re.escape(talk.destination)}\."
         rabbit.ctl("set_policy", "limited", pattern, f'{{"delivery-limit":{LIMIT}}}', "--apply-to", "queues")
-        bodies = {b"%d" % number for number in range(60)}
-        for body in sorted(bodies):
+        texts = {b"%d" % number for number in range(60)}
+        for body in sorted(texts):
             await talk.produce(body, messagekey=body[:1].decode())
+        if late:
+            talk.group += "-late"
         for _ in range(3 * LIMIT):
             taken = await talk.take()
             await talk.ack(taken.receipt)
-            bodies.discard(taken.body)
+            texts.discard(taken.body)
             await closed(bridge)
         for _ in range(2 * LIMIT):
             await talk.get(waitmills=1_000)
             rabbit.ctl("close_all_connections", "the test")
-        await drained(talk, bodies)
+        await drained(talk, texts)
+        await talk.produce(b"behind them all")
+        await drained(talk, {b"behind them all"})
         rabbit.ctl("clear_policy", "limited")
         assert "delivery-limit" in bridge.log
