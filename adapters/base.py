@@ -288,6 +288,28 @@ class Deferring(Protocol):
 
 
 @runtime_checkable
+class OnDemand(Protocol):
+    """Optional capability of a subscription: it may fetch from its backend only what consumers wait for.
+
+    Such a backend counts each message that returns to it as a failed delivery, even if no consumer had received it, and
+    drops a message that returns too often. While `on_demand` is true, the engine fetches no more messages than are
+    waited for, and cancels a fetch when fewer are. It delivers what it has fetched at once, without the order of a key.
+    """
+
+    @property
+    def on_demand(self) -> bool:
+        """Return whether this subscription is one; it never changes."""
+        ...
+
+    def searched(self) -> asyncio.Future[None]:
+        """Return a future that is done when nothing that the backend has now will arrive for a fetch that follows.
+
+        So a pull that does not wait finds a message that is there. Done after about half a second; never raises.
+        """
+        ...
+
+
+@runtime_checkable
 class Rejoining(Protocol):
     """Optional capability of a subscription: it may lose its membership of the group, and joins again automatically."""
 

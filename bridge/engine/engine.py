@@ -157,7 +157,7 @@ class Engine:
         if opened is not None:
             if (entry := opened[0].lease(pull_request)) is not None:
                 return self._pulled(*opened, entry, ack=ack)
-            if not waits:
+            if not waits and opened[0].on_demand is None:
                 return None
         return self._open_and_pull(key, pull_request, ack=ack, client=client)
 
@@ -252,7 +252,7 @@ class Engine:
         began = self.clock.mono()
         group, group_number = await self._open_group(key, client, waits=pull_request.wait != 0)
         entry = group.lease(pull_request)
-        if entry is None and pull_request.wait != 0:
+        if entry is None and (pull_request.wait != 0 or group.on_demand is not None):
             self._waiting.take(client)
             try:
                 entry = await group.wait_for_lease(pull_request.at_most(WAIT_MAX - (self.clock.mono() - began)))

@@ -25,7 +25,8 @@ class PrefetchBuffer:
     After `max_deliveries` deliveries without acknowledgement an entry is put on `dead`; None: never.
     """
 
-    def __init__(self, max_deliveries: int | None) -> None:
+    def __init__(self, max_deliveries: int | None, *, by_key: bool = True) -> None:
+        """`by_key`: a message waits until the one before it with the same key is settled."""
         self.expired: list[Delivery] = []
         """Dropped after their expireTime; the group settles them and clears the list."""
         self.dead: list[Entry] = []
@@ -39,6 +40,7 @@ class PrefetchBuffer:
         self.leases_ended = 0
         """Total of leases that reached their deadline."""
         self._max_deliveries = max_deliveries
+        self._by_key = by_key
         self._order = 0
         self._due: list[tuple[int, int, Entry]] = []
         self._ready: list[tuple[int, int, Entry]] = []
@@ -64,6 +66,8 @@ class PrefetchBuffer:
         for delivery in deliveries:
             self._order = order = self._order + 1
             entry = Entry(delivery, order)
+            if not self._by_key:
+                entry.queue_key = None
             self.size += 1
             self.bytes += entry.size
             if delivery.message.delay_time and delivery.message.due > wall:

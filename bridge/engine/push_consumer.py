@@ -226,7 +226,10 @@ class PushConsumer:
     async def _lease(self, limit: int) -> list[Entry]:
         max_bytes = min(BATCH_BYTES, self._options.credit_bytes - self._leased_bytes)
         entries = self._group.lease_many(self._pull_request, limit, max_bytes)
-        if not entries and (first := await self._group.wait_for_lease(self._pull_request)) is not None:
+        # more could exceed the bytes that this consumer takes, and would be fetched although nobody can have them
+        most = limit if self._leased_bytes <= self._options.credit_bytes // 2 else 1
+        waiting = self._pull_request._replace(most=most)
+        if not entries and (first := await self._group.wait_for_lease(waiting)) is not None:
             rest = max_bytes - first.size
             entries = [first, *self._group.lease_many(self._pull_request, limit - 1, rest)]
         return entries

@@ -7,13 +7,14 @@ deleted once all its messages are settled. If this bridge ends before, the next 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
-from adapters.rabbitmq.consume.consumer import Acks, Consumer, Waiter
+from adapters.rabbitmq.consume.consumer import Acks, Consumer, RequestingConsumer, Waiter
 from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
 from adapters.rabbitmq.group.queues_and_history import END
@@ -25,6 +26,8 @@ _READS: Final = 3
 """Attempts to read the attempts record. Then the broker's count is used, which may be too high."""
 _RETRY: Final = 1.0
 """Seconds between two of them."""
+_SEARCH: Final = 0.5
+"""Seconds in which messages that are ready arrive; another consumer may get them."""
 _log = logging.getLogger("bridge.rabbitmq")
 
 RecordDrained = Callable[[int], Awaitable[None]]
@@ -50,7 +53,9 @@ class Partition:
         arrived: Arrived,
         repair: Repair,
         record_drained: RecordDrained,
+        wanted: Callable[[], int],
     ) -> None:
+        """`wanted` returns how many messages are waited for; no more are requested of a queue of others."""
         self.source = source
         self.unacked = unacked
         self.attempts_writer = attempts_writer
@@ -66,6 +71,7 @@ class Partition:
         self._on_arrived = arrived
         self._repair = repair
         self._record_drained = record_drained
+        self._wanted = wanted
         self._loop = asyncio.get_running_loop()
         self._consumer: Consumer | None = None
         self._discarding = False
@@ -127,9 +133,12 @@ class Partition:
         await self._close_channel()
 
     async def _consume(self, queue: str) -> None:
-        prefetch = self.window.for_consumer(len(self.unacked.fetched))
         channel, ended = await self._link.channel(), partial(self._repair, self)
-        consumer = Consumer(channel, prefetch, self._arrived, ended, shared=self.source.shared)
+        if self.source.shared:
+            await self._request(RequestingConsumer(channel, self._arrived, ended, self._requested, queue))
+            return
+        prefetch = self.window.for_consumer(len(self.unacked.fetched))
+        consumer = Consumer(channel, prefetch, self._arrived, ended)
         self._consumer = consumer
         self._discarding = False
         self._missing = prefetch  # until the count is known
@@ -141,6 +150,34 @@ class Partition:
             raise
         self._missing += min(ready, prefetch) - prefetch
         self.acks.begin(consumer)
+
+    async def _request(self, consumer: RequestingConsumer) -> None:
+        """Request what is wanted, of a queue that exists, on a new channel."""
+        try:
+            await consumer.ready()
+        except BaseException:
+            await consumer.close()
+            raise
+        self._consumer = consumer
+        self.acks.begin(consumer)
+        consumer.request()
+
+    def _requested(self) -> int:
+        """Return how many messages to request now: what is waited for, and what must be delivered again."""
+        unacked = self.unacked
+        return self.window.for_request(self._wanted() - len(unacked.waiting) + unacked.expected)
+
+    def request(self) -> None:
+        """Request of a queue of others what is wanted now."""
+        if isinstance(self._consumer, RequestingConsumer):
+            self._consumer.request()
+
+    async def search(self) -> None:
+        """Wait until the messages that are ready in a queue of others have arrived, if they were requested."""
+        consumer = self._consumer
+        with suppress(BridgeError):
+            if isinstance(consumer, RequestingConsumer) and await consumer.ready():
+                await asyncio.sleep(_SEARCH)  # the caller does not wait any longer than until they have
 
     async def _close_channel(self) -> None:
         consumer = self._consumer
@@ -185,7 +222,8 @@ class Partition:
         removed, self.unacked.removed = self.unacked.removed, []
         for waiter in removed:
             waiter.done()
-        if not self.has_history and self.window.arrived(size, self.unacked.bytes):
+        shrinks = not self.has_history and self.window.arrived(size, self.unacked.bytes)
+        if shrinks and not self.source.shared:  # a message that returns to a queue of others counts as delivered
             self._discarding = True
             self._repair(self, None)
 

@@ -51,6 +51,9 @@ class Expected(Generic[W]):
     def __bool__(self) -> bool:
         return bool(self._items)
 
+    def __len__(self) -> int:
+        return sum(map(len, self._items.values()))
+
     def take(self, identity: str) -> Item[W] | None:
         """Return the message that was delivered again. Of several with this id, an unsettled one: none may be lost."""
         items = self._items.get(identity)
@@ -133,6 +136,11 @@ class Unacked(Generic[W]):
         if not self.waiting or self.attempts_missing:
             return None
         return self.waiting[0][1].size
+
+    @property
+    def expected(self) -> int:
+        """How many messages the broker will deliver again."""
+        return len(self._expected)
 
     def has_stale(self) -> bool:
         """Whether a message was unacknowledged the last time, too, that this was called on the open channel."""

@@ -6,6 +6,8 @@ GROUP_BYTES: Final = 64 << 20
 """Messages of one group that wait to be fetched, divided among its partitions."""
 PARTITION_BYTES: Final = 1 << 20
 """The least share of a partition, in a group with very many."""
+REQUEST_BYTES: Final = 256 << 10
+"""Bodies that are requested at once of a queue of others: a consumer can take as much."""
 
 
 class PrefetchWindow:
@@ -25,7 +27,7 @@ class PrefetchWindow:
 
     def arrived(self, size: int, waiting: int) -> bool:
         """Add a message of `size` bytes; returns whether `count` becomes smaller: too many bytes are `waiting`."""
-        self._largest = max(self._largest, size)
+        self._largest = max(self._largest, size, 1)
         if waiting <= self._share or self._fitting >= self.count:
             return False
         self.count = self._fitting
@@ -38,6 +40,10 @@ class PrefetchWindow:
         if grows:
             self.count = count
         return grows
+
+    def for_request(self, wanted: int) -> int:
+        """Return how many of the `wanted` messages to request at once: one until the size of a message is known."""
+        return min(wanted, self.count, max(1, REQUEST_BYTES // self._largest) if self._largest else 1)
 
     def for_consumer(self, fetched: int) -> int:
         """Return the number for a new consumer: more than the `fetched`, which are delivered again first."""

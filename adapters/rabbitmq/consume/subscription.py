@@ -72,8 +72,12 @@ class RabbitMQSubscription:
         self._loop = asyncio.get_running_loop()
         self._fetchable: dict[Partition, None] = {}
         """Partitions with messages to fetch, in the order in which they are served."""
+        self.on_demand = False
+        """See `OnDemand`: so it is on a queue of others."""
         self._pending: asyncio.Future[list[Delivery]] | None = None
         self._requested = (1, 0)
+        self._requesting = False
+        """Whether messages are to be requested in the next iteration of the loop."""
         self._answering = False
 
     async def join(self) -> None:
@@ -86,6 +90,7 @@ class RabbitMQSubscription:
         except BaseException:
             await self.close()
             raise
+        self.on_demand = self._assigned.shared
 
     def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
         """See `Subscription`. Raises `BackendUnavailable` also while some of the share cannot be consumed."""
@@ -99,7 +104,14 @@ class RabbitMQSubscription:
             future.set_exception(BackendUnavailable(last_error.detail))
         else:
             self._pending, self._requested = future, (limit, max_bytes)
+            if self.on_demand:
+                future.add_done_callback(lambda _: self._request_soon())
+                self._request_soon()
         return future
+
+    def searched(self) -> asyncio.Future[None]:
+        """See `OnDemand`."""
+        return asyncio.ensure_future(self._search())
 
     def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
         """See `Subscription`. Settled messages are removed from the broker's log when the future is done.
@@ -172,6 +184,25 @@ class RabbitMQSubscription:
         if pending is not None and not pending.done():
             pending.set_exception(BackendUnavailable(error.detail))
             pending.exception()  # no caller may be waiting for it
+
+    def wanted(self) -> int:
+        """Return how many messages a waiting fetch still asks for."""
+        return 0 if self._pending is None or self._pending.done() else self._requested[0]
+
+    def _request_soon(self) -> None:
+        """Request what is wanted once in an iteration of the loop: several pulls may begin to wait in it."""
+        if not self._requesting:
+            self._requesting = True
+            self._loop.call_soon(self._request)
+
+    def _request(self) -> None:
+        self._requesting = False
+        for partition in self._assigned.partitions.values():
+            partition.request()
+
+    async def _search(self) -> None:
+        await asyncio.gather(*(partition.search() for partition in self._assigned.partitions.values()))
+        self._answer()
 
     def _queues(self) -> list[str]:
         sources = [partition.source for partition in self._assigned.partitions.values()]

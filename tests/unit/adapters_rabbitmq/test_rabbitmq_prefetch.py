@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.consume.prefetch_window import GROUP_BYTES, PARTITION_BYTES, PrefetchWindow
+from adapters.rabbitmq.consume.prefetch_window import GROUP_BYTES, PARTITION_BYTES, REQUEST_BYTES, PrefetchWindow
 
 
 @given(st.integers(1, 500), st.integers(1, 100), st.lists(st.integers(0, 8 << 20), max_size=50))
@@ -38,3 +38,14 @@ def test_small_messages_change_nothing() -> None:
     assert not any(window.arrived(1000, 1000 * number) for number in range(256))
     assert not window.review()
     assert window.count == 256
+
+
+def test_of_a_queue_of_others_as_much_is_requested_as_a_consumer_takes() -> None:
+    window = PrefetchWindow(256, 1)
+    assert window.for_request(40) == 1
+    window.arrived(0, 0)
+    assert [window.for_request(wanted) for wanted in (40, 1000, 0, -3)] == [40, 256, 0, -3]
+    window.arrived(10_000, 0)
+    assert window.for_request(40) == REQUEST_BYTES // 10_000
+    window.arrived(REQUEST_BYTES + 1, 0)
+    assert window.for_request(40) == 1
