@@ -347,6 +347,20 @@ class Buffering(Protocol):
 
 
 @runtime_checkable
+class Monitored(Protocol):
+    """Optional capability: the adapter notices an outage of its backend, also while no request needs the backend."""
+
+    @property
+    def not_ready_reason(self) -> str | None:
+        """Return why the backend cannot be used now, in one sentence; None: it can. Without I/O, after the start.
+
+        It changes within 2 s of the loss and of the return. An adapter need not wait before it gives a reason: the
+        engine waits for a moment, in which a connection to another broker of a cluster may succeed.
+        """
+        ...
+
+
+@runtime_checkable
 class Deletable(Protocol):
     """Optional capability: an operator can purge and delete destinations and groups.
 

@@ -19,7 +19,7 @@ from adapters.amqp.errors import RESOURCE_LOCKED, blocked, closing, of_connectio
 from adapters.amqp.settings import REQUEST_TIMEOUT, ConnectionSettings
 from bridge.errors import BackendUnavailable, BridgeError
 
-_PAUSES: Final = (0.1, 5.0)
+_PAUSES: Final = (0.1, 2.0)
 """Seconds between attempts to reconnect: the first pause and the longest; each is twice the one before."""
 _CLOSE_TIMEOUT: Final = 3.0
 """Seconds for an orderly close; during an alarm, or if it hangs, the broker does not read the request."""
