@@ -19,7 +19,7 @@ class Probe:
     """One question at a time."""
 
     def __init__(self, ask: Callable[[], Awaitable[None]], unanswered: Callable[[], str]) -> None:
-        """`ask` raises a `BridgeError` with the reason if the backend cannot be used, within a time of its own.
+        """`ask` raises a `BridgeError` with the reason if the backend cannot be used, and ends after some seconds.
 
         `unanswered` returns the reason while the answer takes longer than `_PATIENCE`.
         """

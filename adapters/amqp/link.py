@@ -180,7 +180,7 @@ class Link:
         for listener in self.on_lost:
             listener(self.failure)
         if not self._closing:
-            _log.warning("%s", self.failure, extra={"connection": self._purpose})
+            _log.info("%s", self.failure, extra={"connection": self._purpose})
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
@@ -193,7 +193,7 @@ class Link:
             except BackendUnavailable:
                 pause = min(pause * 2, longest)
             else:
-                _log.warning("RabbitMQ is connected again.", extra={"connection": self._purpose})
+                _log.info("RabbitMQ is connected again.", extra={"connection": self._purpose})
                 return
 
     def _on_blocked(self, _connection: Connection, frame: Any) -> None:  # noqa: ANN401 - a frame of pika's

@@ -57,6 +57,7 @@ class BrokerProbe:
             except Exception:  # noqa: BLE001 - of any kind: the servers of the URL are asked anew
                 self._disconnect()
             else:
+                self._client.connections.failure = None  # of an earlier outage
                 return
         self._connect()
 

@@ -17,7 +17,6 @@ def connection_settings(options: Options) -> dict[str, Any]:
         "bootstrap_servers": list(options.servers),
         "client_id": f"oms-bridge-{options.instance}" if options.instance else "oms-bridge",
         "reconnect_backoff_max_ms": 500,
-        "reconnect_backoff_max_ms": 1_000,  # the library's own: 30 s without a connection to a broker that is back
         "security_protocol": ("SASL_" if security.mechanism else "") + ("SSL" if security.tls else "PLAINTEXT"),
     }
     if security.tls:
