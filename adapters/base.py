@@ -20,6 +20,10 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from bridge.message import Message
 
+DEAD_LETTER_SUFFIX: Final = ".dlq"
+"""Ending of destinations that hold dead letters. A backend keeps their messages until a group has pulled them, also if
+its options say that other destinations keep nothing for later groups."""
+
 
 class Support(StrEnum):
     """How a backend honours a field."""
@@ -319,6 +323,8 @@ class Partitioned(Protocol):
 
     new_partitions: int
     """Number of partitions that a new destination gets."""
+    creates: bool
+    """Whether the backend's options allow to create destinations; otherwise dead letters need one that exists."""
 
     async def partitions(self, destination: str, *, create: bool = True) -> int:
         """Return the number of partitions (>= 1). Cheap once known.

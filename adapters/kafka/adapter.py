@@ -52,7 +52,7 @@ class KafkaAdapter:
     }
 
     def __init__(self, options: Options) -> None:
-        self.new_partitions = options.partitions
+        self.new_partitions, self.creates = options.partitions, options.create
         plain = options.properties == "plain"
         if plain:
             self.features = self.features._replace(property_refusal=PLAIN_NAMES.refusal)

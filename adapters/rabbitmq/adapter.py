@@ -68,7 +68,7 @@ class RabbitMQAdapter:
             self.features = self.features._replace(property_refusal=PLAIN_NAMES.refusal)
         header_of = PLAIN_NAMES.header if plain else prefixed_header
         self._header_of = EventHeaders(EVENT_PREFIX, header_of) if options.format == "cloudevents" else header_of
-        self.new_partitions = options.partitions
+        self.new_partitions, self.creates = options.partitions, options.create
         self.unsent_timeout = UNSENT_TIMEOUT
         self._options = options
         self._publishing = Link(options, "publishing")

@@ -4,13 +4,13 @@ import hashlib
 from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
+from adapters.base import DEAD_LETTER_SUFFIX
 from bridge.errors import DestinationInvalid
 
 NAME_MAX: Final = 249
 """Characters; Kafka's limit for a topic."""
 INTERNAL_PREFIXES: Final = ("__", "amq.", "oms.")
 """Reserved by Kafka, by RabbitMQ, and by the bridge."""
-DEAD_LETTER_SUFFIX: Final = ".dlq"
 
 _ALLOWED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 

@@ -8,7 +8,7 @@ from typing import Final
 from adapters.base import Adapter, Deletable, Partitioned
 from bridge.engine.client_limits import DelayedShare, OwnedShare, Share
 from bridge.engine.clock import Clock
-from bridge.engine.destination_names import SubscriptionKey
+from bridge.engine.destination_names import SubscriptionKey, dead_letter_of, is_dead_letter
 from bridge.engine.options import EngineOptions
 from bridge.errors import BackendFull, BridgeError, DestinationUnknown, LimitReached, NotFound, PartitionUnknown
 
@@ -62,12 +62,16 @@ class DestinationRegistry:
         return NO_PARTITIONS if self._backend is None else await self._backend.partitions(name, create=True)
 
     async def open_group(self, key: SubscriptionKey, client: str) -> None:
-        """Count a group that is opened, and create its destination if that is new. Raises as `partitions`."""
+        """Count a group that is opened, and create its destination if that is new.
+
+        Raises as `partitions`, and `DestinationUnknown` if the dead letters of the group could not be stored.
+        """
         self._closed_at.pop(key, None)
         if key not in self._groups:
             self._release_closed_groups()
             self._groups.check(client)
         await self.partitions(key.source, client)
+        await self._check_dead_letters(key.source)
         self._groups.take(key, client)
 
     def close_group(self, key: SubscriptionKey) -> None:
@@ -86,6 +90,17 @@ class DestinationRegistry:
         for key in self._groups.counted():
             if key.source == name:
                 self.forget_group(key)
+
+    async def _check_dead_letters(self, source: str) -> None:
+        """Refuse a group at once if its first dead letter would block its key: no bridge may create the destination."""
+        if self._backend is None or self._backend.creates or is_dead_letter(source):
+            return
+        name = dead_letter_of(source)
+        try:
+            await self._backend.partitions(name, create=False)
+        except DestinationUnknown as error:
+            said = f"{source}: its groups need {name} for dead letters; create it, or allow the bridge to (create=)."
+            raise DestinationUnknown(f"{said} {error.detail}") from error
 
     async def _create(self, backend: Partitioned, name: str, client: str, partition: int | None) -> int:
         if not self._auto_create:
