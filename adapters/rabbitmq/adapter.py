@@ -132,6 +132,8 @@ class RabbitMQAdapter:
             confirmed=message.qos != AT_MOST_ONCE,
             stored=Stored(message.partition, None),
             deadline=deadline,
+            # programs that consume an existing exchange or queue would get a message twice
+            resend=message.qos != AT_MOST_ONCE and message.destination not in self._destinations.existing,
         )
 
     async def subscribe(
