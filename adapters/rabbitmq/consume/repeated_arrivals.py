@@ -11,8 +11,8 @@ from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.headers import RESENT, STORED
 from adapters.rabbitmq.mapping import message_id
 
-_REMEMBERED: Final = 4_096
-"""Messages of a partition, 8 bytes each: as many as can lie between the two copies of a message."""
+_REMEMBERED: Final = 10_000
+"""Messages of a partition, 8 bytes each. As many as a bridge has in flight by default lie between two copies."""
 
 
 class RepeatedArrivals:
@@ -22,6 +22,8 @@ class RepeatedArrivals:
         self._keys = array("q")
         """Of messages that were not sent again; the oldest is replaced next."""
         self._next = 0
+        self._known: frozenset[int] | None = None
+        """The same as a set, while only copies arrive."""
         self._resent: dict[int, int] = {}
         """Of messages whose first copy here was sent again: how often, by their keys."""
 
@@ -37,7 +39,9 @@ class RepeatedArrivals:
         if not resent:
             self._add(key)
             return False
-        if key in self._keys:
+        if self._known is None:
+            self._known = frozenset(self._keys)
+        if key in self._known:
             return True
         self._resent[key] = resent
         if len(self._resent) > _REMEMBERED:
@@ -45,6 +49,7 @@ class RepeatedArrivals:
         return False
 
     def _add(self, key: int) -> None:
+        self._known = None
         if len(self._keys) < _REMEMBERED:
             self._keys.append(key)
         else:
