@@ -20,6 +20,10 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from bridge.message import Message
 
+DEAD_LETTER_SUFFIX: Final = ".dlq"
+"""Ending of destinations that hold dead letters. A backend keeps their messages until a group has pulled them, also if
+its options say that other destinations keep nothing for later groups."""
+
 
 class Support(StrEnum):
     """How a backend honours a field."""
@@ -341,6 +345,8 @@ class Partitioned(Protocol):
 
     new_partitions: int
     """Number of partitions that a new destination gets."""
+    creates: bool
+    """Whether the backend's options allow to create destinations; otherwise dead letters need one that exists."""
 
     async def partitions(self, destination: str, *, create: bool = True) -> int:
         """Return the number of partitions (>= 1). Cheap once known.
@@ -366,6 +372,20 @@ class Buffering(Protocol):
     unsent_timeout: int
     """Milliseconds that a message waits at most before it is sent; then the future of `publish` raises `NotStored`,
     and the message is not sent any more. The engine sets it before the start, to the time it waits itself."""
+
+
+@runtime_checkable
+class Monitored(Protocol):
+    """Optional capability: the adapter notices an outage of its backend, also while no request needs the backend."""
+
+    @property
+    def not_ready_reason(self) -> str | None:
+        """Return why the backend cannot be used now, in one sentence; None: it can. Without I/O, after the start.
+
+        It changes within 2 s of the loss and of the return. An adapter need not wait before it gives a reason: the
+        engine waits for a moment, in which a connection to another broker of a cluster may succeed.
+        """
+        ...
 
 
 @runtime_checkable

@@ -50,7 +50,7 @@ class MemoryAdapter(Transactions):
 
     def __init__(self, options: Options) -> None:
         self.features = features(durable=False)
-        self.new_partitions = options.partitions
+        self.new_partitions, self.creates = options.partitions, True
         self._options = options
         self._store = BackendState(options)
         self._capacity = Capacity(self._store, options)

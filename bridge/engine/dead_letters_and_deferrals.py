@@ -103,6 +103,8 @@ class BufferRemovals:
         self._write_dead_letter = write_dead_letter
         self._timeout = timeout
         self._changed = changed
+        self._failure: str | None = None
+        """Why a dead letter could not be stored, if that was the last result."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -146,12 +148,21 @@ class BufferRemovals:
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the key must not wait without end
             _raise_own_cancellation(error)
             _log_defect(error, "a dead letter could not be written")
+            self._log_failure(error)
             self._counters.dead_letter_failures += 1
             self._buffer.abort_removal(entry, self._clock.mono() + _RETRY_DEAD_LETTER)
         else:
             self._counters.dead_letters += 1
+            self._failure = None
             self._buffer.complete_removal(entry)
         self._changed()
+
+    def _log_failure(self, error: BaseException) -> None:
+        """Log why dead letters cannot be stored, once for each reason: every key of a dead letter tries again."""
+        reason = str(error)
+        if isinstance(error, BridgeError) and reason != self._failure:
+            self._failure = reason
+            _log.warning("a dead letter cannot be stored: its key waits", extra={"reason": reason})
 
     async def _complete_deferral(self, entry: Entry, until: int, future: asyncio.Future[None]) -> None:
         """If the backend fails to defer the message the buffer keeps it; then it may be delivered twice."""

@@ -4,13 +4,13 @@ import hashlib
 from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
+from adapters.base import DEAD_LETTER_SUFFIX
 from bridge.errors import DestinationInvalid
 
 NAME_MAX: Final = 249
 """Characters; Kafka's limit for a topic."""
 INTERNAL_PREFIXES: Final = ("__", "amq.", "oms.")
 """Reserved by Kafka, by RabbitMQ, and by the bridge."""
-DEAD_LETTER_SUFFIX: Final = ".dlq"
 
 DEAD_LETTER_PROPERTIES: Final = "oms-dead-letter-"
 """Prefix of the properties that only the bridge gives a dead letter."""

@@ -8,7 +8,7 @@ from typing import Final
 from adapters.base import Adapter, Deletable, Partitioned
 from bridge.engine.client_limits import DelayedShare, OwnedShare, Share
 from bridge.engine.clock import Clock
-from bridge.engine.destination_names import SubscriptionKey
+from bridge.engine.destination_names import SubscriptionKey, dead_letter_of, is_dead_letter
 from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import Partitioner
 from bridge.errors import BackendFull, BridgeError, DestinationUnknown, LimitReached, NotFound, PartitionUnknown
@@ -67,7 +67,8 @@ class DestinationRegistry:
     async def prepare_group(self, key: SubscriptionKey, client: str, *, create: bool) -> None:
         """Check that a group may be opened, and with `create` create its destination if that is new.
 
-        Raises as `partitions`; `DestinationUnknown` without `create`.
+        Raises as `partitions`; `DestinationUnknown` without `create`, or if the dead letters of the group could not be
+        stored.
         """
         if key not in self._groups:
             self._release_closed_groups()
@@ -76,6 +77,7 @@ class DestinationRegistry:
             await self.partitions(key.source, client)
         elif self._backend is not None:
             await self._backend.partitions(key.source, create=False)
+        await self._check_dead_letters(key.source)
 
     def open_group(self, key: SubscriptionKey, client: str) -> None:
         """Count a group that is opened now; `prepare_group` comes before. Raises `LimitReached`, `BackendFull`."""
@@ -99,6 +101,17 @@ class DestinationRegistry:
         for key in self._groups.counted():
             if key.source == name:
                 self.forget_group(key)
+
+    async def _check_dead_letters(self, source: str) -> None:
+        """Refuse a group at once if its first dead letter would block its key: no bridge may create the destination."""
+        if self._backend is None or self._backend.creates or is_dead_letter(source):
+            return
+        name = dead_letter_of(source)
+        try:
+            await self._backend.partitions(name, create=False)
+        except DestinationUnknown as error:
+            said = f"{source}: its groups need {name} for dead letters; create it, or allow the bridge to (create=)."
+            raise DestinationUnknown(f"{said} {error.detail}") from error
 
     async def _create(self, backend: Partitioned, name: str, client: str, partition: int | None) -> int:
         if not self._auto_create:

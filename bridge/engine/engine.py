@@ -7,7 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, NamedTuple
 
-from adapters.base import Adapter, Replayable
+from adapters.base import Adapter, Monitored, Replayable
+from bridge.engine.backend_watch import watch_backend
 from bridge.engine.client_limits import INTERNAL, Share
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.counters import Counters
@@ -63,7 +64,8 @@ class Engine:
         self.adapter = adapter
         self.counters = Counters()
         self.not_ready_reason: str | None = "the backend has not started yet"
-        """Why the bridge is not ready; None: it is ready."""
+        """Why the bridge is not ready; None: it is ready. After the start, requests go on during an outage."""
+        self._started = False
         self.start_ended = asyncio.Event()
         """Set as soon as the backend is ready, or cannot start at all; `start_error` says which."""
         self.start_error: Exception | None = None
@@ -115,13 +117,14 @@ class Engine:
     async def start(self) -> None:
         """Start the backend; while it is unavailable, retry in the background and set `not_ready_reason`.
 
-        Raises every other error (a corrupt journal, a wrong setting): a retry would fail again.
+        After the start it follows a `Monitored` backend. Raises every other error (a corrupt journal, a wrong setting):
+        a retry would fail again.
         """
         self._background.start(self._groups.close_idle)
         try:
             await self.adapter.start()
         except BackendUnavailable as error:
-            self._not_ready(error)
+            self._backend_changed(error.detail)
             self._background.start(self._retry_start)
         else:
             await self._ready()
@@ -243,7 +246,7 @@ class Engine:
         return PushConsumer(group, self.clock, options, write_receipt, on_close)
 
     def _check_ready(self) -> None:
-        if self.not_ready_reason is not None:
+        if self.not_ready_reason is not None and not self._started:
             raise BackendUnavailable(f"The backend is not ready: {self.not_ready_reason.rstrip('.')}.")
 
     async def _open_and_pull(
@@ -314,7 +317,7 @@ class Engine:
             try:
                 await self.adapter.start()
             except BackendUnavailable as error:
-                self._not_ready(error)
+                self._backend_changed(error.detail)
             except Exception as error:  # noqa: BLE001 - whatever the error is, it is the reason
                 known = isinstance(error, (CannotStart, BridgeError))
                 self.not_ready_reason = str(error) if known else "a defect of the adapter; the log has the details"
@@ -331,14 +334,21 @@ class Engine:
     async def _ready(self) -> None:
         if self._dedup is not None and isinstance(self.adapter, Replayable):
             await self._dedup.restore(self.adapter, self._options.dedup_window, self._producer.stored_before)
-        self.not_ready_reason = None
+        self.not_ready_reason, self._started = None, True
         self.start_ended.set()
         self._transaction_watch.start()
+        if isinstance(self.adapter, Monitored):
+            self._background.start(partial(watch_backend, self.adapter, self.clock, self._backend_changed))
 
-    def _not_ready(self, error: BackendUnavailable) -> None:
-        if error.detail != self.not_ready_reason:
-            self.not_ready_reason = error.detail
-            _log.warning("the backend is not ready", extra={"reason": error.detail})
+    def _backend_changed(self, reason: str | None) -> None:
+        """Set `not_ready_reason`, and log each change."""
+        if reason == self.not_ready_reason:
+            return
+        self.not_ready_reason = reason
+        if reason is None:
+            _log.warning("the backend is ready")
+        else:
+            _log.warning("the backend is not ready", extra={"reason": reason})
 
 
 def _is_named(message: Message | BridgeError) -> bool:

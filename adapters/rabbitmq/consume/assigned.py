@@ -14,6 +14,7 @@ from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Partition, RecordDrained
 from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
+from adapters.rabbitmq.consume.repeated_arrivals import RepeatedArrivals
 from adapters.rabbitmq.consume.returned import ReturnedMessages
 from adapters.rabbitmq.group.membership import Changed, Membership
 from adapters.rabbitmq.headers import ACQUIRED_COUNT, DELIVERY_COUNT
@@ -87,6 +88,8 @@ class AssignedPartitions:
         self._share: frozenset[int] = frozenset()
         self._earlier_attempts: dict[int, AttemptsRecord] = {}
         """Of partitions that were consumed when the connection was lost."""
+        self._repeated: dict[int, RepeatedArrivals] = {}
+        """By partition, kept when the connection is lost."""
         self._must_declare = False
         """Whether a queue was missing, and the group has not been declared again."""
         self._rerun = False
@@ -230,6 +233,7 @@ class AssignedPartitions:
             unacked,
             self._link,
             PrefetchWindow(use.prefetch, len(self._sources)),
+            self._repeated.setdefault(number, RepeatedArrivals()),
             attempts_writer=AttemptsWriter(self._link, use.publisher, source, self._token, unacked),
             arrived=self._owner.arrived,
             repair=self.repair,

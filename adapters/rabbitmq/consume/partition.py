@@ -17,6 +17,7 @@ from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
 from adapters.rabbitmq.consume.consumer import Acks, Consumer, RequestingConsumer, Waiter
 from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
+from adapters.rabbitmq.consume.repeated_arrivals import RepeatedArrivals
 from adapters.rabbitmq.group.queues_and_history import END
 from adapters.rabbitmq.mapping import is_marker
 from adapters.rabbitmq.topology.names import Source
@@ -48,6 +49,7 @@ class Partition:
         unacked: Unacked[Waiter],
         link: Link,
         window: PrefetchWindow,
+        repeated: RepeatedArrivals,
         *,
         attempts_writer: AttemptsWriter,
         arrived: Arrived,
@@ -63,6 +65,7 @@ class Partition:
         """Whether the broker has removed acknowledged messages."""
         self.acks = Acks(unacked, self._removed.set)
         self.window = window
+        self._repeated = repeated
         self.revoked = False
         """Whether the engine has released it: nothing more is fetched."""
         self.earlier_attempts: AttemptsRecord | None = None
@@ -201,7 +204,10 @@ class Partition:
             self._filled.set_result(None)
         unacked = self.unacked
         if not is_marker(arrival.properties):
-            self._accept(arrival)
+            if self._repeated.repeats(arrival):
+                unacked.discard(arrival.tag)
+            else:
+                self._accept(arrival)
         elif self.source.history is not None and not self._end_tag and is_marker(arrival.properties, END):
             self._end_tag = arrival.tag
             unacked.hold(arrival.tag)

@@ -126,6 +126,7 @@ def test_destinations_that_mean_nothing(subtests: pytest.Subtests, tmp_path: Pat
         ("orders: {log: 'yes'}", "orders: log must be true or false"),
         ("orders: {routing_key: k}", "orders: routing_key needs exchange"),
         ("orders: {queue: q, log: true}", "orders: an existing queue has no log"),
+        ("orders.dlq: {log: false}", "orders.dlq: dead letters need the log, or an exchange with a queue of yours"),
     ]
     for text, says in cases:
         with subtests.test(text=text, says=says):
