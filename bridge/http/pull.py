@@ -1,7 +1,7 @@
 """`GET /v1/messages`, `/v1/ack`, `/v1/nack`, `/v1/extend`: pull one message, settle messages by their receipts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Self
 
@@ -104,16 +104,15 @@ class PullEndpoint:
         self, request: Request, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool
     ) -> Reply | Awaitable[Reply]:
         pulled = self._engine.pull(key, pull_request, ack=ack, client=client_of(request.peer))
-        if pulled is not None and not isinstance(pulled, Pulled):
-            return request.cancel_on_disconnect(self._deliver_later(pulled, request.headers))
-        reply = self._deliver(pulled, request.headers)
-        return reply if isinstance(reply, Reply) else request.cancel_on_disconnect(reply)
+        if pulled is None or isinstance(pulled, Pulled):
+            return self._deliver(pulled, request.headers)
+        return self._deliver_later(request.cancel_on_disconnect(pulled), request.headers)
 
     async def _deliver_later(self, pulling: Awaitable[Pulled | None], request_headers: Headers) -> Reply:
         reply = self._deliver(await pulling, request_headers)
         return reply if isinstance(reply, Reply) else await reply
 
-    def _deliver(self, pulled: Pulled | None, request_headers: Headers) -> Reply | Coroutine[object, object, Reply]:
+    def _deliver(self, pulled: Pulled | None, request_headers: Headers) -> Reply | Awaitable[Reply]:
         """Send gzip as HTTP's `content-encoding` if the client accepts it, else inflate the body."""
         if pulled is None:
             return Reply(204, [OMS_VERSION, NO_STORE])
