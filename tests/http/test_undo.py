@@ -123,7 +123,7 @@ async def test_a_message_whose_client_left_before_its_group_was_open_is_not_take
                 await asyncio.sleep(0)
             client.left.set()
             await waiting
-            assert client.sent == []
+            assert client.sent[0]["status"] == 204, "it may only have closed its sending side"
             again = await result(engine.pull(NAME, PullRequest(1000), ack=False))
             assert again is not None
             assert (again.message.body, again.message.delivery_count) == (b"news", 1)
