@@ -212,7 +212,7 @@ def test_one_client_forgets_only_its_own_names(start: Start, flooder: str) -> No
         assert batch(one, 0, 100) == batch(other, 0, 100) == [True] * 100
         assert batch(one, 100, 100) == [False] * 100, "a new id is stored"
         assert batch(flood, 10_999, 1, "x" * 3000) == [True], "it has its share"
-        assert batch(flood, 0, 1) == [False], "the oldest of its own are forgotten"
+        assert batch(flood, 0, 1) == [False], "the oldest names of this peer are forgotten"
 
 
 def test_a_produce_that_fails_leaves_no_claim(frames: Frames, subtests: pytest.Subtests) -> None:

@@ -74,13 +74,7 @@ async def test_a_message_whose_client_left_meanwhile_is_not_counted(engine: Engi
     """The client leaves some turns of the loop after the message came: it is sent, or it goes back unharmed."""
     for ack, turns in product((b"true", b"false"), range(6)):
         with subtests.test(f"{ack=}, {turns=}"):
-            limits = Limits()
-            app = DataApp(
-                routes(engine, CallbackRegistry(engine), limits, 16),
-                OriginPolicy((), ()),
-                limits,
-                BridgeMetrics(engine),
-            )
+            app = _app_of(engine)
             client = Client(ack=ack)
             waiting = asyncio.ensure_future(app(client.scope, client.receive, client.send))
             await asyncio.sleep(0.01)
@@ -110,13 +104,7 @@ async def test_a_message_whose_client_left_before_its_group_was_open_is_not_take
             engine = Engine(connect("memory://"), SystemClock(), EngineOptions("host", disconnect_reported=10))
             await engine.start()
             await _produce(engine)
-            limits = Limits()
-            app = DataApp(
-                routes(engine, CallbackRegistry(engine), limits, 16),
-                OriginPolicy((), ()),
-                limits,
-                BridgeMetrics(engine),
-            )
+            app = _app_of(engine)
             client = Client(ack=ack, wait=wait)
             waiting = asyncio.ensure_future(app(client.scope, client.receive, client.send))
             for _ in range(turns):
@@ -131,10 +119,7 @@ async def test_a_message_whose_client_left_before_its_group_was_open_is_not_take
 
 
 async def test_both_ends_of_that_moment_are_reached(engine: Engine) -> None:
-    limits = Limits()
-    app = DataApp(
-        routes(engine, CallbackRegistry(engine), limits, 16), OriginPolicy((), ()), limits, BridgeMetrics(engine)
-    )
+    app = _app_of(engine)
     sent = set()
     for turns in range(6):
         client = Client(ack=b"false")
@@ -149,6 +134,13 @@ async def test_both_ends_of_that_moment_are_reached(engine: Engine) -> None:
         while await result(engine.pull(NAME, PullRequest(1000), ack=False)) is not None:
             pass
     assert sent == {True, False}
+
+
+def _app_of(engine: Engine) -> DataApp:
+    limits = Limits()
+    return DataApp(
+        routes(engine, CallbackRegistry(engine), limits, 16), OriginPolicy((), ()), limits, BridgeMetrics(engine)
+    )
 
 
 async def _produce(engine: Engine) -> None:
