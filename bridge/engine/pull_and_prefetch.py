@@ -11,6 +11,7 @@ from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
 from bridge.engine.entries_and_receipts import Entry, LeaseOwner
 from bridge.engine.options import EngineOptions
+from bridge.engine.parked_fetcher import ParkedFetcher
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import BridgeError
 
@@ -128,16 +129,18 @@ _log = logging.getLogger("bridge.engine")
 class Prefetcher:
     """Moves deliveries from a subscription into the buffer; calls `arrived` after a fetch that had to wait."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the collaborators of one group, built in one place (group.py)
         self,
         subscription: Subscription,
         buffer: PrefetchBuffer,
         clock: Clock,
         options: EngineOptions,
         arrived: Callable[[], None],
+        parked: ParkedFetcher,
     ) -> None:
         self._subscription = subscription
         self._buffer = buffer
+        self._parked = parked
         self._clock = clock
         self._options = options
         self._arrived = arrived
@@ -156,7 +159,11 @@ class Prefetcher:
         fetched = False
         if self._closed or self._retry is not None or self._pending is not None:
             return fetched
-        while buffer.size < options.prefetch and buffer.bytes < options.prefetch_bytes:
+        if buffer.missing:
+            self._parked.fetch()  # there may be space for one of the two only
+        if not self._has_space() and not self._parked.make_space():
+            return fetched
+        while self._has_space():
             future = self._subscription.fetch(options.prefetch - buffer.size, options.prefetch_bytes - buffer.bytes)
             if not future.done():
                 self._pending = future
@@ -191,6 +198,9 @@ class Prefetcher:
         pending = self._pending
         if pending is not None and not pending.cancel() and not pending.cancelled():
             self._take(pending)  # it is complete, and its callback will do nothing because the prefetcher is closed
+
+    def _has_space(self) -> bool:
+        return self._buffer.size < self._options.prefetch and self._buffer.bytes < self._options.prefetch_bytes
 
     def _fetched(self, future: asyncio.Future[list[Delivery]]) -> None:
         if self._pending is not future:
