@@ -57,6 +57,9 @@ class Owner(Protocol):
     def revoked(self, partitions: Sequence[Partition]) -> None:
         """Have the engine release partitions; nothing more is fetched from them."""
 
+    def waiting(self, partition: Partition) -> int:
+        """Return how many messages of a partition wait in the engine for their key, or for a time."""
+
     def failed(self, error: BridgeError) -> None:
         """Fail a waiting fetch: some of the share cannot be consumed now."""
 
@@ -127,9 +130,7 @@ class AssignedPartitions:
             _log.warning("%s", error)
         consumed = self.partitions.get(partition.unacked.partition) is partition
         if consumed and not partition.revoked and partition not in self._repairs and not self._closed:
-            # messages of two queues cannot be recognized when they are delivered again
-            repair = self._open_anew if partition.has_history else self._reopen
-            self._repairs[partition] = self._loop.create_task(repair(partition))
+            self._repairs[partition] = self._loop.create_task(self._reopen(partition))
 
     # Changes of the share and of the connection:
 
@@ -264,7 +265,7 @@ class AssignedPartitions:
     async def _reopen(self, partition: Partition) -> None:
         while True:
             try:
-                await partition.reopen()
+                await partition.reopen(self._owner.waiting(partition))
             except DestinationUnknown as error:
                 self._fail(error)
                 await self._open_anew(partition)
@@ -286,10 +287,10 @@ class AssignedPartitions:
         self._apply_soon()
 
     def _refresh(self) -> None:
-        """Repair partitions with messages that were unacknowledged the last time, or whose messages are small again."""
+        """Repair partitions with messages that were unacknowledged the last time, or if their number does not fit."""
         for partition in list(self.partitions.values()):
             outgrown, has_stale = partition.window.review(), partition.unacked.has_stale()
-            if outgrown or has_stale:
+            if outgrown or has_stale or partition.is_wide:
                 self.repair(partition, None)
         self._later(self._dependencies.refresh, self._refresh)
 

@@ -68,6 +68,8 @@ class Partition:
         self._record_drained = record_drained
         self._loop = asyncio.get_running_loop()
         self._consumer: Consumer | None = None
+        self._prefetch = 0
+        """Of the consumer."""
         self._discarding = False
         """Whether too many bytes have arrived: the following messages are delivered again on another channel."""
         self._missing = 0
@@ -81,16 +83,23 @@ class Partition:
         if source.shared:
             unacked.set_attempts(None)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether RabbitMQ delivers nothing more before messages are acknowledged."""
+        return len(self.unacked.unacknowledged) >= self._prefetch
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether RabbitMQ may deliver more messages than usually, and than are here."""
+        return self._prefetch > max(self.window.count, len(self.unacked.fetched) + 1)
+
+    def has_space_for_more(self, waiting: int) -> bool:
+        """Whether another consumer would get more messages, if so many of those here wait in the engine."""
+        return self.window.more(len(self.unacked.unacknowledged), waiting) > 0
+
     async def open(self) -> None:
         """Consume. Raises `DestinationUnknown` if the queue does not exist, `Refused` or `BackendUnavailable`."""
-        if self.source.history is not None:
-            self.unacked.two_queues = True
-            try:
-                await self._consume(self.source.history)
-            except DestinationUnknown:  # another bridge has consumed it
-                self._history_is_consumed()
-        if self.source.history is None:
-            await self._consume(self.source.queue)
+        await self._open(0)
 
     async def filled(self, seconds: float) -> None:
         """Wait until the messages in the queue have arrived; at most so long, as another consumer may have them."""
@@ -101,14 +110,18 @@ class Partition:
         if self._reading is not None:
             await asyncio.wait((self._reading,), timeout=seconds)
 
-    async def reopen(self) -> None:
-        """Consume on another channel: fetched messages stay fetched. Raises as `open` does."""
+    async def reopen(self, waiting: int) -> None:
+        """Consume on another channel: fetched messages stay fetched, of which some are waiting in the engine.
+
+        All unacknowledged messages are delivered again, in their order. Raises as `open` does.
+        """
         if self._consumer is not None and self._consumer.open:
             await self.acks.quiet()
         await self._close_channel()
         for waiter in self.unacked.channel_closed():
             waiter.fail(OutcomeUnknown("RabbitMQ closed the channel during the acknowledgement."))
-        await self._consume(self.source.queue)
+        self._end_tag = 0
+        await self._open(waiting)
 
     async def close(self) -> None:
         """Release it: record the attempts, and return unsettled messages to the queue."""
@@ -126,8 +139,18 @@ class Partition:
         self.attempts_writer.stop()
         await self._close_channel()
 
-    async def _consume(self, queue: str) -> None:
-        prefetch = self.window.for_consumer(len(self.unacked.fetched))
+    async def _open(self, waiting: int) -> None:
+        if self.source.history is not None:
+            self.unacked.two_queues = True
+            try:
+                await self._consume(self.source.history, waiting)
+            except DestinationUnknown:  # another bridge has consumed it
+                self._history_is_consumed()
+        if self.source.history is None:
+            await self._consume(self.source.queue, waiting)
+
+    async def _consume(self, queue: str, waiting: int) -> None:
+        prefetch = self._prefetch = self.window.for_consumer(len(self.unacked.fetched), waiting)
         channel, ended = await self._link.channel(), partial(self._repair, self)
         consumer = Consumer(channel, prefetch, self._arrived, ended, shared=self.source.shared)
         self._consumer = consumer
@@ -167,7 +190,8 @@ class Partition:
             self._accept(arrival)
         elif self.source.history is not None and not self._end_tag and is_marker(arrival.properties, END):
             self._end_tag = arrival.tag
-            unacked.hold(arrival.tag)
+            unacked.hold_end(arrival.tag)
+            self._complete_removed()
             self._finishing = self._loop.create_task(self._finish_history(self.source.history))
         else:
             unacked.discard(arrival.tag)
@@ -182,12 +206,15 @@ class Partition:
     def _accept(self, arrival: Arrival) -> None:
         backfilled = self.source.history is not None and not self._end_tag
         self.unacked.arrived(arrival, backfilled=backfilled)
+        self._complete_removed()
+        if self.window.arrived(len(arrival.body), self.unacked.bytes, self._prefetch):
+            self._discarding = True
+            self._repair(self, None)
+
+    def _complete_removed(self) -> None:
         removed, self.unacked.removed = self.unacked.removed, []
         for waiter in removed:
             waiter.done()
-        if not self.has_history and self.window.arrived(len(arrival.body), self.unacked.bytes):
-            self._discarding = True
-            self._repair(self, None)
 
     async def _read_attempts(self) -> None:
         """Read the record of the bridge that consumed the partition before; nothing is fetched until then."""

@@ -17,12 +17,12 @@ DAY = 86_400_000
 PREFETCH = 20
 
 
-def hot(count: int, **fields: object) -> list[Delivery]:
-    return [delivery(number, message_key="hot", **fields) for number in range(count)]
+def hot(count: int, partition: int = 0) -> list[Delivery]:
+    return [delivery(number, partition=partition, message_key="hot") for number in range(count)]
 
 
-def cold(first: int, count: int = 10, **fields: object) -> list[Delivery]:
-    return [delivery(number, message_key=f"cold {number}", **fields) for number in range(first, first + count)]
+def cold(first: int, count: int = 10) -> list[Delivery]:
+    return [delivery(number, message_key=f"cold {number}") for number in range(first, first + count)]
 
 
 async def settled(bench: GroupBench, count: int) -> list[int]:
