@@ -57,9 +57,6 @@ class Owner(Protocol):
     def revoked(self, partitions: Sequence[Partition]) -> None:
         """Have the engine release partitions; nothing more is fetched from them."""
 
-    def waiting(self, partition: Partition) -> int:
-        """Return how many messages of a partition wait in the engine for their key, or for a time."""
-
     def failed(self, error: BridgeError) -> None:
         """Fail a waiting fetch: some of the share cannot be consumed now."""
 
@@ -242,7 +239,7 @@ class AssignedPartitions:
         """Keep the attempts until this bridge consumes the partition again."""
         unacked, record = partition.unacked, partition.earlier_attempts
         if unacked.attempts_known:
-            record = AttemptsRecord(self._token, unacked.attempts_record())
+            record = AttemptsRecord(self._token, unacked.attempts_record(), partition.attempts_writer.window)
         if record is not None and not partition.source.shared:
             self._earlier_attempts[unacked.partition] = record
 
@@ -265,7 +262,7 @@ class AssignedPartitions:
     async def _reopen(self, partition: Partition) -> None:
         while True:
             try:
-                await partition.reopen(self._owner.waiting(partition))
+                await partition.reopen()
             except DestinationUnknown as error:
                 self._fail(error)
                 await self._open_anew(partition)
@@ -287,10 +284,10 @@ class AssignedPartitions:
         self._apply_soon()
 
     def _refresh(self) -> None:
-        """Repair partitions with messages that were unacknowledged the last time, or if their number does not fit."""
+        """Repair partitions with messages that were unacknowledged the last time, or that have become few or small."""
         for partition in list(self.partitions.values()):
             outgrown, has_stale = partition.window.review(), partition.unacked.has_stale()
-            if outgrown or has_stale or partition.is_wide:
+            if outgrown or has_stale or partition.is_too_wide:
                 self.repair(partition, None)
         self._later(self._dependencies.refresh, self._refresh)
 

@@ -15,7 +15,7 @@ from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
 from adapters.rabbitmq.consume.consumer import Acks, Consumer, Waiter
 from adapters.rabbitmq.consume.partition_state import Unacked
-from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
+from adapters.rabbitmq.consume.prefetch_window import PREFETCH_MAX, PrefetchWindow
 from adapters.rabbitmq.group.queues_and_history import END
 from adapters.rabbitmq.mapping import is_marker
 from adapters.rabbitmq.topology.names import Source
@@ -69,7 +69,14 @@ class Partition:
         self._loop = asyncio.get_running_loop()
         self._consumer: Consumer | None = None
         self._prefetch = 0
-        """Of the consumer."""
+        """Of the consumer that gets messages now."""
+        self._since = 0
+        """The newest delivery tag when it began."""
+        self._least = 0
+        """Least prefetch of the next consumer on another channel."""
+        self._widened = False
+        """Whether more messages may be unacknowledged than usually."""
+        self._replacing: asyncio.Task[None] | None = None
         self._discarding = False
         """Whether too many bytes have arrived: the following messages are delivered again on another channel."""
         self._missing = 0
@@ -85,21 +92,28 @@ class Partition:
 
     @property
     def is_full(self) -> bool:
-        """Whether RabbitMQ delivers nothing more before messages are acknowledged."""
-        return len(self.unacked.unacknowledged) >= self._prefetch
+        """Whether RabbitMQ may deliver nothing more before messages are acknowledged."""
+        return self._held >= self._prefetch
 
     @property
-    def is_wide(self) -> bool:
-        """Whether RabbitMQ may deliver more messages than usually, and than are here."""
-        return self._prefetch > max(self.window.count, len(self.unacked.fetched) + 1)
+    def is_too_wide(self) -> bool:
+        """Whether few messages are left of those that more consumers were added for."""
+        return self._widened and self._held <= self.window.count // 2
 
-    def has_space_for_more(self, waiting: int) -> bool:
-        """Whether another consumer would get more messages, if so many of those here wait in the engine."""
-        return self.window.more(len(self.unacked.unacknowledged), waiting) > 0
+    def widen(self, waiting: int, free_bytes: int) -> None:
+        """Have more messages delivered, up to `free_bytes`, if so many of those here wait in the engine."""
+        consumer = self._consumer
+        if consumer is None or self._replacing is not None or self._reading is not None:
+            return
+        ends_history = self._end_tag and consumer.queue != self.source.queue
+        size = self.unacked.unacknowledged_bytes() // max(self._held, 1)
+        prefetch = self.window.more(self._held, waiting, size, free_bytes)
+        if prefetch and not ends_history and self._undelivered <= 0:
+            self._replacing = self._loop.create_task(self._replace_consumer(consumer, prefetch))
 
     async def open(self) -> None:
         """Consume. Raises `DestinationUnknown` if the queue does not exist, `Refused` or `BackendUnavailable`."""
-        await self._open(0)
+        await self._open()
 
     async def filled(self, seconds: float) -> None:
         """Wait until the messages in the queue have arrived; at most so long, as another consumer may have them."""
@@ -110,21 +124,27 @@ class Partition:
         if self._reading is not None:
             await asyncio.wait((self._reading,), timeout=seconds)
 
-    async def reopen(self, waiting: int) -> None:
-        """Consume on another channel: fetched messages stay fetched, of which some are waiting in the engine.
+    async def reopen(self) -> None:
+        """Consume on another channel: fetched messages stay fetched.
 
         All unacknowledged messages are delivered again, in their order. Raises as `open` does.
         """
-        if self._consumer is not None and self._consumer.open:
-            await self.acks.quiet()
+        self._stop_replacing()
+        if self._consumer is not None:
+            # a quorum queue that takes messages back again before it has delivered all of them changes their order
+            keep = self._widened and not self.is_too_wide
+            self._least = min(self._held + max(self._undelivered, 0), PREFETCH_MAX) if keep else 0
+            if self._consumer.open:
+                await self.acks.quiet()
         await self._close_channel()
         for waiter in self.unacked.channel_closed():
             waiter.fail(OutcomeUnknown("RabbitMQ closed the channel during the acknowledgement."))
         self._end_tag = 0
-        await self._open(waiting)
+        await self._open()
 
     async def close(self) -> None:
         """Release it: record the attempts, and return unsettled messages to the queue."""
+        self._stop_replacing()
         await self.acks.quiet()
         await self.attempts_writer.finish()
         await self._close_channel()
@@ -139,18 +159,52 @@ class Partition:
         self.attempts_writer.stop()
         await self._close_channel()
 
-    async def _open(self, waiting: int) -> None:
+    @property
+    def _held(self) -> int:
+        """Number of messages that are here and not acknowledged."""
+        return len(self.unacked.unacknowledged)
+
+    @property
+    def _undelivered(self) -> int:
+        """How many messages more RabbitMQ may deliver to the consumer now."""
+        return self._prefetch - sum(tag > self._since for tag in self.unacked.unacknowledged)
+
+    async def _replace_consumer(self, consumer: Consumer, prefetch: int) -> None:
+        """Consume with another consumer on the same channel, beside the messages that are here."""
+        # acknowledgements are held back: their confirmation is by a consumer, which would become the active one
+        if await self.acks.hold():
+            try:
+                if await self.attempts_writer.record_window(self._held + prefetch):
+                    self._since, self._prefetch = next(reversed(self.unacked.unacknowledged), 0), prefetch
+                    self._widened = True
+                    await consumer.replace(prefetch)
+            except BridgeError as error:
+                self._repair(self, error)
+            finally:
+                if self._consumer is consumer:
+                    self.acks.begin(consumer)
+        self._replacing = None
+
+    def _stop_replacing(self) -> None:
+        if self._replacing is not None:
+            self._replacing.cancel()
+            self._replacing = None
+
+    async def _open(self) -> None:
         if self.source.history is not None:
             self.unacked.two_queues = True
             try:
-                await self._consume(self.source.history, waiting)
+                await self._consume(self.source.history)
             except DestinationUnknown:  # another bridge has consumed it
                 self._history_is_consumed()
         if self.source.history is None:
-            await self._consume(self.source.queue, waiting)
+            await self._consume(self.source.queue)
 
-    async def _consume(self, queue: str, waiting: int) -> None:
-        prefetch = self._prefetch = self.window.for_consumer(len(self.unacked.fetched), waiting)
+    async def _consume(self, queue: str) -> None:
+        prefetch = self._prefetch = max(self.window.for_consumer(len(self.unacked.fetched)), self._least)
+        self._since, self._widened = 0, self._least > 0
+        if not self._widened:
+            self.attempts_writer.window = 0
         channel, ended = await self._link.channel(), partial(self._repair, self)
         consumer = Consumer(channel, prefetch, self._arrived, ended, shared=self.source.shared)
         self._consumer = consumer
@@ -178,6 +232,7 @@ class Partition:
             if task is not None:
                 task.cancel()
         self._reading = self._finishing = None
+        self._stop_replacing()
 
     def _arrived(self, arrival: Arrival) -> None:
         if self._discarding:
@@ -207,7 +262,7 @@ class Partition:
         backfilled = self.source.history is not None and not self._end_tag
         self.unacked.arrived(arrival, backfilled=backfilled)
         self._complete_removed()
-        if self.window.arrived(len(arrival.body), self.unacked.bytes, self._prefetch):
+        if self.window.arrived(len(arrival.body), self.unacked.bytes, widened=self._widened):
             self._discarding = True
             self._repair(self, None)
 
@@ -232,6 +287,10 @@ class Partition:
             record = mine  # this bridge wrote it, and knew more than that when it lost the connection
         self.unacked.set_attempts(None if record is None else record.attempts)
         self._reading = None
+        if record is not None and record.window > self._prefetch and self._consumer is not None:
+            # the earlier bridge had more messages: all of them must be here before this bridge ends
+            self.attempts_writer.window = window = min(record.window, PREFETCH_MAX)
+            self._replacing = self._loop.create_task(self._replace_consumer(self._consumer, window))
         self._on_arrived(self)
 
     @property
@@ -249,6 +308,9 @@ class Partition:
         if consumer is None:
             return
         try:
+            if self._replacing is not None:
+                await asyncio.wait((self._replacing,))
+            self._since = self._end_tag
             await consumer.consume(self.source.queue)
             while self.unacked.backfilled:
                 self._removed.clear()

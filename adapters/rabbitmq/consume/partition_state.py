@@ -23,7 +23,7 @@ DeliveredAgain = Callable[[Message | None], None]
 class Item(Generic[W]):
     """One message of a partition, from its delivery until the broker has confirmed its removal."""
 
-    __slots__ = ("again", "attempts", "backfilled", "identity", "position", "settled", "tag", "waiters")
+    __slots__ = ("again", "attempts", "backfilled", "identity", "position", "settled", "size", "tag", "waiters")
 
     def __init__(self, tag: int, *, backfilled: bool = False) -> None:
         self.tag = tag
@@ -37,6 +37,8 @@ class Item(Generic[W]):
         self.position = -1
         """-1: it was not fetched."""
         self.settled = False
+        self.size = 0
+        """Bytes of the body."""
         self.waiters: tuple[W, ...] = ()
         """Calls that wait until the broker has removed it."""
         self.again: DeliveredAgain | None = None
@@ -139,6 +141,10 @@ class Unacked(Generic[W]):
             return None
         return len(self.waiting[0][1].body)
 
+    def unacknowledged_bytes(self) -> int:
+        """Return the size of the bodies of all messages that are delivered and not acknowledged."""
+        return sum(item.size for item in self.unacknowledged.values())
+
     def has_stale(self) -> bool:
         """Whether a message was unacknowledged the last time, too, that this was called on the open channel."""
         oldest, newest = next(iter(self.unacknowledged), 0), self._newest
@@ -168,7 +174,8 @@ class Unacked(Generic[W]):
         if item.settled:
             self.to_ack[arrival.tag] = None
         elif item.position < 0:
-            self.bytes += len(arrival.body)
+            item.size = len(arrival.body)
+            self.bytes += item.size
             message = from_arrival(arrival, self._destination, self.partition)
             item.identity = message.message_id or ""
             self.waiting.append((item, message, arrival if redelivered else None))

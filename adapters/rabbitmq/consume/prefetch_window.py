@@ -2,12 +2,15 @@
 
 from typing import Final
 
+UNACKNOWLEDGED_BYTES: Final = 256 << 20
+"""Bodies of a group that RabbitMQ has delivered and that are not acknowledged, above which none are added to those that
+wait in the engine. After a restart all of them are here for a moment."""
 GROUP_BYTES: Final = 64 << 20
 """Bodies of one group that wait to be fetched, divided among its partitions."""
 PARTITION_BYTES: Final = 1 << 20
 """The least share of a partition, in a group with very many."""
 
-_MOST: Final = 65535
+PREFETCH_MAX: Final = 65535
 """AMQP's largest number for a consumer."""
 
 
@@ -16,7 +19,7 @@ class PrefetchWindow:
 
     RabbitMQ limits messages and not bytes, and a consumer's limit cannot be changed. So when too many bytes wait, the
     partition gets another channel with a smaller number. Messages that wait in the engine for their key or for a time
-    do not count: the partition gets another channel with a larger number.
+    do not count: for others the partition gets another consumer beside them.
     """
 
     def __init__(self, most: int, partitions: int) -> None:
@@ -27,24 +30,27 @@ class PrefetchWindow:
         self._largest = 0
         """Bytes of the largest body since the last `review`."""
 
-    def arrived(self, size: int, waiting: int, prefetch: int) -> bool:
-        """Add a body of `size` bytes; returns whether a consumer's `prefetch` is too large for the bytes `waiting`."""
+    def arrived(self, size: int, waiting: int, *, widened: bool) -> bool:
+        """Add a body of `size` bytes; returns whether `count` becomes smaller because too many bytes are `waiting`.
+
+        `widened`: whether more than `count` may come, beside messages that wait in the engine.
+        """
         self._largest = max(self._largest, size)
-        if waiting <= self._share or self._fitting >= prefetch:
+        if waiting <= (UNACKNOWLEDGED_BYTES if widened else self._share) or self._fitting >= self.count:
             return False
-        self.count = min(self.count, self._fitting)
+        self.count = self._fitting
         return True
 
-    def more(self, held: int, waiting: int) -> int:
-        """Return how many more messages than those that are held may come, as some of them wait in the engine.
+    def more(self, held: int, waiting: int, size: int, free_bytes: int) -> int:
+        """Return the number for a consumer beside the messages that are held, as some of them wait in the engine.
 
-        0: enough do not. As many again as wait, so that few channels are necessary. With a largest number of 1, each
-        message holds up its partition.
+        0: enough of them do not. As many again as wait, so that few consumers are necessary. `size`: the bytes of a
+        message, of which there may be `free_bytes`. With a largest number of 1, each message holds up its partition.
         """
         free = self.count - (held - waiting)
-        if waiting <= 0 or free <= 0 or self._most == 1 or held >= _MOST:
+        if waiting <= 0 or free <= 0 or self._most == 1:
             return 0
-        return max(free, min(waiting, self._share // max(self._largest, 1)))
+        return max(0, min(max(free, waiting), PREFETCH_MAX - held, free_bytes // max(size, 1)))
 
     def review(self) -> bool:
         """Forget the size of earlier messages; returns whether `count` grows."""
@@ -54,14 +60,10 @@ class PrefetchWindow:
             self.count = count
         return grows
 
-    def for_consumer(self, fetched: int, waiting: int) -> int:
-        """Return the number for a new consumer: more than the `fetched`, which are delivered again first.
-
-        `waiting`: of those, waiting in the engine.
-        """
-        more = self.more(fetched, waiting)
-        most = self._most if fetched <= self._most and not more else _MOST
-        return min(most, max(self.count, fetched + max(more, 1)))
+    def for_consumer(self, fetched: int) -> int:
+        """Return the number for a new consumer: more than the `fetched`, which are delivered again first."""
+        most = self._most if fetched <= self._most else PREFETCH_MAX
+        return min(most, max(self.count, fetched + 1))
 
     @property
     def _fitting(self) -> int:

@@ -11,6 +11,7 @@ from adapters.rabbitmq.consume.assigned import AssignedPartitions, GroupDependen
 from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.fetch_again import FetchAgain
 from adapters.rabbitmq.consume.partition import Partition
+from adapters.rabbitmq.consume.prefetch_window import UNACKNOWLEDGED_BYTES
 from bridge.errors import BackendUnavailable, BridgeError
 
 INTERVAL: Final = 5.0
@@ -201,10 +202,6 @@ class RabbitMQSubscription:
         for delivery in self._revoked(list(by_number)):
             by_number[delivery.partition].unacked.set_attempt(delivery.position, delivery.attempts)
 
-    def waiting(self, partition: Partition) -> int:
-        """Return how many messages of a partition wait in the engine for their key, or for a time."""
-        return self._count_waiting().get(partition.unacked.partition, 0)
-
     def failed(self, error: BridgeError) -> None:
         """Fail a waiting fetch; the engine fetches again."""
         pending, self._pending = self._pending, None
@@ -228,9 +225,10 @@ class RabbitMQSubscription:
         self._review = None
         full = [each for each in self._assigned.partitions.values() if each.is_full and not each.revoked]
         if full and self._pending is not None and not self._pending.done():
+            waiting = self._count_waiting()
+            held = sum(each.unacked.unacknowledged_bytes() for each in self._assigned.partitions.values())
             for each in full:
-                if each.has_space_for_more(self.waiting(each)):
-                    self._assigned.repair(each, None)
+                each.widen(waiting.get(each.unacked.partition, 0), UNACKNOWLEDGED_BYTES - held)
             self._review = self._loop.call_later(_REVIEW, self._make_space)
 
     def _queues(self) -> list[str]:
