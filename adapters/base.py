@@ -1,4 +1,4 @@
-"""The contract between the engine and a backend: seven methods, and optional capabilities of one or two methods each.
+"""The contract between the engine and a backend: eight methods, and optional capabilities of one or two methods each.
 
 `adapters/testing` tests an adapter against this contract. For all of it:
 
