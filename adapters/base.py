@@ -20,6 +20,10 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from bridge.message import Message
 
+DEAD_LETTER_SUFFIX: Final = ".dlq"
+"""Ending of destinations that hold dead letters. A backend keeps their messages until a group has pulled them, also if
+its options say that other destinations keep nothing for later groups."""
+
 
 class Support(StrEnum):
     """How a backend honours a field."""
@@ -99,9 +103,9 @@ class Subscription(Protocol):
         """Return available messages, in stored order per partition; if there are none, wait for some.
 
         If messages are available the future is already done when this returns; otherwise it costs nothing while it
-        waits. At least one delivery, at most `limit` (>= 1). The bodies do not exceed `max_bytes`, unless there is only
-        one. Cancelling a pending future loses no message. One fetch at a time. The future, never the call, raises
-        `BackendUnavailable`; the engine calls again later.
+        waits. At least one delivery, at most `limit` (>= 1). Their sizes (`Message.size`) do not exceed `max_bytes`,
+        unless there is only one. Cancelling a pending future loses no message. One fetch at a time. The future, never
+        the call, raises `BackendUnavailable`; the engine calls again later.
         """
         ...
 
@@ -311,6 +315,29 @@ class Windowed(Protocol):
 
 
 @runtime_checkable
+class OnDemand(Protocol):
+    """Optional capability of a subscription: it may fetch from its backend only what consumers wait for.
+
+    Such a backend counts each message that returns to it as a failed delivery, even if no consumer had received it, and
+    drops a message that returns too often. While `on_demand` is true, the engine fetches no more messages than are
+    waited for, and cancels a fetch when fewer are. It delivers what it has fetched at once, without the order of a key,
+    and fetches nothing again.
+    """
+
+    @property
+    def on_demand(self) -> bool:
+        """Return whether this subscription is one; it never changes."""
+        ...
+
+    def searched(self) -> asyncio.Future[None]:
+        """Return a future that is done when nothing that the backend has now will arrive for a fetch that follows.
+
+        So a pull that does not wait finds a message that is there. Done after about half a second; never raises.
+        """
+        ...
+
+
+@runtime_checkable
 class Rejoining(Protocol):
     """Optional capability of a subscription: it may lose its membership of the group, and joins again automatically."""
 
@@ -342,6 +369,8 @@ class Partitioned(Protocol):
 
     new_partitions: int
     """Number of partitions that a new destination gets."""
+    creates: bool
+    """Whether the backend's options allow to create destinations; otherwise dead letters need one that exists."""
 
     async def partitions(self, destination: str, *, create: bool = True) -> int:
         """Return the number of partitions (>= 1). Cheap once known.
@@ -367,6 +396,20 @@ class Buffering(Protocol):
     unsent_timeout: int
     """Milliseconds that a message waits at most before it is sent; then the future of `publish` raises `NotStored`,
     and the message is not sent any more. The engine sets it before the start, to the time it waits itself."""
+
+
+@runtime_checkable
+class Monitored(Protocol):
+    """Optional capability: the adapter notices an outage of its backend, also while no request needs the backend."""
+
+    @property
+    def not_ready_reason(self) -> str | None:
+        """Return why the backend cannot be used now, in one sentence; None: it can. Without I/O, after the start.
+
+        It changes within 2 s of the loss and of the return. An adapter need not wait before it gives a reason: the
+        engine waits for a moment, in which a connection to another broker of a cluster may succeed.
+        """
+        ...
 
 
 @runtime_checkable
@@ -446,8 +489,8 @@ class Replayable(Protocol):
     def replay(self, log: str, start: int, limit: int, max_bytes: int) -> Replayed:
         """Return the messages kept from `start` on, at most `limit` (>= 1).
 
-        The bodies do not exceed `max_bytes`, unless there is only one. Raises `DestinationUnknown` for a log that does
-        not exist, or no longer exists, and `BackendUnavailable` before the start.
+        Their sizes (`Message.size`) do not exceed `max_bytes`, unless there is only one. Raises `DestinationUnknown`
+        for a log that does not exist, or no longer exists, and `BackendUnavailable` before the start.
         """
         ...
 

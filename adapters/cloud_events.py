@@ -13,6 +13,7 @@ from bridge.cloudevents import (
     DEFAULT_SOURCE,
     DEFAULT_TYPE,
     FIELD_NAMES,
+    OTHER_FIELDS,
     OTHER_PROPERTIES,
     from_attributes,
     is_attribute,
@@ -26,7 +27,9 @@ parse_format: Final = one_of(*get_args(Format))
 """Parses the option's value."""
 
 _DESTINATION: Final = FIELD_INDEX["destination"]
-_ELSEWHERE: Final = {"datacontenttype", OTHER_PROPERTIES} | {name for name in FIELD_NAMES if name.startswith("oms")}
+_ELSEWHERE: Final = {"datacontenttype", OTHER_FIELDS, OTHER_PROPERTIES} | {
+    name for name in FIELD_NAMES if name.startswith("oms")
+}
 """Attributes that are in headers of the bridge: no event needs them."""
 
 
@@ -41,7 +44,9 @@ class EventHeaders:
     def headers(self, message: Message) -> Iterator[tuple[str, str]]:
         """Yield name and value of each header."""
         for name, value in to_attributes(message).items():
-            if name not in _ELSEWHERE:
+            if name == "id":
+                yield self._prefix + name, message.message_id or ""  # unchanged: a bridge reads it back
+            elif name not in _ELSEWHERE:
                 yield self._prefix + name, str(value)
         for name, text in message.properties.items():
             if not is_attribute(name, text):

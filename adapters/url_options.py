@@ -134,7 +134,7 @@ def readable(text: str) -> Path:
 def password_in(text: str) -> str:
     """Parse the path of a file with a password, and return the password."""
     try:
-        password = readable(text).read_text("utf-8").strip()
+        password = readable(text).read_text("utf-8-sig").strip()
     except UnicodeDecodeError:
         password = ""
     if not password or len(password.splitlines()) > 1:

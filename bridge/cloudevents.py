@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from bridge.errors import HeaderInvalid, HeaderMissing, HeadersTooLarge
 from bridge.message import FIELD_INDEX, FIELDS, INTEGER_MAX, Message
@@ -21,6 +22,8 @@ DEFAULT_SOURCE: Final = "urn:openmessaging-bridge:destination:"
 """The source of a message that has no property `source`; the destination follows."""
 OTHER_PROPERTIES: Final = "omsproperties"
 """The attribute with the properties that cannot be attributes, as a JSON object."""
+OTHER_FIELDS: Final = "omsfields"
+"""The attribute with the fields whose text cannot be an attribute, as a JSON object by their names in the JSON form."""
 RECEIPT: Final = "omsreceipt"
 LEASE_UNTIL: Final = "omsleaseuntil"
 
@@ -53,7 +56,16 @@ _SET_ON_DELIVERY: Final = frozenset(
     {"omsdestination", "omspartition", "omsstoretimestamp", "omsstorehost", "omsdeliverycount", RECEIPT, LEASE_UNTIL}
 )
 """Attributes that a produce ignores, so that a delivered event can be produced again."""
-_RESERVED: Final = {"specversion", "data", OTHER_PROPERTIES} | _SET_ON_DELIVERY | _FIELD_BY_NAME.keys()
+_IN_OTHER_FIELDS: Final = {"datacontenttype": ("contentType", "content_type")} | {
+    name: (field.name, field.attribute)
+    for field in FIELDS
+    if field.maximum is None
+    and field.name != "messageId"
+    and (name := _NAMES.get(field.name, f"oms{field.name.lower()}")) not in _SET_ON_DELIVERY
+}
+"""The name in `OTHER_FIELDS`, and the attribute of `Message`, of each field that can be there; by its attribute."""
+_OTHER_FIELD_BY_NAME: Final = dict(_IN_OTHER_FIELDS.values())
+_RESERVED: Final = {"specversion", "data", OTHER_PROPERTIES, OTHER_FIELDS} | _SET_ON_DELIVERY | _FIELD_BY_NAME.keys()
 """Names that a property cannot have as an attribute."""
 _NOT_EMPTY: Final = {"source", "type", "subject", "dataschema"} | _FIELD_BY_NAME.keys()
 
@@ -64,41 +76,64 @@ _FORBIDDEN: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufff
 """Characters that no attribute has ("Type System"): control characters, surrogates, non-characters."""
 _MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+ *(;[\x20-\x7e]*)?", re.ASCII)
 _OTHERS_MAX: Final = 64 << 10
-"""Characters of `omsproperties`: more than a consumer can receive, and parsing cannot be interrupted."""
+"""Characters of a JSON object in an attribute: more than a consumer can receive, and parsing cannot be interrupted."""
 _DIGITS_MAX: Final = 19
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _TIME_MAX: Final = 253_402_300_799_999
 """The end of the year 9999, ms since 1970: RFC 3339 has no later time."""
-_RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_RFC_3339: Final = re.compile(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:)(\d\d)((\.\d+)?([Zz]|[+-]\d\d:\d\d))", re.ASCII)
+_DAY: Final = 86_400_000
+_SECOND: Final = 1000
+_OCTETS: Final = "application/octet-stream"
 
 
 def to_attributes(message: Message) -> Attributes:
-    """Return the attributes of a message as an event. Numbers beyond 32 bits are texts: no attribute holds them."""
+    """Return the attributes of a message as an event, which `from_attributes` accepts.
+
+    Numbers beyond 32 bits are texts: no attribute holds them. A text that no attribute can hold is in `omsfields` or
+    `omsproperties`.
+    """
     attributes: Attributes = {
         "specversion": SPEC_VERSION,
         "id": "",
         "source": DEFAULT_SOURCE + message.destination,
         "type": DEFAULT_TYPE,
     }
+    other_fields = _add_fields(attributes, message)
+    other_properties: dict[str, str] = {}
+    for name, text in message.properties.items():
+        target: dict[str, Any] = attributes if is_attribute(name, text) else other_properties
+        target[name] = text
+    if other_fields:
+        attributes[OTHER_FIELDS] = _write_object(other_fields)
+    if other_properties:
+        attributes[OTHER_PROPERTIES] = _write_object(other_properties)
+    if message.body and "datacontenttype" not in attributes:
+        attributes["datacontenttype"] = _OCTETS
+    return attributes
+
+
+def _add_fields(attributes: Attributes, message: Message) -> dict[str, str]:
+    """Add the fields of a message to the attributes. Returns the texts that no attribute can hold, for `omsfields`."""
+    others: dict[str, str] = {}
     for name, position, maximum in _TABLE:
         value: Any = message[position]
         if value is None:
             continue
         if name == "time":
-            if value <= _TIME_MAX:
+            if 0 <= value <= _TIME_MAX:
                 attributes[name] = format_time(value)
-        else:
-            attributes[name] = str(value) if maximum is not None and maximum > INTEGER_MAX else value
-    others: dict[str, str] = {}
-    for name, text in message.properties.items():
-        target: dict[str, Any] = attributes if is_attribute(name, text) else others
-        target[name] = text
-    if others:
-        attributes[OTHER_PROPERTIES] = json.dumps(others)
-    if message.body and message.content_type is None:
-        attributes["datacontenttype"] = "application/octet-stream"
-    return attributes
+        elif maximum is not None:
+            if 0 <= value <= maximum:
+                attributes[name] = str(value) if maximum > INTEGER_MAX else value
+        elif _can_hold(name, value):
+            attributes[name] = value
+        elif name == "id":  # an event needs one
+            attributes[name] = _FORBIDDEN.sub(lambda found: quote(found[0], errors="replace"), value)
+        elif name in _IN_OTHER_FIELDS:
+            others[_IN_OTHER_FIELDS[name][0]] = value
+    return others
 
 
 class EventParts(NamedTuple):
@@ -126,7 +161,8 @@ def from_attributes(attributes: Mapping[str, object], prefix: str = "") -> Event
     if (version := texts.pop("specversion")) != SPEC_VERSION:
         raise HeaderInvalid(f"{prefix}specversion: {version[:20]!a} is not supported; {SPEC_VERSION} is.")
     fields: dict[str, Any] = {}
-    properties = _other_properties(prefix, texts.pop(OTHER_PROPERTIES, None))
+    other_fields = _read_object(prefix, OTHER_FIELDS, texts.pop(OTHER_FIELDS, None))
+    properties = _read_object(prefix, OTHER_PROPERTIES, texts.pop(OTHER_PROPERTIES, None))
     for name, text in texts.items():
         if name in _SET_ON_DELIVERY:
             continue
@@ -137,14 +173,27 @@ def from_attributes(attributes: Mapping[str, object], prefix: str = "") -> Event
             properties[name] = text
         else:
             fields[Message._fields[field.position]] = _field_value(prefix, field, text)
+    for name, text in other_fields.items():
+        if name not in _OTHER_FIELD_BY_NAME:
+            raise HeaderInvalid(f"{prefix}{OTHER_FIELDS} has only {', '.join(_OTHER_FIELD_BY_NAME)}.")
+        fields[_OTHER_FIELD_BY_NAME[name]] = text
     return EventParts(fields, properties)
 
 
 def parse_time(text: str) -> int:
-    """Return the milliseconds since 1970 of an RFC 3339 time; smaller parts are cut. Raises `ValueError`."""
-    if _RFC_3339.fullmatch(text) is None:
+    """Return the milliseconds since 1970 of an RFC 3339 time; smaller parts are cut. Raises `ValueError`.
+
+    A leap second, 23:59:60 in UTC, is the second after it, as in POSIX.
+    """
+    match = _RFC_3339.fullmatch(text)
+    if match is None:
         raise ValueError("the value is not a time of RFC 3339, such as 2026-11-22T18:30:00Z")
-    milliseconds = (datetime.fromisoformat(text.upper()) - _EPOCH) // _MILLISECOND
+    minute, second, rest = match[1], match[2], match[3]
+    leap = second == "60"
+    written = f"{minute}59{rest}" if leap else text
+    milliseconds = (datetime.fromisoformat(written.upper()) - _EPOCH) // _MILLISECOND + leap * _SECOND
+    if leap and milliseconds % _DAY >= _SECOND:
+        raise ValueError("a leap second is only at 23:59:60 in UTC")
     if milliseconds < 0:
         raise ValueError("a message cannot be older than 1970")
     return milliseconds
@@ -161,6 +210,13 @@ def is_attribute(name: str, text: str) -> bool:
     if name in _RESERVED or _NAME.fullmatch(name) is None or (not text and name in _NOT_EMPTY):
         return False
     return text.isprintable() or _FORBIDDEN.search(text) is None
+
+
+def _can_hold(name: str, text: str) -> bool:
+    """Whether the attribute of a field can hold a text."""
+    if name == "datacontenttype":
+        return _MEDIA_TYPE.fullmatch(text) is not None
+    return bool(text) and (text.isprintable() or _FORBIDDEN.search(text) is None)
 
 
 def _check_name(name: str, prefix: str) -> bool:
@@ -203,21 +259,27 @@ def _field_value(prefix: str, field: _Field, text: str) -> str | int:
     return number
 
 
-def _other_properties(prefix: str, text: str | None) -> dict[str, str]:
-    """Read `omsproperties`. An attribute of the same name wins."""
+def _write_object(texts: Mapping[str, str]) -> str:
+    """Write texts as a JSON object in ASCII; half a surrogate pair, from a broker, becomes a question mark."""
+    written = json.dumps(texts)
+    if "\\ud" not in written:
+        return written
+    return json.dumps(json.loads(json.dumps(texts, ensure_ascii=False).encode("utf-8", "replace")))
+
+
+def _read_object(prefix: str, attribute: str, text: str | None) -> dict[str, str]:
+    """Read `omsfields` or `omsproperties`. A property that is an attribute, too, has the value of the attribute."""
     if text is None:
         return {}
     if len(text) > _OTHERS_MAX:
-        raise HeadersTooLarge(
-            f"{prefix}{OTHER_PROPERTIES} has {len(text)} characters; at most {_OTHERS_MAX} are allowed."
-        )
+        raise HeadersTooLarge(f"{prefix}{attribute} has {len(text)} characters; at most {_OTHERS_MAX} are allowed.")
     try:
         found = json.loads(text)
         json.dumps(found, ensure_ascii=False).encode()  # fails for half a surrogate pair
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(_is_property(name, value) for name, value in found.items()):
-        raise HeaderInvalid(f"{prefix}{OTHER_PROPERTIES} must be a JSON object whose values are strings.")
+        raise HeaderInvalid(f"{prefix}{attribute} must be a JSON object whose values are strings.")
     return found
 
 

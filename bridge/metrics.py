@@ -5,7 +5,7 @@ import platform
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Final
 
@@ -14,6 +14,7 @@ from bridge import __version__
 from bridge.engine.client_limits import MemoryBudget
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
+from bridge.long_work import Slicer, Steps
 
 # prometheus_client imports python-snappy, if it is installed, for pushes that the bridge does not make: 1.7 MiB
 sys.modules.setdefault("snappy", None)  # type: ignore[arg-type] # None makes an import of it fail
@@ -100,6 +101,9 @@ class BridgeMetrics(Collector):
         self.refusals: Counter[str] = Counter()
         """Requests answered with an error, by its code."""
         self._lag = 0.0
+        self._slicer = Slicer()
+        self._behind: Mapping[SubscriptionKey, int] = {}
+        """Messages that are not settled, by the label of the group, when they were last counted."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -108,13 +112,26 @@ class BridgeMetrics(Collector):
         """Return the observer of a route, such as `POST /v1/messages`."""
         return self._observers.setdefault(route, Observer())
 
-    def families(self) -> Iterable[Metric]:
+    async def families(self) -> Iterable[Metric]:
         """Return all metrics."""
+        await self.count_unsettled()
         return self._registry.collect()
 
     def exposition(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format; `count_unsettled` comes before."""
         return generate_latest(self._registry)
+
+    async def count_unsettled(self) -> None:
+        """Count what each group has not settled, in slices: a group has a position in each of its partitions."""
+        self._behind = await self._slicer.run(self._unsettled())
+
+    def _unsettled(self) -> Steps[Mapping[SubscriptionKey, int]]:
+        behind: Counter[SubscriptionKey] = Counter()
+        for key, group in self._engine.groups:
+            if (messages := group.lag) is not None:
+                behind[self._engine.group_counts.label(key)] += messages
+            yield
+        return behind
 
     def totals(self) -> dict[str, int]:
         """Return the engine's counters, for `/status`."""
@@ -152,7 +169,11 @@ class BridgeMetrics(Collector):
             ("groups", "Open consumer groups.", len(buffers)),
             ("prefetch_messages", "Messages in prefetch buffers, leased ones included.", sum(b.size for b in buffers)),
             ("prefetch_bytes", "Bytes of the messages in prefetch buffers.", sum(b.bytes for b in buffers)),
-            ("parked_messages", "Messages that wait without a body, to be fetched again.", sum(b.parked for b in buffers)),
+            (
+                "parked_messages",
+                "Messages that wait without a body, to be fetched again.",
+                sum(b.parked for b in buffers),
+            ),
             ("leases", "Leased messages.", sum(len(b.leases) for b in buffers)),
         ):
             yield GaugeMetricFamily(f"oms_{name}", text, value=value)
@@ -174,11 +195,7 @@ class BridgeMetrics(Collector):
         for key, counts in groups.items():
             delivered.add_metric(key, counts.delivered)
             settled.add_metric(key, counts.settled)
-        behind: Counter[SubscriptionKey] = Counter()
-        for key, group in self._engine.groups:
-            if (messages := group.lag) is not None:
-                behind[groups.label(key)] += messages
-        for key, messages in behind.items():
+        for key, messages in self._behind.items():
             lag.add_metric(key, messages)
         yield from (stored, delivered, settled, lag)
 

@@ -28,6 +28,10 @@ _log = logging.getLogger("bridge.process")
 
 RESERVED_FILES: Final = 64
 """File descriptors that clients of the data port leave free: for the management port, the backend and callbacks."""
+DISCONNECT_REPORTED: Final = 10
+"""Milliseconds between the opening of a group and its first message to a client. A server reports a disconnect some
+tenths of a millisecond late, on a busy machine some milliseconds; a message taken meanwhile would be lost, or wait for
+the end of its lease."""
 LARGEST_REPLY: Final = 8
 """Times `limits.body` that one reply can take: control characters are six times as long in JSON."""
 
@@ -141,6 +145,7 @@ def engine_options_of(settings: Settings) -> EngineOptions:
         metric_labels=settings.limits.metric_labels,
         auto_create=settings.limits.auto_create,
         group_idle=settings.delivery.group_idle,
+        disconnect_reported=DISCONNECT_REPORTED,
         latest=settings.delivery.new_group == "latest",
     )
 

@@ -15,6 +15,7 @@ from bridge.engine.engine import Engine
 from bridge.http.data_port import DataApp, routes
 from bridge.http.management_port import management_app
 from bridge.http.origin_policy import OriginPolicy
+from bridge.http.webhook_handshake import WebhookHandshake
 from bridge.long_work import Slicer
 from bridge.metrics import BridgeMetrics
 from bridge.parts_from_settings import (
@@ -55,7 +56,7 @@ async def run(settings: Settings, announce: Callable[[str], None]) -> int:
     slicer = Slicer()
     callbacks = CallbackRegistry(engine, create_delivery_options(settings, clock, slicer, tracing))
     table = routes(engine, callbacks, limits, settings.delivery.max_deliveries, rules, slicer=slicer)
-    data = DataApp(table, origins, limits, metrics)
+    data = DataApp(table, origins, limits, metrics, WebhookHandshake(rules, settings.limits.quota))
     own_pages = OriginPolicy((*settings.http.hosts, settings.management.host), ())
     management = management_app(engine, metrics, redact(settings.backend), own_pages)
 

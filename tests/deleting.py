@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 import httpx
 
 from tests.bridged import bridged
 from tests.conformance.conversation import Conversation
+from tests.http.callback_endpoint import Endpoint, listed, register, wait_until
 from tests.launch import Bridge
 from tests.trouble import accepted, taken
 
@@ -90,3 +92,42 @@ async def check_unknown(two: Two) -> None:
 def _tracebacks(bridge: Bridge) -> bool:
     log = bridge.log_file.read_text("utf-8")
     return "Traceback" in log or '"exception"' in log
+
+
+def check_callbacks(directory: Path, backend: str) -> None:
+    """Callbacks of two bridges deliver on, whatever is purged and deleted at the first one."""
+    name = f"orders-{uuid4().hex[:8]}"
+    endpoint = Endpoint().listen()
+    try:
+        with (
+            Bridge(directory / "near", backend=backend, settings=endpoint.settings()) as near,
+            Bridge(directory / "far", backend=backend, settings=endpoint.settings()) as far,
+        ):
+            bridges = {"near": near, "far": far}
+            for group, bridge in bridges.items():
+                register(bridge, name, endpoint.url(f"/{group}"), group)
+            _deliver_to_all(near, endpoint, name, b"first")
+            for what, path in {"POST": "/purge", "DELETE": ""}.items():
+                answer = httpx.request(
+                    what, f"{near.management}/v1/destinations/{name}{path}", trust_env=False, timeout=60
+                )
+                assert answer.status_code == 204, answer.text
+                _deliver_to_all(near, endpoint, name, what.encode())
+            for bridge in bridges.values():
+                wait_until(lambda: (listed(bridge, name) or {})["state"] == "delivering")  # noqa: B023 - at once
+            assert not any(map(_tracebacks, bridges.values()))
+    finally:
+        endpoint.close()
+
+
+def _deliver_to_all(bridge: Bridge, endpoint: Endpoint, name: str, body: bytes) -> None:
+    """Produce one message, and wait until both groups have it."""
+    headers = {"x-oms-version": "1.0.0", "x-oms-h-destination": name}
+
+    def stored() -> bool:
+        answer = httpx.post(f"{bridge.url}/v1/messages", headers=headers, content=body, trust_env=False, timeout=60)
+        return answer.status_code == 200
+
+    wait_until(stored)
+    for group in "near", "far":
+        wait_until(lambda: body in {post.body for post in endpoint.to(f"/{group}")}, 90)  # noqa: B023 - at once

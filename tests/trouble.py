@@ -1,6 +1,7 @@
 """What the tests of trouble share, whatever the backend: what a bridge says of it, and what it holds afterwards."""
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -90,3 +91,39 @@ async def back_to(bridge: Bridge, before: Held) -> None:
         lambda: all(now <= most for now, most in zip(held(bridge), limit, strict=True)),
         lambda: f"{held(bridge)}, and was {before}",
     )
+
+
+def readiness(bridge: Bridge) -> tuple[int, int, bool]:
+    """Return what `/readyz`, `oms_ready` and `/status` say, in this order."""
+    metrics = probe(bridge, "/metrics")[1]
+    [ready] = [line for line in metrics.splitlines() if line.startswith("oms_ready ")]
+    return probe(bridge, "/readyz")[0], int(float(ready.split()[1])), json.loads(probe(bridge, "/status")[1])["ready"]
+
+
+async def lost(bridge: Bridge, reason: str) -> None:
+    """Wait until it is not ready, everywhere, with that text in the reason, and has logged the reason."""
+    await until(lambda: reason in probe(bridge, "/readyz")[1], lambda: probe(bridge, "/readyz"))
+    assert readiness(bridge) == (503, 0, False)
+    assert reason in json.loads(probe(bridge, "/status")[1])["notReadyReason"]
+    assert any(reason in said for said in sentences(bridge, "the backend is not ready")), bridge.log
+
+
+def sentences(bridge: Bridge, message: str) -> list[str]:
+    """Return the log lines with that message."""
+    return [line for line in bridge.log.splitlines() if message in line]
+
+
+async def lost_and_back(
+    bridge: Bridge, lose: Callable[[], object], reason: str, restore: Callable[[], object], *, times: int = 2
+) -> None:
+    """Lose and restore the backend under a bridge, which must notice both each time, and log both once."""
+    for time_before in range(times):
+        await asyncio.to_thread(lose)
+        try:
+            await lost(bridge, reason)
+            assert probe(bridge, "/livez") == (200, "alive\n")
+        finally:
+            await asyncio.to_thread(restore)
+        await ready(bridge)
+        assert readiness(bridge) == (200, 1, True)
+        assert len(sentences(bridge, "the backend is ready")) == time_before + 1, bridge.log

@@ -42,8 +42,12 @@ class Channel:
 
         Raises as `ask`.
         """
-        self._connection.delivered[self._number] = delivered
+        self.deliver_to(delivered)
         await self.ask(queue, "basic_consume", queue=queue, on_message_callback=ignore_delivery, **arguments)
+
+    def deliver_to(self, delivered: Delivered) -> None:
+        """Set the callback for the messages of all consumers of the channel."""
+        self._connection.delivered[self._number] = delivered
 
     async def ask(self, subject: str, method: str, **arguments: object) -> Any:  # noqa: ANN401 - the method's answer
         """Call a method of pika's channel and return the broker's answer: `ask("orders", "queue_declare", …)`.

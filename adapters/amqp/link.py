@@ -19,7 +19,7 @@ from adapters.amqp.errors import RESOURCE_LOCKED, blocked, closing, of_connectio
 from adapters.amqp.settings import REQUEST_TIMEOUT, ConnectionSettings
 from bridge.errors import BackendUnavailable, BridgeError
 
-_PAUSES: Final = (0.1, 5.0)
+_PAUSES: Final = (0.1, 2.0)
 """Seconds between attempts to reconnect: the first pause and the longest; each is twice the one before."""
 _CLOSE_TIMEOUT: Final = 3.0
 """Seconds for an orderly close; during an alarm, or if it hangs, the broker does not read the request."""
@@ -152,7 +152,7 @@ class Link:
             try:
                 connection = await connect(self._parameters(host, port), context)
             except (AMQPError, OSError, TimeoutError) as error:
-                self.failure = of_connection(error, f"{host}:{port}")
+                self.failure = of_connection(error, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
                 self.failure.__cause__ = error
             else:
                 if self._closing:
@@ -180,7 +180,7 @@ class Link:
         for listener in self.on_lost:
             listener(self.failure)
         if not self._closing:
-            _log.warning("%s", self.failure, extra={"connection": self._purpose})
+            _log.info("%s", self.failure, extra={"connection": self._purpose})
             self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
@@ -193,7 +193,7 @@ class Link:
             except BackendUnavailable:
                 pause = min(pause * 2, longest)
             else:
-                _log.warning("RabbitMQ is connected again.", extra={"connection": self._purpose})
+                _log.info("RabbitMQ is connected again.", extra={"connection": self._purpose})
                 return
 
     def _on_blocked(self, _connection: Connection, frame: Any) -> None:  # noqa: ANN401 - a frame of pika's

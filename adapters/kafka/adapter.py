@@ -8,6 +8,7 @@ from typing import Final
 from adapters.base import Features, Revoked, Stored, Support
 from adapters.cloud_events import EventHeaders
 from adapters.kafka.admin import Admin
+from adapters.kafka.broker_probe import BrokerProbe
 from adapters.kafka.consume.subscription import KafkaSubscription
 from adapters.kafka.delay.delays import Delays
 from adapters.kafka.deletion import Deletion, Purges
@@ -17,6 +18,7 @@ from adapters.kafka.options import Options
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.topics import Cluster, MetadataTopic, Topics
 from adapters.kafka.transaction.transactions import Transactions
+from adapters.probe import Probe
 from adapters.property_names import prefixed_header
 from adapters.wall_clock import wall
 from bridge.errors import BackendUnavailable, Refused
@@ -50,7 +52,7 @@ class KafkaAdapter:
     }
 
     def __init__(self, options: Options) -> None:
-        self.new_partitions = options.partitions
+        self.new_partitions, self.creates = options.partitions, options.create
         plain = options.properties == "plain"
         if plain:
             self.features = self.features._replace(property_refusal=PLAIN_NAMES.refusal)
@@ -65,6 +67,8 @@ class KafkaAdapter:
         purges = Purges(cluster)
         self._delays = Delays(cluster, purges)
         self._transactions = Transactions(cluster, self._outgoing)
+        self._broker_probe = BrokerProbe(options)
+        self._probe = Probe(self._broker_probe.ask, self._broker_probe.unanswered)
         self._subscriptions: list[KafkaSubscription] = []
         # The optional capabilities of `adapters.base`: each is one part's.
         deletion = Deletion(cluster, purges)
@@ -85,6 +89,12 @@ class KafkaAdapter:
             await self._transactions.start()
         except Refused as error:  # of the bridge's own topics: a permission can be given while it waits
             raise BackendUnavailable(error.detail) from error
+        self._probe.start()
+
+    @property
+    def not_ready_reason(self) -> str | None:
+        """See `Monitored`: no broker answers."""
+        return self._probe.reason
 
     def publish(self, message: Message) -> asyncio.Future[Stored]:
         """Send one record to its destination, to a lane of it, or to a delay topic."""
@@ -126,6 +136,8 @@ class KafkaAdapter:
 
     async def close(self) -> None:
         """Finish commits, flush what was accepted, stop forwarding, close every connection."""
+        await self._probe.close()
+        self._broker_probe.close()
         await self._transactions.close()
         await self._delays.close()
         await self._topics.close()

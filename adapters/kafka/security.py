@@ -73,7 +73,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc] # has no types
         """Return a token that is valid now. Raises `BackendUnavailable`, with which the connection fails."""
         if self._security.token_file is not None:
             try:
-                return self._security.token_file.read_text("utf-8").strip()
+                return self._security.token_file.read_text("utf-8-sig").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise BackendUnavailable(f"there is no token in token_file ({error}).") from error
         if time.monotonic() >= self._until:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from adapters.base import Delivery, Features, Outcome, Published, Replayed, Revoked, Stored, Support
-from adapters.memory.backend_state import BackendState, DelayedMessage
-from adapters.memory.capacity_and_retention import SLICE, Capacity
+from adapters.memory.backend_state import SLICE, BackendState, DelayedMessage
+from adapters.memory.capacity_and_retention import Capacity
 from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.options import Options
@@ -50,12 +50,14 @@ class MemoryAdapter(Transactions):
 
     def __init__(self, options: Options) -> None:
         self.features = features(durable=False)
-        self.new_partitions = options.partitions
+        self.new_partitions, self.creates = options.partitions, True
         self._options = options
         self._store = BackendState(options)
         self._capacity = Capacity(self._store, options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._subscriptions: set[MemorySubscription] = set()
+        self._counting = False
+        """Whether `_count` is called in the next turn of the loop."""
         self._due_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
 
@@ -128,7 +130,9 @@ class MemoryAdapter(Transactions):
         """Join a group. Raises `BackendFull`, `BackendUnavailable`; `RuntimeError` while it has a subscription."""
         self._running()
         destination = self._store.destination(source)
-        return self._join(destination, self._store.group(destination, group, wall(), latest=latest))
+        stored = self._store.group(destination, group, wall(), latest=latest)
+        self._count_soon()
+        return self._join(destination, stored)
 
     def settle(
         self, subscription: MemorySubscription, deliveries: Sequence[Delivery], outcome: Outcome
@@ -178,6 +182,7 @@ class MemoryAdapter(Transactions):
             purged = self._store.existing_group(found, group)
             self._store.purge_group(found, purged)
             self._group_purged(purged)
+            await self._counted()
         await self._recorded()
 
     async def delete(self, destination: str, group: str | None) -> None:
@@ -194,8 +199,9 @@ class MemoryAdapter(Transactions):
             self._destinations_forgotten([found])
         else:
             deleted = self._store.existing_group(found, group)
-            self._store.remove_group(found, deleted)
+            self._store.remove_groups(found, [deleted])
             self._groups_forgotten([deleted])
+            await self._counted()
         await self._recorded()
 
     async def close(self) -> None:
@@ -307,8 +313,27 @@ class MemoryAdapter(Transactions):
             self._expiry_timer = loop.call_later(0, self._expire_old)
             return
         self._groups_forgotten(self._store.forget_idle(now))
+        self._count_soon()
         self._destinations_forgotten(self._store.forget_empty(now))
         self._expiry_timer = loop.call_later(min(_EXPIRE_EVERY, self._options.retention) / 1000, self._expire_old)
+
+    def _count_soon(self) -> None:
+        """Count what a group has settled all at once, a slice in each turn of the loop."""
+        if self._loop is not None and not self._counting:
+            self._counting = True
+            self._loop.call_soon(self._count)
+
+    def _count(self) -> None:
+        self._counting = False
+        if self._store.count_step():
+            self._count_soon()
+
+    async def _counted(self) -> None:
+        """Wait until all of this is counted. Counting goes on if the caller is cancelled."""
+        self._count_soon()
+        while self._counting:  # noqa: ASYNC110 - the very turns of the loop are waited for
+            await asyncio.sleep(0)
+        self._running()
 
     async def _drop_messages(self, destination: Destination) -> None:
         """Drop what is stored now, a slice in each turn of the loop."""
@@ -318,15 +343,17 @@ class MemoryAdapter(Transactions):
 
     def _drop_slices(self, destination: Destination) -> Iterator[None]:
         """Drop what is stored when this begins; yields after each slice."""
-        self._drop_delayed(destination)
+        yield from self._drop_delayed(destination)
         ends = [partition.end for partition in destination.partitions]
         while self._capacity.purge(destination, ends):
             yield
 
-    def _drop_delayed(self, destination: Destination) -> None:
-        for sequence, record in self._store.take_delayed(destination):
+    def _drop_delayed(self, destination: Destination) -> Iterator[None]:
+        for count, (sequence, record) in enumerate(self._store.take_delayed(destination), 1):
             self._capacity.remove(record)
             self._delayed_dropped(sequence)
+            if count % SLICE == 0:
+                yield
 
     # Only a journal has stored the following, and overrides these methods
 

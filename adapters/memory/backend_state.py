@@ -1,6 +1,7 @@
 """The backend as a data structure: destinations, delayed messages, groups, and the log's replay. No clock, no I/O."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from secrets import randbits
 from typing import Final, NamedTuple
@@ -10,11 +11,13 @@ from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
-from adapters.memory.record import BODY, Record, unpack
+from adapters.memory.record import Record, size, unpack
 from adapters.memory.transaction_table import TransactionTable
 from bridge.errors import BackendFull, DestinationUnknown, PartitionUnknown
 from bridge.message import Message
 
+SLICE: Final = 512
+"""Messages dropped or counted at one time, about 1 ms: so long the loop waits, however many there are."""
 EPOCH_BITS: Final = 63
 """Bits of an epoch's number; SQLite stores 64 with a sign."""
 _OLD_NUMBERS: Final = 1 << 32
@@ -56,6 +59,8 @@ class BackendState:
         """Due time, sequence, record; a heap."""
         self._sequence = 0
         self._group_number = 0
+        self._uncounted: deque[Iterator[None]] = deque()
+        """Messages that a group has settled all at once and that are not counted as such yet."""
 
     def destination(self, name: str) -> Destination:
         """Return a destination, creating it on first use. Raises `BackendFull` over `max_destinations`."""
@@ -163,20 +168,11 @@ class BackendState:
                 raise BackendFull(f"The memory backend has its max_groups={self._options.max_groups}.")
             found = self.restore_group(destination, name, self._group_number + 1, now)
             if latest:
-                self._skip_all(destination, found)
+                self.purge_group(destination, found)
             else:
                 for partition in destination.partitions:
                     self._clear_settled_by_all(partition)  # the new group has settled none of these messages
         return found
-
-    def _skip_all(self, destination: Destination, group: StoredGroup) -> None:
-        """Settle every stored message for a new group."""
-        group.skip_all()
-        if len(destination.groups) == 1:
-            self.recount(destination)  # now every message is settled by all groups
-        else:
-            for partition in destination.partitions:
-                partition.settle_all()
 
     def restore_group(self, destination: Destination, name: str, number: int, now: int) -> StoredGroup:
         """Add a group that existed before a restart."""
@@ -189,7 +185,6 @@ class BackendState:
         if group.forgotten:
             return
         cursors, destination = group.cursors, self.destinations[group.destination]
-        groups = len(destination.groups)
         for delivery in deliveries:
             offset, cursor = delivery.position, cursors[delivery.partition]
             if not cursor.settle(offset):
@@ -197,10 +192,7 @@ class BackendState:
             partition = cursor.partition
             index = partition.find(offset)
             if index is not None:
-                partition.acks[index] += 1
-                if partition.acks[index] == groups:
-                    partition.settled_by_all.add(offset)
-                    self.settled_by_all[partition] = destination
+                self._count_settled(destination, partition, index)
 
     def existing_group(self, destination: Destination, name: str) -> StoredGroup:
         """Return a group. Raises `DestinationUnknown`; `RuntimeError` while it has a subscription."""
@@ -211,30 +203,63 @@ class BackendState:
         return found
 
     def purge_group(self, destination: Destination, group: StoredGroup) -> None:
-        """Settle every stored message for a group."""
-        for cursor in group.cursors:
-            cursor.skip_all()
-        self.recount(destination)
+        """Settle every stored message for a group; call `count_step` until these are counted."""
+        unsettled = list(group.unsettled_ranges([partition.end for partition in destination.partitions]))
+        group.skip_all()
+        self._uncounted.append(self._count(destination, unsettled))
 
-    def remove_group(self, destination: Destination, group: StoredGroup) -> None:
-        """Remove a group; what only it had not settled may be dropped from now on."""
-        self._forget(destination, group)
-        self.recount(destination)
+    def remove_groups(self, destination: Destination, groups: Sequence[StoredGroup]) -> None:
+        """Remove groups; what only they had not settled may be dropped, as soon as `count_step` has counted it."""
+        for group in groups:
+            self._forget(destination, group)
+        ends = [partition.end for partition in destination.partitions]
+        for partition in destination.partitions:
+            partition.removed_groups += len(groups)
+            if not destination.groups:
+                self._clear_settled_by_all(partition)
+        for group in groups:
+            self._uncounted.append(self._count(destination, group.unsettled_ranges(ends)))
 
     def forget_idle(self, now: int) -> list[StoredGroup]:
-        """Remove and return the groups that had no subscription for longer than `retention`."""
+        """Remove and return the groups that had no subscription for longer than `retention`; see `remove_groups`."""
         forgotten: list[StoredGroup] = []
         for destination in self.destinations.values():
-            idle = [group for group in destination.groups.values() if self._is_idle(group, now)]
-            for group in idle:
-                self._forget(destination, group)
-            if idle:
-                self.recount(destination)
-            forgotten += idle
+            if idle := [group for group in destination.groups.values() if self._is_idle(group, now)]:
+                self.remove_groups(destination, idle)
+                forgotten += idle
         return forgotten
 
+    def count_step(self) -> bool:
+        """Count messages that a group has settled all at once, at most `SLICE`. False: all are counted.
+
+        Until it is counted, a message counts as not settled by all groups, and is not dropped.
+        """
+        if not self._uncounted:
+            return False
+        if next(self._uncounted[0], self) is self:
+            self._uncounted.popleft()
+        return True
+
+    def _count(self, destination: Destination, ranges: Iterable[tuple[Partition, int, int]]) -> Iterator[None]:
+        """Count that one group has settled the messages of these ranges; yields after each `SLICE`."""
+        counted = 0
+        for partition, start, end in ranges:
+            offset = partition.next_kept(start)
+            while offset < end and not destination.removed:
+                self._count_settled(destination, partition, partition.index(offset))
+                counted += 1
+                if counted % SLICE == 0:
+                    yield
+                offset = partition.next_kept(offset + 1)
+
+    def _count_settled(self, destination: Destination, partition: Partition, index: int) -> None:
+        partition.acks[index] += 1
+        if destination.groups and partition.acks[index] == len(destination.groups) + partition.removed_groups:
+            partition.settled_by_all.add(partition.offsets[index])
+            self.settled_by_all[partition] = destination
+
     def recount(self, destination: Destination) -> None:
-        """Find out again which messages every group has settled. It visits every message: only for removed groups."""
+        """Find out which messages every group has settled, after a restart. It visits every message."""
         for partition in destination.partitions:
             cursors = [group.cursors[partition.number] for group in destination.groups.values()]
             self._clear_settled_by_all(partition)
@@ -293,12 +318,12 @@ class BackendState:
         partition = self._find(name)
         end = partition.recorded_end
         found: list[int] = []
-        at, size = partition.index(start), 0
+        at, left = partition.index(max(start, partition.first)), max_bytes
         while at < len(partition.offsets) and len(found) < limit and partition.offsets[at] < end:
             record = partition.messages[at]
             if record is not None:
-                size += len(record[BODY])
-                if found and size > max_bytes:
+                left -= size(record)
+                if found and left < 0:
                     break
                 found.append(at)
             at += 1

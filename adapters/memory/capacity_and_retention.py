@@ -5,15 +5,15 @@ from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from adapters.memory.backend_state import BackendState
+from adapters.memory.backend_state import SLICE, BackendState
 from adapters.memory.destination import Destination
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
 from adapters.memory.record import Record, footprint
 from bridge.errors import BackendFull, BodyTooLarge
 
-SLICE: Final = 512
-"""Messages dropped at one time, about 1 ms: neither a full backend nor old messages stop the loop for longer."""
+_VISITED: Final = 10_000
+"""Cursors that the explanation of a full backend visits at most, about 10 ms; of more groups it knows nothing."""
 _EXPLAIN_EVERY: Final = 1000
 """Milliseconds for which the explanation of a full backend is reused."""
 
@@ -55,7 +55,8 @@ class Capacity:
             raise BodyTooLarge(f"The message takes {size} bytes; the memory backend has max_bytes={options.max_bytes}.")
         while self.messages >= options.max_messages or self.bytes + size > options.max_bytes:
             # a full backend is asked often: if nothing can be dropped, each of the two calls costs one comparison
-            if not self._evict() and not (now - self._oldest > options.retention and self.expire(now)):
+            expired = now - self._oldest > options.retention
+            if not self._evict() and not (expired and self.expire(now)) and not self._store.count_step():
                 limit = "max_messages" if self.messages >= options.max_messages else "max_bytes"
                 raise BackendFull(
                     f"The memory backend has reached {limit}={getattr(options, limit)} and may drop nothing: "
@@ -77,23 +78,24 @@ class Capacity:
     def expire(self, now: int) -> bool:
         """Drop messages older than `retention`, at most `SLICE`. False: there was none."""
         cutoff = now - self._options.retention
-        budget = SLICE
+        dropped = work = 0
         oldest = now
         for destination, partition in self._store.partitions():
             indexes: list[int] = []
             for index, _ in partition.kept():
-                if partition.stored[index] >= cutoff or len(indexes) >= budget:
+                if partition.stored[index] >= cutoff or work + len(indexes) >= SLICE:
                     oldest = min(oldest, partition.stored[index])
                     break
                 indexes.append(index)
             if indexes:
-                budget -= len(indexes)
+                dropped += len(indexes)
+                work += len(indexes) + len(destination.groups)
                 self._drop(destination, partition, indexes)
                 for group in destination.groups.values():
                     group.cursors[partition.number].trim()
         self._oldest = oldest
-        self.dropped_by_retention += SLICE - budget
-        return budget < SLICE
+        self.dropped_by_retention += dropped
+        return dropped > 0
 
     def purge(self, destination: Destination, ends: Sequence[int]) -> bool:
         """Drop messages of a destination below an offset for each partition, at most `SLICE`. False: there was none."""
@@ -141,7 +143,7 @@ class Capacity:
             self._dropped(Dropped(destination, partition, offsets, sequences))
 
     def _explain_full(self, now: int) -> str:
-        """Say what takes the most messages; computed once a second at most, because it visits every cursor."""
+        """Say what takes the most messages; computed once a second at most, because it visits many cursors."""
         if not 0 <= now - self._explained_at < _EXPLAIN_EVERY:
             self._explained_at = now
             self._explanation = max(self._shares())[1]
@@ -151,6 +153,7 @@ class Capacity:
         prepared = self._store.transactions.prepared
         yield prepared, f"{prepared} messages are prepared in open transactions"
         unwritten = self.messages - prepared
+        visited = 0
         for destination in self._store.destinations.values():
             kept = sum(map(len, destination.partitions))
             unwritten -= kept + destination.delayed
@@ -158,6 +161,8 @@ class Capacity:
             if not destination.groups:
                 yield kept, f"{destination.name!r} has {kept} messages and no group yet"
             for group in destination.groups.values():
+                if (visited := visited + len(group.cursors)) > _VISITED:
+                    break
                 unsettled = sum(cursor.unsettled() for cursor in group.cursors)
                 yield unsettled, f"group {group.name!r} of {destination.name!r} has {unsettled} messages to settle"
         yield unwritten, f"{unwritten} messages wait for the journal"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from adapters.base import Delivery
 from adapters.memory.partition import Partition
-from adapters.memory.record import BODY, Record, unpack
+from adapters.memory.record import Record, size, unpack
 from adapters.range_set import RangeSet
 
 
@@ -56,6 +56,12 @@ class Cursor:
                 break
         self.committed_offset = offset
         self.settled.discard_below(offset)
+
+    def unsettled_ranges(self, end: int) -> list[tuple[int, int]]:
+        """Return the ranges of offsets before `end`, as start and end (exclusive), that this group has not settled."""
+        starts = [self.committed_offset, *(stop for _, stop in self.settled.bounds())]
+        stops = [*(start for start, _ in self.settled.bounds()), end]
+        return [(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop]
 
     def skip_all(self) -> None:
         """Settle every message that is stored now."""
@@ -147,6 +153,12 @@ class StoredGroup:
         """Whether the log has removed it; a closed subscription may still refer to it."""
         self._next_partition = 0
 
+    def unsettled_ranges(self, ends: Sequence[int]) -> Iterator[tuple[Partition, int, int]]:
+        """Yield the ranges of offsets before each partition's end that this group has not settled."""
+        for cursor, end in zip(self.cursors, ends, strict=True):
+            for start, stop in cursor.unsettled_ranges(end):
+                yield cursor.partition, start, stop
+
     def skip_all(self) -> None:
         """Settle every message that is stored now."""
         for cursor in self.cursors:
@@ -168,7 +180,7 @@ class StoredGroup:
                 available.popleft()
                 continue
             offset, record = message
-            max_bytes -= len(record[BODY])
+            max_bytes -= size(record)
             if found and max_bytes < 0:
                 break
             found.append(cursor.take(offset, record))

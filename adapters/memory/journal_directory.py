@@ -1,11 +1,16 @@
 """The directory of the journal: its files, its lock, and the number of confirmed commits."""
 
 import fcntl
+import logging
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
 from bridge.errors import BackendUnavailable, CannotStart
+
+_log = logging.getLogger("bridge.memory")
 
 _COUNTER: Final = 8
 """Bytes of the number of confirmed commits, little-endian."""
@@ -48,7 +53,24 @@ class JournalDirectory:
         except OSError as error:
             os.close(lock)
             raise BackendUnavailable(f"The journal's directory {path} is in use by another process.") from error
-        return cls(path, lock)
+        directory = cls(path, lock)
+        directory.warn_if_exposed()
+        return directory
+
+    def warn_if_exposed(self) -> None:
+        """Log one warning if other users can read the messages, or replace the files: what existed keeps its mode."""
+        folder = self.path.stat().st_mode
+        exposed = [self.path.name] if folder & stat.S_IWOTH else []
+        for file in (self.database, self.wal):
+            with suppress(FileNotFoundError):
+                mode = file.stat().st_mode
+                if (mode & folder << 2) & (stat.S_IRGRP | stat.S_IROTH):  # enter the directory, and read the file
+                    exposed.append(file.name)
+        if exposed:
+            _log.warning(
+                "other users can read the journal or replace its files: remove their permissions (chmod -R go-rwx)",
+                extra={"journal": str(self.path), "exposed": ", ".join(exposed)},
+            )
 
     def read_confirmed(self) -> int:
         """Return the number of confirmed commits; 0 if it is not known."""

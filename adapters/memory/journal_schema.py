@@ -78,7 +78,9 @@ def checksum(*values: Value) -> int:
 
 def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
     """Open the database for use by one thread at a time, without implicit transactions."""
-    mode = "ro" if readonly else "rwc"
+    mode = "ro" if readonly else "rw"
+    if not readonly:
+        path.touch(mode=0o600)  # SQLite would let all users read it; its other files get the mode of this one
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import unquote
 
-from adapters.url_options import alternatives
+from adapters.url_options import Grammar, whole_number
 
 DAY: Final = 24 * 3600 * 1000
 
@@ -27,39 +26,29 @@ class Options(NamedTuple):
     """Directory of the journal; None: nothing survives the process."""
 
 
-_MAXIMUM: Final = {
-    "partitions": 1024,
-    "max_messages": 10**9,
-    "max_bytes": 2**50,
-    "retention": 36_500 * DAY,
-    "max_destinations": 10**6,
-    "max_groups": 10**6,
-}
+def _directory(text: str) -> Path:
+    if not text.strip() or "\0" in text:
+        raise ValueError("the value names a directory, as in journal=/var/lib/oms-bridge")
+    return Path(text)
+
+
+_GRAMMAR: Final = Grammar(
+    "memory://",
+    {
+        "partitions": whole_number(1, 1024),
+        "max_messages": whole_number(1, 10**9),
+        "max_bytes": whole_number(1, 2**50),
+        "retention": whole_number(1, 36_500 * DAY),
+        "max_destinations": whole_number(1, 10**6),
+        "max_groups": whole_number(1, 10**6),
+        "journal": _directory,
+    },
+)
 
 
 def parse(url: str) -> Options:
     """Read a `memory://` URL. Raises `ValueError` with one sentence that says what is allowed."""
     place, _, query = url.partition("?")
     if place not in {"memory:", "memory://", "memory:///"}:
-        raise ValueError(f"{place!r}: the memory backend is memory://?name=value&…, without a host or a path.")
-    given: dict[str, str] = {}
-    for pair in filter(None, query.split("&")):
-        name, _, value = pair.partition("=")
-        if name not in Options._fields:
-            raise ValueError(f"{url!r}: unknown option {name!r}{alternatives(name, Options._fields)}")
-        if name in given:
-            raise ValueError(f"{url!r}: {name} is given twice; once is allowed.")
-        given[name] = unquote(value)
-    journal = given.pop("journal", None)
-    if journal is not None and (not journal.strip() or "\0" in journal):
-        raise ValueError(f"{url!r}: journal names a directory, as in journal=/var/lib/oms-bridge.")
-    numbers = {name: _number(name, value) for name, value in given.items()}
-    return Options()._replace(journal=None if journal is None else Path(journal), **numbers)
-
-
-def _number(name: str, value: str) -> int:
-    maximum = _MAXIMUM[name]
-    # isdigit alone also takes other scripts' digits; the length keeps int() away from hostile ones
-    if value.isascii() and value.isdigit() and len(value) <= len(str(maximum)) and 1 <= int(value) <= maximum:
-        return int(value)
-    raise ValueError(f"{name}={value[:40]!r}: the value must be a whole number from 1 to {maximum}, in plain digits.")
+        raise ValueError("The memory backend is memory://?name=value&…, without a host or a path.")
+    return Options(**_GRAMMAR.read("", query)[1])

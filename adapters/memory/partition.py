@@ -20,8 +20,8 @@ class Partition:
     fewer for the garbage collector to visit.
     """
 
-    __slots__ = ("_dropped", "_head", "acks", "end", "messages", "number", "offsets", "reserved", "sequences",
-                 "settled_by_all", "stored", "unrecorded_from", "unused")  # fmt: skip
+    __slots__ = ("_dropped", "_head", "acks", "end", "messages", "number", "offsets", "removed_groups", "reserved",
+                 "sequences", "settled_by_all", "stored", "unrecorded_from", "unused")  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -35,7 +35,10 @@ class Partition:
         self.stored = array("q")
         """When each message was appended, ms since 1970."""
         self.acks = array("I")
-        """How many groups have settled each message."""
+        """How many groups have settled each message, `removed_groups` included; too low while they are counted."""
+        self.removed_groups = 0
+        """Groups that were removed. They count as groups that have settled every message, also those to come: so the
+        count of a message never has to fall."""
         self.messages = RecordList()
         """None: dropped."""
         self.settled_by_all = RangeSet()
@@ -73,7 +76,7 @@ class Partition:
         self.offsets.append(offset)
         self.sequences.append(sequence)
         self.stored.append(now)
-        self.acks.append(0)
+        self.acks.append(self.removed_groups)
         self.messages.append(record)
 
     def index(self, offset: int) -> int:
@@ -126,10 +129,6 @@ class Partition:
             while self._head < len(self.messages) and self.messages[self._head] is None:
                 self._head += 1
         return message
-
-    def settle_all(self) -> None:
-        """Count one more group that has settled every message stored: a group that starts after the newest one."""
-        self.acks = array("I", [acks + 1 for acks in self.acks])
 
     def compact(self) -> None:
         """Rewrite the columns without dropped messages once those are the larger half: constant cost per drop."""

@@ -2,11 +2,17 @@
 
 from adapters.base import Adapter
 from adapters.rabbitmq.options import parse
+from bridge.errors import CannotStart
 
 
 def connect(url: str) -> Adapter:
-    """Build the adapter that an `amqp://` or `amqps://` URL describes. Raises `ValueError` with what is allowed."""
-    options = parse(url)
-    from adapters.rabbitmq.adapter import RabbitMQAdapter  # noqa: PLC0415 - it brings the client library, an extra
+    """Build the adapter that an `amqp://` or `amqps://` URL describes.
 
+    Raises `ValueError` with what is allowed, or `CannotStart` if the client library, an extra, is not installed.
+    """
+    options = parse(url)
+    try:
+        from adapters.rabbitmq.adapter import RabbitMQAdapter  # noqa: PLC0415 - it brings the client library
+    except ModuleNotFoundError as missing:
+        raise CannotStart(f"RabbitMQ needs {missing.name}: pip install 'openmessaging-bridge[rabbitmq]'.") from missing
     return RabbitMQAdapter(options)

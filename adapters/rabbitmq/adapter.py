@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.base import Features, Revoked, Stored, Support
 from adapters.cloud_events import EventHeaders
+from adapters.probe import Probe
 from adapters.property_names import prefixed_header
 from adapters.rabbitmq.consume.assigned import GroupDependencies
 from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
@@ -36,6 +38,7 @@ _PRIORITIES_SINCE: Final = (4, 0, 0)
 """The version from which quorum queues deliver by priority."""
 _NORMAL: Final = 4
 """AMQP's default priority. A header has the message's priority, too."""
+_NO_ANSWER: Final = "RabbitMQ: it does not answer."
 
 
 class RabbitMQAdapter:
@@ -46,7 +49,7 @@ class RabbitMQAdapter:
     help_texts: Mapping[str, str] = {
         "held_partitions": "Partitions that this bridge consumes, of all its groups.",
         "buffered_records": "Messages delivered to this bridge and not yet in the prefetch buffer.",
-        "buffered_bytes": "Bytes of the bodies of these messages.",
+        "buffered_bytes": "Bytes of these messages, bodies and headers.",
         "delays_queued": "Delayed messages that wait for their queues to be created.",
         "delays_lost": "Messages in the queue oms.lost, looked up once a minute.",
     }
@@ -65,7 +68,7 @@ class RabbitMQAdapter:
             self.features = self.features._replace(property_refusal=PLAIN_NAMES.refusal)
         header_of = PLAIN_NAMES.header if plain else prefixed_header
         self._header_of = EventHeaders(EVENT_PREFIX, header_of) if options.format == "cloudevents" else header_of
-        self.new_partitions = options.partitions
+        self.new_partitions, self.creates = options.partitions, options.create
         self.unsent_timeout = UNSENT_TIMEOUT
         self._options = options
         self._publishing = Link(options, "publishing")
@@ -84,6 +87,9 @@ class RabbitMQAdapter:
         )
         self._transactions = Transactions(options.prefix, use)
         self._publisher.on_exchange_missing = self._catalogue.on_deleted = self._forget_exchange
+        self._links = self._publishing, self._consuming, self._declaring
+        self._probe = Probe(self._ask, lambda: _NO_ANSWER)
+        self._asking: Channel | None = None
         self._subscriptions: list[RabbitMQSubscription] = []
         # The optional capabilities of `adapters.base`: each is one part's.
         deletion = Deletion(Own(options.prefix), self._declaring, self._catalogue, self._destinations)
@@ -96,7 +102,7 @@ class RabbitMQAdapter:
 
     async def start(self) -> None:
         """Connect, read the catalogue. Raises `BackendUnavailable` or `CannotStart`."""
-        for link in (self._publishing, self._consuming, self._declaring):
+        for link in self._links:
             await link.start()
         try:
             await self._catalogue.start()
@@ -104,6 +110,13 @@ class RabbitMQAdapter:
             await self._transactions.start()
         except Refused as error:  # of the bridge's own names: the permission can be given while it waits
             raise BackendUnavailable(error.detail) from error
+        self._probe.start()
+
+    @property
+    def not_ready_reason(self) -> str | None:
+        """See `Monitored`: a connection is lost, or the broker does not answer. An alarm is no reason."""
+        lost = next((link for link in self._links if not link.up), None)
+        return self._probe.reason if lost is None else lost.failure.detail
 
     def publish(self, message: Message) -> asyncio.Future[Stored]:
         """Publish one message: to its destination, or to a delay level. It waits during an outage."""
@@ -119,6 +132,8 @@ class RabbitMQAdapter:
             confirmed=message.qos != AT_MOST_ONCE,
             stored=Stored(message.partition, None),
             deadline=deadline,
+            # programs that consume an existing exchange or queue would get a message twice
+            resend=message.qos != AT_MOST_ONCE and message.destination not in self._destinations.existing,
         )
 
     async def subscribe(
@@ -155,6 +170,7 @@ class RabbitMQAdapter:
     async def close(self) -> None:
         """Flush accepted messages, and close all connections."""
         for part in (
+            self._probe,
             self._transactions,
             self._bridges,
             self._delays,
@@ -167,6 +183,12 @@ class RabbitMQAdapter:
             await publisher.close()
         for link in (self._consuming, self._declaring, self._publishing):
             await link.close()
+
+    async def _ask(self) -> None:
+        """Ask the broker on the connection that no alarm blocks; a broker that hangs keeps its connections."""
+        if self._asking is None or not self._asking.open:
+            self._asking = await self._consuming.channel()
+        await self._asking.ask("RabbitMQ", "basic_qos", prefetch_count=1)
 
     async def _publish_all(self, messages: Sequence[Message]) -> list[Stored | BaseException]:
         """Publish the messages of a commit in order, after all their destinations are declared."""

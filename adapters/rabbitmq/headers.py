@@ -49,6 +49,9 @@ ATTEMPTS: Final = f"{INTERNAL_PREFIX}attempts"
 ROUTING_KEY: Final = f"{INTERNAL_PREFIX}routing_key"
 """The routing key of a native producer, in a copy that was published with the name of a queue."""
 
+RESENT: Final = f"{INTERNAL_PREFIX}resent"
+"""How often a message was sent again, because the connection was lost before RabbitMQ confirmed it."""
+
 NATIVE_PREFIX: Final = "amqp_"
 NATIVE: Final = ("reply_to", "type", "app_id", "user_id", "cluster_id")
 """Properties without a field of the specification."""

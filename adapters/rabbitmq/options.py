@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from adapters.amqp.settings import Security
+from adapters.base import DEAD_LETTER_SUFFIX
 from adapters.cloud_events import Format, parse_format
 from adapters.property_names import PropertyNames, parse_property_names
 from adapters.url_options import (
@@ -80,7 +81,7 @@ _ENTRY: Final = "orders: {queue: legacy.orders}"
 def read_existing(text: str) -> dict[str, Existing]:
     """Read the YAML file of that path, by destination. Raises `ValueError` with what is allowed."""
     try:
-        held = yaml.safe_load(Path(text).read_text("utf-8"))
+        held = yaml.safe_load(Path(text).read_text("utf-8-sig"))
     except OSError as error:
         raise ValueError(f"the file cannot be read ({error.strerror})") from None
     except (ValueError, yaml.YAMLError) as error:
@@ -103,6 +104,8 @@ def _existing(destination: str, said: Any) -> Existing:  # noqa: ANN401 - whatev
     existing = Existing(**said)
     if existing.routing_key is not None and existing.exchange is None:
         raise ValueError(f"{destination}: routing_key needs exchange")
+    if destination.endswith(DEAD_LETTER_SUFFIX) and existing.log is False and existing.exchange is None:
+        raise ValueError(f"{destination}: dead letters need the log, or an exchange with a queue of yours")
     if existing.queue is not None and existing.log:
         raise ValueError(f"{destination}: an existing queue has no log")
     return existing

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from adapters.base import Delivery
 from adapters.testing.harness import GUARD, LOTS, Contract, Session, bodies, numbered
 from bridge.errors import BackendUnavailable
 from bridge.message import Message
@@ -53,20 +54,25 @@ class FetchContract(Contract):
         found += bodies(await reader.take(len(sent) - len(found)))
         assert found == sent
 
-    async def test_the_bodies_of_a_fetch_do_not_exceed_max_bytes(self, session: Session) -> None:
-        """Tests "The bodies do not exceed `max_bytes`, unless there is only one"."""
+    async def test_the_sizes_of_a_fetch_do_not_exceed_max_bytes(self, session: Session) -> None:
+        """Tests "Their sizes (`Message.size`) do not exceed `max_bytes`, unless there is only one"."""
         adapter = await session.open()
         sent = [body * (_BODY // len(body)) for body in numbered(12)]
         for number, body in enumerate(sent):
-            await session.publish(adapter, body, partition=number)
+            if number % 2:
+                await session.publish(adapter, body, partition=number)
+            else:
+                await session.publish(adapter, body[:1], partition=number, properties={"large": body.decode()})
         reader = await session.reader(adapter)
-        found: list[bytes] = []
-        for max_bytes in (1, 2 * _BODY + 50, _BODY, 3 * _BODY):
-            some = bodies(await reader.fetch(100, max_bytes))
-            assert len(some) == 1 or 0 < sum(map(len, some)) <= max_bytes
+        found: list[Delivery] = []
+        for max_bytes in (1, 2 * _BODY + 50, _BODY, 3 * _BODY + 600, 3 * _BODY):
+            some = await reader.fetch(100, max_bytes)
+            assert len(some) == 1 or 0 < sum(each.message.size for each in some) <= max_bytes
             found += some
-        found += bodies(await reader.take(len(sent) - len(found)))
-        assert sorted(found) == sorted(sent)
+        found += await reader.take(len(sent) - len(found))
+        assert sorted(each.message.properties.get("large") or each.message.body.decode() for each in found) == sorted(
+            body.decode() for body in sent
+        )
 
     async def test_a_fetch_waits_for_a_message(self, session: Session) -> None:
         """Tests "Return available messages, in stored order per partition; if there are none, wait for some"."""

@@ -38,13 +38,16 @@ class ReplayableContract(Contract):
         beyond = _replayable(adapter).replay(log, following, 100, LOTS)
         assert (list(beyond.messages), beyond.next) == ([], following)
 
-    async def test_the_bodies_of_a_replay_do_not_exceed_max_bytes(self, session: Session) -> None:
-        """Tests "The bodies do not exceed `max_bytes`, unless there is only one"."""
+    async def test_the_sizes_of_a_replay_do_not_exceed_max_bytes(self, session: Session) -> None:
+        """Tests "Their sizes (`Message.size`) do not exceed `max_bytes`, unless there is only one"."""
         adapter = await session.open()
-        await session.publish(adapter, *(body * 20 for body in numbered(3)))
+        for number in range(4):
+            await session.publish(adapter, b"x" * (50 * (number % 2)), properties={"p": "y" * 50})
         [(log, (first, _))] = _own(adapter, session).items()
-        counts = [len(_replayable(adapter).replay(log, first, 100, size).messages) for size in (1, 60, 119, 120, 180)]
-        assert counts == [1, 1, 1, 2, 3]
+        sizes = [each.size for each in _replayable(adapter).replay(log, first, 100, LOTS).messages]
+        for count in range(1, len(sizes) + 1):
+            for max_bytes, most in ((sum(sizes[:count]), count), (sum(sizes[:count]) - 1, max(1, count - 1))):
+                assert len(_replayable(adapter).replay(log, first, 100, max_bytes).messages) == most
 
     async def test_a_delayed_message_enters_the_log_when_it_is_due(self, session: Session) -> None:
         """Tests "A delayed message enters the log when it is due"."""

@@ -29,10 +29,10 @@ from bridge.engine.open_transactions import Decision
 from bridge.errors import CallbackRefused, Rejected
 from bridge.long_work import Slicer
 from bridge.message import Message
-from bridge.wire import cloudevents
+from bridge.wire import cloudevents, jsonform
 from bridge.wire.callback_batch import encode_batch
 from bridge.wire.gzip_body import inflate_message
-from bridge.wire.headers import VERSION, encode
+from bridge.wire.headers import VERSION, encode, fits_http
 from bridge.wire.webhook_and_callback_signatures import Signer
 
 IDLE_SECONDS: Final = 4.0
@@ -252,6 +252,9 @@ class CallbackSender:
             (message,) = messages
             mode = registration.mode
             headers, body = (encode(message), message.body) if mode is None else cloudevents.encode(message, mode)
+            if mode is None and not fits_http(message, headers):
+                headers = [(b"x-oms-version", VERSION), jsonform.FORM, (b"content-type", jsonform.MEDIA_TYPE)]
+                body = jsonform.encode(message)
             # Adapters set an id. If one is missing, a random id may cause a duplicate. An empty id, or one made from
             # the content, would be worse: the endpoint would drop the second of two messages as a repetition.
             webhook_id = message.message_id or str(uuid7())

@@ -15,12 +15,12 @@ from bridge.callbacks.registration import DeliveryHistory, Registration
 from bridge.callbacks.retry_policy import CircuitBreaker, EndpointResponse, RequestFailed
 from bridge.engine.engine import Engine
 from bridge.engine.push_consumer import BATCH, ConsumerOptions, Leased, PushConsumer
-from bridge.errors import BridgeError, Draining
+from bridge.errors import BridgeError, DestinationUnknown, Draining
 from bridge.message import Message
 from bridge.wire.callback_batch import BatchSplitter
 
 BYTES_MAX: Final = 256 << 10
-"""Bytes of inflated bodies in one POST; only a single message may have more."""
+"""Bytes of the messages in one POST, with inflated bodies; only a single message may have more."""
 
 
 async def split(taken: Sequence[Leased], size: int, inflate: "Inflate") -> AsyncIterator[list[Leased]]:
@@ -42,7 +42,7 @@ async def split(taken: Sequence[Leased], size: int, inflate: "Inflate") -> Async
             yield [leased if leased.message.compression is None else await inflated(leased)]
     for leased in first_time:
         plain = leased if leased.message.compression is None else await inflated(leased)
-        if batch := splitter.add(plain, len(plain.message.body)):
+        if batch := splitter.add(plain, plain.message.size):
             yield batch
     if batch := splitter.rest():
         yield batch
@@ -53,6 +53,7 @@ _ENGINE_RETRY: Final = 1_000
 _LINGER: Final = 0.02
 """Seconds before the next POST of a registration with batches while another is in flight and few messages are ready."""
 _INTERNAL_ERROR: Final = "internal error in the bridge; its log has the details"
+_CHANGING: Final = "The destination or the group is being purged or deleted."
 
 _log = logging.getLogger("bridge.callbacks")
 
@@ -66,6 +67,9 @@ class DeliveryWorker:
 
     It works in sessions. Each session has its own consumer, and ends when no message may be taken for a while. Between
     sessions the worker does not use the engine. `lease` is the length of a message's lease, ms.
+
+    A purge and a delete end the session, not the worker. Only the first session creates a destination that does not
+    exist: one that was deleted stays deleted, and the worker waits until it exists again.
     """
 
     def __init__(  # noqa: PLR0913 - the collaborators of one worker, built in one place (registry.py)
@@ -78,16 +82,19 @@ class DeliveryWorker:
         inflate: Inflate,
         lease: int,
     ) -> None:
-        self.last_error: str | None = None
-        """Why the engine returns no messages, or does not record their results."""
         self._registration = registration
         self._engine = engine
         self._responses = ResponseHandler(registration, engine, history, self._end_session)
         self._post = post
         self._inflate = inflate
         self._lease = lease
+        self._create = True
+        self._is_awaited = False
+        """Whether the destination did not exist at the last attempt: its messages are newer than the registration."""
         self._posts: set[asyncio.Task[None]] = set()
-        self._acks: AckRuns | None = None
+        self._session: Session | None = None
+        self._error: str | None = None
+        """Why the engine returns no messages, or does not record their results."""
         self._ended = asyncio.Event()
         self._engine_call: asyncio.Future[Any] | None = None
         """The call of the engine that `_end_session` cancels."""
@@ -95,7 +102,13 @@ class DeliveryWorker:
     @property
     def in_flight(self) -> int:
         """POSTs that have no response yet, or whose messages are not acknowledged yet."""
-        return len(self._posts) + (0 if self._acks is None else self._acks.pending)
+        return len(self._posts) + (0 if self._session is None else self._session.acks.pending)
+
+    @property
+    def last_error(self) -> str | None:
+        """Why the engine returns no messages, or does not record their results; None: it does."""
+        in_group = None if self._session is None else self._session.consumer.not_ready_reason
+        return self._error or self._engine.not_ready_reason or in_group
 
     @property
     def breaker(self) -> CircuitBreaker:
@@ -134,33 +147,44 @@ class DeliveryWorker:
             except Draining:
                 return
             except BridgeError as error:
-                self.last_error = error.detail
+                self._is_awaited = self._is_awaited or isinstance(error, DestinationUnknown)
+                self._error = error.detail
                 await self._sleep(_ENGINE_RETRY)
             except Exception:  # noqa: BLE001 - a defect must not end the loop permanently
                 _log.exception("internal error", extra=self._registration.subscription._asdict())
-                self.last_error = _INTERNAL_ERROR
+                self._error = _INTERNAL_ERROR
                 await self._sleep(_ENGINE_RETRY)
 
     async def _run_session(self) -> None:
         credit = self._credit
         size = self._registration.batch_size
         messages = credit * size if self.breaker.closed else 1
-        options = ConsumerOptions(self._lease, credit=messages, batch=max(BATCH, size), receipts=False)
+        options = ConsumerOptions(
+            self._lease,
+            credit=messages,
+            batch=max(BATCH, size),
+            receipts=False,
+            create=self._create,
+            from_oldest=self._is_awaited,
+        )
         consumer = await self._call_engine(self._engine.consume(self._registration.subscription, options))
         if consumer is None:
             return
-        self.last_error = None
-        self._acks = acks = AckRuns(consumer, self._report_ack, self._handle_defect)
-        session = Session(consumer, acks)
+        self._error = None
+        self._is_awaited = False
+        # Without late groups, the group would miss messages that are produced before it exists again.
+        self._create = not self._engine.adapter.features.late_groups
+        acks = AckRuns(consumer, self._report_ack, self._handle_defect)
+        self._session = session = Session(consumer, acks)
         try:
-            while self._may_take(credit):
+            while self._may_take(session, credit):
                 taken = await self._call_engine(consumer.take()) or ()
                 async for batch in split(taken, size, self._inflate):
                     await self._start_post(session, batch, credit)
                 if self._posts and len(taken) < size:
                     await self._wait_for_post(_LINGER)
-                if consumer.stopped:
-                    self._ended.set()
+            if consumer.stopped and not self._engine.draining:
+                self._error = _CHANGING
             if self._posts:
                 await asyncio.wait(self._posts)
             await acks.drain()
@@ -169,12 +193,13 @@ class DeliveryWorker:
                 post.cancel()
             acks.cancel()
             consumer.close()
+            self._session = None
 
     async def _start_post(self, session: Session, batch: list[Leased], credit: int) -> None:
         """Post a batch as soon as `credit` allows, or give it back if no more may be posted."""
-        while len(self._posts) >= credit and self._may_take(credit):
+        while len(self._posts) >= credit and self._may_take(session, credit):
             await self._wait_for_post(None)
-        if not self._may_take(credit):
+        if not self._may_take(session, credit):
             for leased in batch:
                 session.consumer.defer(leased, 0)
             return
@@ -195,9 +220,10 @@ class DeliveryWorker:
     def _credit(self) -> int:
         return self._registration.credit if self.breaker.closed else 1
 
-    def _may_take(self, credit: int) -> bool:
-        """Whether a session that was opened with `credit` may take another message."""
-        return not (self._is_ending or self._remaining_pause() > 0 or credit != self._credit)
+    def _may_take(self, session: Session, credit: int) -> bool:
+        """Whether a session that was opened with `credit` may take and post another message."""
+        is_over = self._is_ending or session.consumer.stopped or credit != self._credit
+        return not (is_over or self._remaining_pause() > 0)
 
     def _remaining_pause(self) -> int:
         """Return the milliseconds until a message may be posted; 0 or less means now."""
@@ -232,7 +258,7 @@ class DeliveryWorker:
         self._responses.fail(consumer, batch, None, _INTERNAL_ERROR)
 
     def _report_ack(self, error: str | None) -> None:
-        self.last_error = error
+        self._error = error
 
     async def _sleep(self, duration: int) -> None:
         """Wait `duration` ms, or less if `end` is called."""

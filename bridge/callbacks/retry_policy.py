@@ -3,7 +3,8 @@
 Pure: times and random numbers are arguments.
 """
 
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
+from email.utils import parsedate_tz
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ MAX_COOLDOWN: Final = 300_000
 
 _DOUBLINGS: Final = 20
 _DIGITS_MAX: Final = 9
+_LEAP_SECOND: Final = 60
 _GONE: Final = 410
 _SLOW_DOWN: Final = (429, 503)
 
@@ -98,9 +100,22 @@ def _parse_retry_after(text: str | None, wall: int) -> int | None:
     if text.isascii() and text.isdigit():
         return int(text) * 1000 if len(text) <= _DIGITS_MAX else PAUSE_MAX
     try:
-        return int(parsedate_to_datetime(text).timestamp() * 1000) - wall
+        return _parse_date(text) - wall
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def _parse_date(text: str) -> int:
+    """Return the milliseconds since 1970 of an HTTP date (RFC 9110 5.6.7). Raises `ValueError`, `OverflowError`.
+
+    A date without a time zone, such as that of asctime, is in GMT; so is one with the offset -0000.
+    """
+    if (fields := parsedate_tz(text)) is None:
+        raise ValueError("not a date")
+    year, month, day, hour, minute, second = fields[:6]
+    leap = second == _LEAP_SECOND
+    moment = datetime(year, month, day, hour, minute, second - leap, tzinfo=UTC)
+    return (int(moment.timestamp()) + leap - (fields[9] or 0)) * 1000
 
 
 class CircuitBreaker:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final, cast
@@ -123,6 +124,8 @@ async def _produce_lines(
     """Send batch after batch; return whether all were stored. Reads in a thread, so that the connection stays alive."""
     done = 0
     while bodies := await asyncio.to_thread(_read_lines, file):
+        if not done:
+            bodies[0] = bodies[0].removeprefix(BOM_UTF8)
         results = await client.produce_batch([message(body) for body in bodies])
         for number, result in enumerate(results, done + 1):
             if not isinstance(result, BridgeError):
@@ -180,7 +183,9 @@ def _consumer_options(command: Command) -> Command:
 
 @click.command()
 @_consumer_options
-@click.option("--wait-ms", type=click.IntRange(0, 60_000), default=0, show_default=True, help="Wait for a message.")
+@click.option(
+    "--wait-ms", type=click.IntRange(0, 60_000), default=0, show_default=True, help="Wait for a message, at most 55 s."
+)
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Pull at most so many messages.")
 def pull(as_json: bool, raw: bool, **given: Any) -> None:  # noqa: ANN401 - click's
     """Take messages out of SOURCE and print them. Exit status 3 if there is none.

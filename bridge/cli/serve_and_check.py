@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bridge.cli.command import FAILED, printable, run_async, settings_options
+from bridge.cli.command import FAILED, CommandFailed, printable, run_async, settings_options
+from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
     from adapters.base import Features
@@ -54,17 +55,27 @@ def serve(config: Path | None, log_level: str | None, log_format: str | None, **
 @click.command()
 @settings_options
 @click.option("--migrate", metavar="TOPIC|QUEUE", help="Examine it instead: what will work through a bridge?")
+@click.option("--through", metavar="URL", help="Send probes through the proxy at URL to a running bridge instead.")
+@click.option("--destination", default="oms-check", show_default=True, help="Destination of the probes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def check(config: Path | None, migrate: str | None, as_json: bool, **given: str | None) -> None:
+def check(
+    config: Path | None, migrate: str | None, through: str | None, destination: str, as_json: bool, **given: str | None
+) -> None:
     """Check the settings and connect to the backend, without serving.
 
     --migrate declares, changes and consumes nothing. Exit status: 0 everything works, 1 something will not work or
     cannot be examined.
 
+    --through takes a minute and says what a proxy drops, holds back or cuts. Exit status: 1 if it is anything. Two
+    destinations remain, oms-check and oms-check-silent.
+
     \b
     oms-bridge check --config bridge.yaml && systemctl restart oms-bridge
     oms-bridge check --backend kafka://localhost:9092 --migrate orders
+    oms-bridge check --through https://bridge.example
     """
+    if through is not None:
+        sys.exit(_probe(through, destination, as_json=as_json))
     if migrate is not None:
         sys.exit(_examine(config, given, migrate, as_json=as_json))
 
@@ -96,6 +107,26 @@ def _examine(config: Path | None, given: Mapping[str, object], name: str, *, as_
 
     click.echo(reports.as_json(report) if as_json else printable(reports.as_text(report)))
     return 0 if report.fit else FAILED
+
+
+def _probe(url: str, destination: str, *, as_json: bool) -> int:
+    """Print what happens to probes through a proxy; returns the exit status."""
+    from bridge.cli.through import ThroughProxy
+
+    try:
+        probes = ThroughProxy(url, destination)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--through") from None
+    try:
+        findings = probes.probe()
+    except BridgeError as error:
+        raise CommandFailed(error, as_json=as_json) from None
+    if as_json:
+        click.echo(json.dumps({"through": url, "findings": [finding._asdict() for finding in findings]}))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.probe + ':':<28}{'ok  ' if finding.ok else 'LOST'}  {printable(finding.detail)}")
+    return 0 if all(finding.ok for finding in findings) else FAILED
 
 
 def _load(config: Path | None, given: Mapping[str, object]) -> "Settings":

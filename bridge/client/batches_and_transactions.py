@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 from uuid_utils import uuid7
 
 from bridge.client.transport import ProduceResult
-from bridge.errors import BackendUnavailable, BodyInvalid, BodyTooLarge, BridgeError, Rejected
+from bridge.errors import BackendUnavailable, BodyInvalid, BodyTooLarge, BridgeError, NotStored, Rejected
 from bridge.message import Message
 from bridge.wire.callback_batch import BatchSplitter
 
@@ -27,7 +27,7 @@ class _Call(NamedTuple):
 
 
 class ProduceBatcher:
-    """Gathers messages for `linger` seconds, or until there are `batch` of them or 1 MiB of bodies.
+    """Gathers messages for `linger` seconds, or until there are `batch` of them or 1 MiB.
 
     One batch is under way at a time, so messages are stored in the order of the calls; those that come meanwhile share
     the next batch.
@@ -48,7 +48,7 @@ class ProduceBatcher:
         loop = asyncio.get_running_loop()
         call = _Call(message, loop.time(), loop.create_future())
         self._calls.append(call)
-        self._bytes += len(message.body)
+        self._bytes += message.size
         if len(self._calls) >= self._batch or self._bytes >= BATCH_BYTES:
             self._full.set()
         if self._task is None:
@@ -84,7 +84,7 @@ class ProduceBatcher:
         """Remove one batch from the waiting calls and return it, without the cancelled ones."""
         messages = next(_split((call.message for call in self._calls), self._batch))
         taken, self._calls = self._calls[: len(messages)], self._calls[len(messages) :]
-        self._bytes -= sum(len(message.body) for message in messages)
+        self._bytes -= sum(message.size for message in messages)
         if not self._closing and len(self._calls) < self._batch and self._bytes < BATCH_BYTES:
             self._full.clear()
         return [call for call in taken if not call.result.done()]
@@ -140,7 +140,7 @@ async def store_all(send: SendBatch, messages: Iterable[Message], batch: int) ->
 def _split(messages: Iterable[Message], batch: int) -> Iterator[list[Message]]:
     splitter = BatchSplitter[Message](batch, BATCH_BYTES)
     for message in messages:
-        if complete := splitter.add(message, len(message.body)):
+        if complete := splitter.add(message, message.size):
             yield complete
     if rest := splitter.rest():
         yield rest
@@ -167,13 +167,14 @@ class ClientTransaction:
         self._parameters = {"transaction": "prepare", "transaction-timeout": str(timeout_ms)}
         if check is not None:
             self._parameters["transaction-check"] = check
-        self._began = False
+        self._may_exist = False
+        """Whether the bridge may have prepared a message: a transaction without one does not exist there."""
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._began:
+        if not self._may_exist:
             return
         if kind is None:
             await self._end(self.id, "commit")
@@ -185,5 +186,12 @@ class ClientTransaction:
 
     async def produce(self, message: Message) -> str:
         """Prepare one message; return its messageId. Raises any of `bridge.errors`."""
-        self._began = True
-        return await self._prepare(message._replace(transaction_id=self.id), self._parameters)
+        try:
+            message_id = await self._prepare(message._replace(transaction_id=self.id), self._parameters)
+        except (Rejected, NotStored, TypeError):  # not prepared
+            raise
+        except BaseException:  # perhaps it was, also if this call is cancelled
+            self._may_exist = True
+            raise
+        self._may_exist = True
+        return message_id

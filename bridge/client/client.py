@@ -14,6 +14,7 @@ import msgspec
 from uuid_utils import uuid7
 
 from bridge.client.batches_and_transactions import TIMEOUT_MS, ClientTransaction, ProduceBatcher, store_all
+from bridge.client.message_types import check_types
 from bridge.client.push_and_ack import AckMode, ReceiveOptions, Receiver, open_receiver
 from bridge.client.request_sender import RequestSender, is_transient, parameter_header, parameter_headers, retry
 from bridge.client.transport import (
@@ -27,11 +28,13 @@ from bridge.client.transport import (
     read_json_object,
     read_number_parameter,
     read_result,
+    read_stored,
 )
 from bridge.errors import BodyTooLarge, BridgeError
 from bridge.message import Message
 from bridge.wire import jsonform, multipart
-from bridge.wire.headers import VERSION, encode
+from bridge.wire.headers import VERSION, Headers, encode
+from bridge.wire.stream_framings import decode_message
 
 REQUESTS_MAX: Final = 128
 """Most produce requests under way, each on its own connection; others wait."""
@@ -39,6 +42,8 @@ REQUESTS_MAX: Final = 128
 _UNCHECKED_BODY: Final = 65_535
 """Bytes of a body that is sent without asking the bridge for its limit."""
 _BATCH_MAX: Final = 100_000
+_RECEIPTS_AS_HEADER: Final = 20
+"""Receipts of one header, about 1 KiB; more are sent in the body."""
 _OK: Final = 200
 _CREATED: Final = 201
 _PARTIAL: Final = 207
@@ -97,9 +102,12 @@ class Client:
     async def produce(self, message: Message, *, require: Iterable[str] = ()) -> ProduceResult:
         """Store one message. `require` lists fields that the bridge must honour, as the specification names them.
 
-        Raises any of `bridge.errors`; `bridge.client` says which of them mean that the message was not stored. With
-        `linger_ms` messages are stored in the order of the calls, except those with `require`, which are sent at once.
+        Raises any of `bridge.errors`; `bridge.client` says which of them mean that the message was not stored.
+        Like all methods that take messages, it raises `TypeError` for a value of another type than `Message` says, such
+        as a body that is not bytes. With `linger_ms` messages are stored in the order of the calls, except those with
+        `require`, which are sent at once.
         """
+        check_types(message)
         required = ",".join(require)
         if not self._retry_seconds:
             return await self._produce(message, required)
@@ -115,6 +123,8 @@ class Client:
         response = await self._post_messages(pairs, message.body, (_OK,))
         headers = self._sender.read_headers(response)
         try:
+            if _is_json(headers):
+                return read_stored(read_json_object(response))
             return ProduceResult(
                 message_id=headers.fields["message_id"],
                 store_timestamp=headers.fields["store_timestamp"],
@@ -123,7 +133,7 @@ class Client:
                 offset=read_number_parameter(headers, "offset"),
                 applied=read_applied(headers.parameters.get("applied", "")),
             )
-        except (KeyError, BridgeError):
+        except (KeyError, AttributeError, BridgeError):
             raise self._sender.protocol_error() from None
 
     def transaction(
@@ -166,8 +176,8 @@ class Client:
         return document
 
     async def _prepare(self, message: Message, parameters: Mapping[str, str]) -> str:
-        if message.message_id is None:
-            message = message._replace(message_id=str(uuid7()))
+        check_types(message)
+        message = _named(message)
         pairs = [*encode(message), *(parameter_header(name, text) for name, text in parameters.items())]
         await retry(lambda: self._post_messages(pairs, message.body, (_OK,)), self._retry_seconds)
         return str(message.message_id)
@@ -182,6 +192,8 @@ class Client:
         """
         if not messages:
             return []
+        for message in messages:
+            check_types(message)
         if not self._retry_seconds:
             return await self._produce_batch(messages, form)
         named = [_named(message) for message in messages]
@@ -221,9 +233,12 @@ class Client:
     async def produce_many(self, messages: Iterable[Message]) -> list[ProduceResult | BridgeError]:
         """Store any number of messages in batches, one after the other. Returns a result or error for each, in order.
 
-        A batch has at most `batch` messages and 1 MiB of bodies. After an error that is not `Rejected` nothing more is
-        sent: the other messages have the error `BackendUnavailable`.
+        A batch has at most `batch` messages and 1 MiB. After an error that is not `Rejected` nothing more is sent: the
+        other messages have the error `BackendUnavailable`.
         """
+        if isinstance(messages, Sequence):
+            for message in messages:  # before any is sent
+                check_types(message)
         return await store_all(self.produce_batch, messages, self._batch)
 
     async def pull(  # noqa: PLR0913 - each is a header of the pull, by name
@@ -237,7 +252,7 @@ class Client:
         request_id: str | None = None,
         receipt: str | None = None,
     ) -> ReceivedMessage | None:
-        """Take one message of `source` for `group`, or wait up to `wait_ms` for one (the bridge waits 60,000 at most).
+        """Take one message of `source` for `group`, or wait up to `wait_ms` for one (the bridge waits 55,000 at most).
 
         With `ack` the message is delivered again unless its receipt is acknowledged before the lease ends. `receipt`
         acknowledges an earlier message in the same request. A repeated pull with the same `request_id` returns the same
@@ -253,7 +268,7 @@ class Client:
             return None
         headers = self._sender.read_headers(response)
         try:
-            message = headers.message(response.body)
+            message = decode_message(response.body) if _is_json(headers) else headers.message(response.body)
             lease_until = read_number_parameter(headers, "leaseuntil")
         except BridgeError:
             raise self._sender.protocol_error() from None
@@ -348,8 +363,12 @@ class Client:
         await self._sender.send("POST", "/v1/push", pairs, (_EMPTY,))
 
     async def _settle(self, action: str, receipts: Sequence[str], **parameters: str) -> None:
-        pairs = parameter_headers({"receipt": ",".join(receipts), **parameters})
-        await self._sender.send("POST", f"/v1/{action}", pairs, (_EMPTY,))
+        if len(receipts) <= _RECEIPTS_AS_HEADER:
+            pairs, body = parameter_headers({"receipt": ",".join(receipts), **parameters}), b""
+        else:
+            pairs = [*parameter_headers(parameters), (b"content-type", b"application/json")]
+            body = msgspec.json.encode({"receipts": receipts})
+        await self._sender.send("POST", f"/v1/{action}", pairs, (_EMPTY,), body=body)
 
     async def _post_messages(self, pairs: list[Pair], body: bytes, expected: tuple[int, ...]) -> BridgeResponse:
         await self._check_size(len(body))
@@ -368,6 +387,11 @@ class Client:
         self._body_max = limit if isinstance(limit, int) else size
         if size > self._body_max:
             raise BodyTooLarge(f"The body has {size} bytes; the bridge allows {limit}.")
+
+
+def _is_json(headers: Headers) -> bool:
+    """Whether the body of a response has what is usually in its headers: not every client could read those."""
+    return headers.parameters.get("form") == "json"
 
 
 def _named(message: Message) -> Message:

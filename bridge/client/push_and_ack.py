@@ -18,7 +18,7 @@ from bridge.errors import BridgeError, LeaseEnded, OutcomeUnknown, ReceiptInvali
 from bridge.wire.stream_framings import StreamMessage
 
 BATCH: Final = 500
-"""Receipts of one request: of about 32 bytes each, half of the 32 KiB of headers that a bridge accepts by default."""
+"""Receipts of one request; a bridge accepts 1000."""
 FLUSH_SECONDS: Final = 5.0
 """Longest wait for the last acknowledgements when the block is left."""
 STREAM_END_SECONDS: Final = 1.0

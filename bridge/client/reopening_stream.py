@@ -10,11 +10,13 @@ from typing import Final, Self
 
 from bridge.client.request_sender import RequestSender, is_transient, parameter_headers, retry_delay
 from bridge.client.transport import Pair
-from bridge.errors import BodyInvalid, BridgeError, decode_problem
+from bridge.errors import BackendUnavailable, BodyInvalid, BridgeError, decode_problem
 from bridge.wire.stream_framings import StreamEnd, StreamMessage, decode_lines
 
 CONTENT_TYPE: Final = "application/x-ndjson"
 _REQUESTED_ENDS: Final = ("maxmessages", "waitmills")
+_GROUP_CLOSED: Final = ("purged", "deleted")
+"""Ends after which the stream reopens, as after a restart of the bridge."""
 
 _log = logging.getLogger("bridge.client")
 
@@ -156,4 +158,7 @@ def _is_requested(end: StreamEnd) -> bool:
     """Return True if the stream ended as requested. Raises the error that ended it otherwise."""
     if end.reason in _REQUESTED_ENDS:
         return True
-    raise decode_problem(0, {"code": end.reason, "detail": end.detail or f"The stream ended: {end.reason}."})
+    detail = end.detail or f"The stream ended: {end.reason}."
+    if end.reason in _GROUP_CLOSED:
+        raise BackendUnavailable(detail)
+    raise decode_problem(0, {"code": end.reason, "detail": detail})

@@ -272,8 +272,11 @@ class ReceivedMessage(NamedTuple):
 
 def read_result(item: dict[str, Any]) -> ProduceResult | BridgeError:
     """Read the result of one message of a batch. Raises `KeyError` and others if it is malformed."""
-    if item["status"] != _OK:
-        return decode_problem(item["status"], item)
+    return decode_problem(item["status"], item) if item["status"] != _OK else read_stored(item)
+
+
+def read_stored(item: dict[str, Any]) -> ProduceResult:
+    """Read the result of a message that was stored. Raises `KeyError` and others if it is malformed."""
     return ProduceResult(
         item["messageId"],
         item["storeTimestamp"],

@@ -1,6 +1,6 @@
 """What clients may take: messages a second, bytes of memory, a share for each client. Pure."""
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from functools import lru_cache
 from heapq import heappop, heappush
@@ -9,8 +9,10 @@ from typing import Final, Generic, TypeVar
 
 from bridge.errors import BackendFull, BridgeError, LimitReached, NotStored, QuotaExceeded, TooManyInFlight
 
-_BUCKETS_KEPT: Final = 4096
-"""Destinations whose quota is remembered before unused ones are removed."""
+_FULL: Final = 1000
+"""Milliseconds after which an unused bucket is full again, and is forgotten."""
+_FORGOTTEN: Final = 2
+"""Buckets that one message may forget: more than it adds, so that a message never pays for all of them."""
 
 
 class Quota:
@@ -18,7 +20,8 @@ class Quota:
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
-        self._buckets: dict[str, tuple[float, int]] = {}
+        self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        """Tokens and the time of the last message, by destination; the one unused for the longest time is first."""
 
     def take(self, destination: str, mono: int) -> None:
         """Count one message at the time `mono`, ms. Raises `QuotaExceeded` with the seconds to wait."""
@@ -26,9 +29,13 @@ class Quota:
         tokens = min(float(self._rate), tokens + (mono - stamp) * self._rate / 1000)
         if tokens < 1:
             raise QuotaExceeded(f"{destination} takes at most {self._rate} messages a second.", retry_after=1)
-        if destination not in self._buckets and len(self._buckets) >= _BUCKETS_KEPT:
-            self._buckets = {d: b for d, b in self._buckets.items() if mono - b[1] < 1000}  # noqa: PLR2004 - full again
         self._buckets[destination] = (tokens - 1, mono)
+        self._buckets.move_to_end(destination)
+        for _ in range(_FORGOTTEN):
+            oldest, (_, used) = next(iter(self._buckets.items()))
+            if mono - used < _FULL:
+                break
+            del self._buckets[oldest]
 
 
 _RETRY_AFTER: Final = 5
@@ -125,6 +132,11 @@ def client_of(peer: str) -> str:
     return str(address.ipv4_mapped if isinstance(address, IPv6Address) else address)
 
 
+def share_of(client: str, limit: int, percent: int) -> int:
+    """Return how much of a limit for all clients one of them may use: `percent` of it, at least 1."""
+    return limit if client in _WITHOUT_SHARE else max(1, limit * percent // 100)
+
+
 class Share:
     """Counts one kind of thing, for all clients and for each."""
 
@@ -136,7 +148,7 @@ class Share:
         `full` is the error for a limit that all clients together have reached.
         """
         self._limit = limit
-        self._of_one = max(1, limit * percent // 100)
+        self._percent = percent
         self._things = things
         self._setting = setting
         self._full = full
@@ -150,9 +162,9 @@ class Share:
                 f"All clients together may have {self._limit} {self._things}, which is {self._setting}.",
                 retry_after=_RETRY_AFTER,
             )
-        if client not in _WITHOUT_SHARE and self._used[client] + amount > self._of_one:
+        if self._used[client] + amount > (of_one := share_of(client, self._limit, self._percent)):
             raise LimitReached(
-                f"The client address {client} may have {self._of_one} {self._things}, which is limits.client_share of"
+                f"The client address {client} may have {of_one} {self._things}, which is limits.client_share of"
                 f" {self._setting}.",
                 retry_after=_RETRY_AFTER,
             )
@@ -215,11 +227,11 @@ class _Waiting:
     def __init__(self) -> None:
         self.messages = 0
         self.size = 0
-        """Bytes of their bodies."""
+        """Bytes."""
 
 
 class DelayedShare:
-    """Counts the delayed messages that this bridge has accepted, and the bytes of their bodies, until they are due."""
+    """Counts the delayed messages that this bridge has accepted, and their bytes, until they are due."""
 
     def __init__(self, messages: Share, size: Share) -> None:
         """`size` is in bytes."""

@@ -8,10 +8,9 @@ from typing import Final
 from adapters.base import Adapter, Deferring, Outcome, Subscription
 from bridge.engine.clock import Clock, confirmed, stored_result, wait_until_stored
 from bridge.engine.counters import Counters
-from bridge.engine.destination_names import SubscriptionKey, dead_letter_of
+from bridge.engine.destination_names import SubscriptionKey, dead_letter_of, is_dead_letter_property
 from bridge.engine.destination_registry import DestinationRegistry
 from bridge.engine.entries_and_receipts import Entry
-from bridge.engine.partitioner import Partitioner
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import BodyTooLarge, BridgeError, HeadersTooLarge
 from bridge.message import Message
@@ -25,9 +24,6 @@ _log = logging.getLogger("bridge.engine")
 
 WriteDeadLetter = Callable[[Entry], Coroutine[object, object, None]]
 
-_DEAD_LETTER_PROPERTIES: Final = "oms-dead-letter-"
-"""Prefix of the properties that only the bridge gives a dead letter."""
-
 
 def build_dead_letter(key: SubscriptionKey, entry: Entry) -> tuple[Message, dict[str, str]]:
     """Return the dead letter of a group's message, and the properties that say why it is one, which it lacks."""
@@ -37,7 +33,7 @@ def build_dead_letter(key: SubscriptionKey, entry: Entry) -> tuple[Message, dict
         partition=None,
         delay_time=None,
         expire_time=None,
-        properties={k: v for k, v in original.properties.items() if not k.startswith(_DEAD_LETTER_PROPERTIES)},
+        properties={k: v for k, v in original.properties.items() if not is_dead_letter_property(k)},
     )
     reason = {
         "oms-dead-letter-reason": "max-deliveries",
@@ -58,7 +54,6 @@ class DeadLetterWriter:
         self._adapter = adapter
         self._destinations = destinations
         self._timeout = timeout
-        self._partitioner = Partitioner()
 
     async def write(self, key: SubscriptionKey, entry: Entry) -> None:
         """Store the dead letter of a group's message: the message, and reason, source and count as properties.
@@ -79,7 +74,7 @@ class DeadLetterWriter:
     async def _store(self, message: Message) -> None:
         """Publish without the limits that slow clients down: the message is complete and is stored already."""
         if partitions := await self._destinations.own(message.destination):
-            message = message._replace(partition=self._partitioner.choose(message, partitions))
+            message = message._replace(partition=self._destinations.partitioner.choose(message, partitions))
         published = self._adapter.publish(message)
         await wait_until_stored((published,), self._timeout)
         stored_result(published, self._timeout)
@@ -108,6 +103,8 @@ class BufferRemovals:
         self._write_dead_letter = write_dead_letter
         self._timeout = timeout
         self._changed = changed
+        self._failure: str | None = None
+        """Why a dead letter could not be stored, if that was the last result."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -151,12 +148,21 @@ class BufferRemovals:
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the key must not wait without end
             _raise_own_cancellation(error)
             _log_defect(error, "a dead letter could not be written")
+            self._log_failure(error)
             self._counters.dead_letter_failures += 1
             self._buffer.abort_removal(entry, self._clock.mono() + _RETRY_DEAD_LETTER)
         else:
             self._counters.dead_letters += 1
+            self._failure = None
             self._buffer.complete_removal(entry)
         self._changed()
+
+    def _log_failure(self, error: BaseException) -> None:
+        """Log why dead letters cannot be stored, once for each reason: every key of a dead letter tries again."""
+        reason = str(error)
+        if isinstance(error, BridgeError) and reason != self._failure:
+            self._failure = reason
+            _log.warning("a dead letter cannot be stored: its key waits", extra={"reason": reason})
 
     async def _complete_deferral(self, entry: Entry, until: int, future: asyncio.Future[None]) -> None:
         """If the backend fails to defer the message the buffer keeps it; then it may be delivered twice."""

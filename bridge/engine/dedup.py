@@ -1,142 +1,30 @@
 """Retries that store nothing again: a message that its client names is stored once within a window.
 
-A client names a message by its messageId, by an idempotency key, or by both. The first message of a name in a
-destination goes to the producer; until the window ends, others of the name get its result.
+The first message of a name goes to the producer; until the window ends, others of the name get its result.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, Protocol
-from uuid import UUID, uuid5
 
-from adapters.base import Replayable, Replayed, Stored
+from adapters.base import Replayable, Replayed
 from bridge.continuation import Continuation
-from bridge.engine.clock import Clock
+from bridge.engine.client_limits import client_of
+from bridge.engine.clock import Clock, ignore_result
 from bridge.engine.counters import Counters
+from bridge.engine.message_names import name_of, named, names_of
 from bridge.engine.produce_batch_and_results import Produced, WaitingMessage
+from bridge.engine.recent_messages import FirstMessage, RecentMessages
 from bridge.errors import BridgeError, IdempotencyMismatch, OutcomeUnknown
 from bridge.message import Field, Message
 
-Name = tuple[str, str]
-"""A destination, and the messageId, for a CloudEvent with its source, or, behind `_KEY`, the idempotency key."""
 Result = Produced | BridgeError
 
-_KEY: Final = "\0"
-"""Before an idempotency key, so that it equals no messageId: no header contains NUL."""
-_SOURCE: Final = "\0\0"
-"""Between a messageId and the source of a CloudEvent."""
-_KEYS: Final = UUID("9d5f0f1c-6a3e-5f0e-8a54-7d1a8a1f6c0b")
-"""The namespace of the messageIds that are made from idempotency keys."""
 _READ_AT_ONCE: Final = 500
 """Messages that are read from a log in one step after a restart."""
 _READ_BYTES: Final = 4 << 20
-"""Bytes of bodies that are read in one step then."""
-_ENTRY_BYTES: Final = 900
-"""Bytes of one entry besides its names."""
-
-
-class FirstMessage:
-    """The first message of a name, and what became of it."""
-
-    __slots__ = ("body_hash", "names", "outcome", "passed", "since", "size")
-
-    def __init__(self, names: tuple[Name, ...], body_hash: int, since: int) -> None:
-        self.names = names
-        self.body_hash = body_hash
-        self.since = since
-        self.size = _ENTRY_BYTES + sum(len(destination) + len(text) for destination, text in names)
-        self.outcome: Produced | WaitingMessage | None = None
-        """None: it is not passed to the backend yet, or was refused."""
-        self.passed: asyncio.Event | None = None
-        """Set when it is passed to the backend or refused; None: no caller waits for that."""
-
-
-class RecentMessages:
-    """Remembers messages for `window` ms, in at most `max_bytes` of memory; the oldest are forgotten first.
-
-    Pure: no clock. The monotonic time, ms, is `mono`.
-    """
-
-    def __init__(self, window: int, max_bytes: int) -> None:
-        self._window = window
-        self._max_bytes = max_bytes
-        self._first: OrderedDict[Name, FirstMessage] = OrderedDict()
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._first)
-
-    def claim(self, message: Message, key: str | None, mono: int) -> FirstMessage | None:
-        """Return the first message of the name; None: there was none, and now it is this one.
-
-        After that comes `passed` or `refused`. `message` has a messageId. Raises `IdempotencyMismatch` if the first one
-        had another body.
-        """
-        self._forget_old(mono)
-        names: tuple[Name, ...] = (name_of(message),)
-        if key is not None:
-            names = (*names, (message.destination, _KEY + key))
-        body_hash = hash(message.body)
-        for name in names:
-            if (first := self._first.get(name)) is None:
-                continue
-            if first.body_hash != body_hash:
-                what = "idempotency key" if name[1].startswith(_KEY) else "messageId"
-                raise IdempotencyMismatch(
-                    f"{message.destination}: a message with this {what} and another body was produced within the last"
-                    f" {self._window} ms."
-                )
-            return first
-        self._add(FirstMessage(names, body_hash, mono))
-        return None
-
-    def restore(self, first: FirstMessage) -> None:
-        """Remember a message that was stored before a restart. Call it in the order of storing."""
-        if not any(name in self._first for name in first.names):
-            self._add(first)
-
-    def passed(self, message: Message, outcome: Produced | WaitingMessage | Exception) -> None:
-        """Note what the backend did with a message that was claimed; any other is ignored."""
-        first = self._first.get(name_of(message))
-        if first is None or first.outcome is not None:
-            return
-        if isinstance(outcome, Exception):
-            self._forget(first)
-            return
-        first.outcome = outcome
-        _wake(first)
-        if isinstance(outcome, WaitingMessage):
-            outcome.future.add_done_callback(lambda future: self._on_done(first, future))
-
-    def refused(self, name: Name) -> None:
-        """Forget a claimed message that did not reach the backend: the next one of its name is the first."""
-        first = self._first.get(name)
-        if first is not None and first.outcome is None:
-            self._forget(first)
-
-    def _add(self, first: FirstMessage) -> None:
-        for name in first.names:
-            self._first[name] = first
-        self._bytes += first.size
-        while self._bytes > self._max_bytes and len(self._first) > len(first.names):
-            self._forget(next(iter(self._first.values())))
-
-    def _forget_old(self, mono: int) -> None:
-        while self._first and (oldest := next(iter(self._first.values()))).since <= mono - self._window:
-            self._forget(oldest)
-
-    def _forget(self, first: FirstMessage) -> None:
-        self._bytes -= first.size
-        for name in first.names:
-            del self._first[name]
-        _wake(first)
-
-    def _on_done(self, first: FirstMessage, future: asyncio.Future[Stored]) -> None:
-        stored = not future.cancelled() and future.exception() is None
-        if not stored and self._first.get(first.names[0]) is first:
-            self._forget(first)
+"""Bytes that are read in one step then."""
 
 
 class Producing(Protocol):
@@ -179,18 +67,22 @@ class Deduplicator:
         """
         if key is not None:
             message = named(message, key)
-        first = self._recent.claim(message, key, self._clock.mono())
-        if first is not None:
+        names, mono = names_of(message, key), self._clock.mono()
+        if (first := self._recent.find(names, message.body, mono)) is not None:
             return self._repeat(first, message, require, peer, key)
-        name = name_of(message)
+        claim = self._recent.claim(names, message.body, client_of(peer), mono)
         try:
             produced = self._producer.produce(message, require, peer)
         except BaseException:
-            self._recent.refused(name)
+            self._recent.refused(claim)
             raise
         if isinstance(produced, (Produced, Continuation)):  # it is passed to the backend
             return produced
-        return self._unless_refused(name, produced)
+        # A task, because a coroutine may never begin: its client may leave before.
+        producing = asyncio.ensure_future(produced)
+        producing.add_done_callback(ignore_result)
+        producing.add_done_callback(lambda _: self._recent.refused(claim))  # no effect on what was passed to it
+        return producing
 
     async def produce_all(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None
@@ -198,33 +90,36 @@ class Deduplicator:
         """Publish a batch. With `key`, a message without messageId is named by the key and its place in the batch."""
         results: list[Result | None] = [None] * len(messages)
         fresh: list[Message] = []
-        claimed: list[tuple[int, Name | None]] = []
+        places: list[int] = []
+        claims: list[FirstMessage] = []
         repeated: list[tuple[int, FirstMessage, Message]] = []
-        now = self._clock.mono()
-        for place, each in enumerate(messages):
-            if isinstance(each, BridgeError):
-                results[place] = each
-                continue
-            message = each if key is None else named(each, f"{key}/{place}")
-            try:
-                first = None if message.message_id is None else self._recent.claim(message, None, now)
-            except IdempotencyMismatch as error:
-                results[place] = error
-                continue
-            if first is not None:
-                repeated.append((place, first, message))
-            else:
-                claimed.append((place, None if message.message_id is None else name_of(message)))
-                fresh.append(message)
-        published = self._producer.produce_all(fresh, require, peer)
-        messages, fresh = (), []  # nothing here holds the bodies while they are stored: see `Producer.produce_all`
+        client, now = client_of(peer), self._clock.mono()
         try:
-            for (place, _), result in zip(claimed, await published, strict=True):
+            for place, each in enumerate(messages):
+                if isinstance(each, BridgeError):
+                    results[place] = each
+                    continue
+                message = each if key is None else named(each, key, place)
+                if message.message_id is not None:
+                    names = names_of(message, None)
+                    try:
+                        first = self._recent.find(names, message.body, now)
+                    except IdempotencyMismatch as error:
+                        results[place] = error
+                        continue
+                    if first is not None:
+                        repeated.append((place, first, message))
+                        continue
+                    claims.append(self._recent.claim(names, message.body, client, now))
+                places.append(place)
+                fresh.append(message)
+            published = self._producer.produce_all(fresh, require, peer)
+            messages, fresh = (), []  # nothing here holds the bodies meanwhile: see `Producer.produce_all`
+            for place, result in zip(places, await published, strict=True):
                 results[place] = result
         finally:
-            for _, name in claimed:
-                if name is not None:
-                    self._recent.refused(name)  # no effect on what was passed to the backend
+            for claim in claims:
+                self._recent.refused(claim)  # no effect on what was passed to the backend
         for place, first, message in repeated:
             try:
                 results[place] = await self._repeat(first, message, require, peer, None)
@@ -279,12 +174,6 @@ class Deduplicator:
         self._counters.duplicates += 1
         return outcome._replace(duplicate=True)
 
-    async def _unless_refused(self, name: Name, produced: Awaitable[Produced]) -> Produced:
-        try:
-            return await produced
-        finally:
-            self._recent.refused(name)  # no effect on what was passed to the backend
-
 
 def _read_back(adapter: Replayable, log: str, bounds: tuple[int, int], since: int) -> Iterator[Replayed]:
     """Yield parts of a log in steps from its end on, until no message of a step has entered it after `since`."""
@@ -301,25 +190,3 @@ def _read_back(adapter: Replayable, log: str, bounds: tuple[int, int], since: in
         if newest <= since:
             break
         end = start
-
-
-def named(message: Message, key: str) -> Message:
-    """Return the message with a messageId: its own, or one that is made of its idempotency key.
-
-    Each retry gets the same one, so the journal, which keeps messageIds, has the key after a restart.
-    """
-    if message.message_id is not None:
-        return message
-    return message._replace(message_id=str(uuid5(_KEYS, f"{message.destination}\0{key}")))
-
-
-def name_of(message: Message) -> Name:
-    """Return the name of a message with a messageId. The id of a CloudEvent is unique only within its source."""
-    source = message.properties.get("source")
-    text = message.message_id or ""
-    return message.destination, text if source is None else f"{text}{_SOURCE}{source}"
-
-
-def _wake(first: FirstMessage) -> None:
-    if first.passed is not None:
-        first.passed.set()

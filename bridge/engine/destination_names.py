@@ -4,13 +4,16 @@ import hashlib
 from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
+from adapters.base import DEAD_LETTER_SUFFIX
 from bridge.errors import DestinationInvalid
 
 NAME_MAX: Final = 249
 """Characters; Kafka's limit for a topic."""
 INTERNAL_PREFIXES: Final = ("__", "amq.", "oms.")
 """Reserved by Kafka, by RabbitMQ, and by the bridge."""
-DEAD_LETTER_SUFFIX: Final = ".dlq"
+
+DEAD_LETTER_PROPERTIES: Final = "oms-dead-letter-"
+"""Prefix of the properties that only the bridge gives a dead letter."""
 
 _ALLOWED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
@@ -60,6 +63,11 @@ def dead_letter_of(destination: str) -> str:
         return destination + DEAD_LETTER_SUFFIX
     digest = hashlib.sha256(destination.encode()).hexdigest()[:12]
     return f"{destination[: NAME_MAX - len(DEAD_LETTER_SUFFIX) - len(digest) - 1]}.{digest}{DEAD_LETTER_SUFFIX}"
+
+
+def is_dead_letter_property(name: str) -> bool:
+    """Return whether a property says why a message is a dead letter."""
+    return name.startswith(DEAD_LETTER_PROPERTIES)
 
 
 def is_dead_letter(destination: str) -> bool:

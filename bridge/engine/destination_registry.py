@@ -8,8 +8,9 @@ from typing import Final
 from adapters.base import Adapter, Deletable, Partitioned
 from bridge.engine.client_limits import DelayedShare, OwnedShare, Share
 from bridge.engine.clock import Clock
-from bridge.engine.destination_names import SubscriptionKey
+from bridge.engine.destination_names import SubscriptionKey, dead_letter_of, is_dead_letter
 from bridge.engine.options import EngineOptions
+from bridge.engine.partitioner import Partitioner
 from bridge.errors import BackendFull, BridgeError, DestinationUnknown, LimitReached, NotFound, PartitionUnknown
 
 NO_PARTITIONS: Final = 0
@@ -29,6 +30,8 @@ class DestinationRegistry:
         self._backend = adapter if isinstance(adapter, Partitioned) else None
         self._clock = clock
         self._auto_create = options.auto_create
+        self.partitioner = Partitioner()
+        """For messages of clients and dead letters; forgets what is deleted."""
         self._destinations = OwnedShare[str](
             Share(options.destinations, options.client_share, "destinations", "limits.destinations")
         )
@@ -61,14 +64,25 @@ class DestinationRegistry:
         """Return the number of partitions of a dead-letter destination, which no setting forbids to create."""
         return NO_PARTITIONS if self._backend is None else await self._backend.partitions(name, create=True)
 
-    async def open_group(self, key: SubscriptionKey, client: str) -> None:
-        """Count a group that is opened, and create its destination if that is new. Raises as `partitions`."""
-        self._closed_at.pop(key, None)
+    async def prepare_group(self, key: SubscriptionKey, client: str, *, create: bool) -> None:
+        """Check that a group may be opened, and with `create` create its destination if that is new.
+
+        Raises as `partitions`; `DestinationUnknown` without `create`, or if the dead letters of the group could not be
+        stored.
+        """
         if key not in self._groups:
             self._release_closed_groups()
             self._groups.check(client)
-        await self.partitions(key.source, client)
+        if create:
+            await self.partitions(key.source, client)
+        elif self._backend is not None:
+            await self._backend.partitions(key.source, create=False)
+        await self._check_dead_letters(key.source)
+
+    def open_group(self, key: SubscriptionKey, client: str) -> None:
+        """Count a group that is opened now; `prepare_group` comes before. Raises `LimitReached`, `BackendFull`."""
         self._groups.take(key, client)
+        self._closed_at.pop(key, None)
 
     def close_group(self, key: SubscriptionKey) -> None:
         """Note that a group was closed: it counts for `GROUP_COUNTED` from now on."""
@@ -81,11 +95,23 @@ class DestinationRegistry:
         self._groups.release(key)
 
     def forget(self, name: str) -> None:
-        """Stop counting a destination and its groups: it was deleted."""
+        """Forget a destination and its groups: it was deleted."""
         self._destinations.release(name)
+        self.partitioner.forget(name)
         for key in self._groups.counted():
             if key.source == name:
                 self.forget_group(key)
+
+    async def _check_dead_letters(self, source: str) -> None:
+        """Refuse a group at once if its first dead letter would block its key: no bridge may create the destination."""
+        if self._backend is None or self._backend.creates or is_dead_letter(source):
+            return
+        name = dead_letter_of(source)
+        try:
+            await self._backend.partitions(name, create=False)
+        except DestinationUnknown as error:
+            said = f"{source}: its groups need {name} for dead letters; create it, or allow the bridge to (create=)."
+            raise DestinationUnknown(f"{said} {error.detail}") from error
 
     async def _create(self, backend: Partitioned, name: str, client: str, partition: int | None) -> int:
         if not self._auto_create:
@@ -124,8 +150,8 @@ class DestinationRegistry:
             self.forget_group(key)
 
 
-GroupsClosed = Callable[[str, str | None], AbstractAsyncContextManager[None]]
-"""Keeps the groups of a destination, or one of them, closed at this bridge."""
+GroupsClosed = Callable[[str, str | None, str], AbstractAsyncContextManager[None]]
+"""Keeps the groups of a destination, or one of them, closed at this bridge. The last argument ends their streams."""
 
 
 class Administration:
@@ -147,7 +173,7 @@ class Administration:
         and the errors of `Deletable`.
         """
         deletable = self._deletable
-        async with self._changing, self._groups_closed(source, group):
+        async with self._changing, self._groups_closed(source, group, "purged"):
             await deletable.purge(source, group)
             if group is None:
                 self._delayed.forget(source)
@@ -155,7 +181,7 @@ class Administration:
     async def delete(self, source: str, group: str | None) -> None:
         """Remove a destination with its groups, or one group. Raises as `purge`."""
         deletable = self._deletable
-        async with self._changing, self._groups_closed(source, group):
+        async with self._changing, self._groups_closed(source, group, "deleted"):
             await deletable.delete(source, group)
             if group is None:
                 self._destinations.forget(source)

@@ -7,7 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, NamedTuple
 
-from adapters.base import Adapter, Replayable
+from adapters.base import Adapter, Monitored, Replayable
+from bridge.engine.backend_watch import watch_backend
 from bridge.engine.client_limits import INTERNAL, Share
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.counters import Counters
@@ -22,7 +23,7 @@ from bridge.engine.open_groups import DRAINING, OpenGroups
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.producer import Producer
-from bridge.engine.pull_and_prefetch import PullRequest
+from bridge.engine.pull_and_prefetch import WAIT_MAX, PullRequest
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer
 from bridge.engine.transaction_watch import TransactionWatch
 from bridge.engine.transactions import Transactions
@@ -51,6 +52,9 @@ class Pulled(NamedTuple):
     """End of the lease, ms since 1970."""
     undo: Callable[[], None]
     """To be called if the response certainly did not reach the client."""
+    settling: asyncio.Future[None] | None = None
+    """Not None: the message is being settled. It is sent when this is done, also if its client disconnects meanwhile:
+    no other client gets it. Raises `BridgeError`."""
 
 
 class Engine:
@@ -60,7 +64,8 @@ class Engine:
         self.adapter = adapter
         self.counters = Counters()
         self.not_ready_reason: str | None = "the backend has not started yet"
-        """Why the bridge is not ready; None: it is ready."""
+        """Why the bridge is not ready; None: it is ready. After the start, requests go on during an outage."""
+        self._started = False
         self.start_ended = asyncio.Event()
         """Set as soon as the backend is ready, or cannot start at all; `start_error` says which."""
         self.start_error: Exception | None = None
@@ -112,13 +117,14 @@ class Engine:
     async def start(self) -> None:
         """Start the backend; while it is unavailable, retry in the background and set `not_ready_reason`.
 
-        Raises every other error (a corrupt journal, a wrong setting): a retry would fail again.
+        After the start it follows a `Monitored` backend. Raises every other error (a corrupt journal, a wrong setting):
+        a retry would fail again.
         """
         self._background.start(self._groups.close_idle)
         try:
             await self.adapter.start()
         except BackendUnavailable as error:
-            self._not_ready(error)
+            self._backend_changed(error.detail)
             self._background.start(self._retry_start)
         else:
             await self._ready()
@@ -146,21 +152,23 @@ class Engine:
     ) -> Pulled | Coroutine[object, object, Pulled | None] | None:
         """Return one message, or None if none came in time; or a coroutine of that. Both raise `BridgeError`.
 
-        With `ack` it is leased; without, "the message is settled before it is sent (at most once)". `client` is that of
-        `client_of`.
+        With `ack` it is leased; without, "the message is settled before it is sent (at most once)": see
+        `Pulled.settling`. `client` is that of `client_of`.
         """
         waits = pull_request.wait != 0
         opened = self._opened_group(key, client, waits=waits)
         if opened is not None:
             if (entry := opened[0].lease(pull_request)) is not None:
                 return self._pulled(*opened, entry, ack=ack)
-            if not waits:
+            if not waits and opened[0].on_demand is None:
                 return None
         return self._open_and_pull(key, pull_request, ack=ack, client=client)
 
     async def consume(self, key: SubscriptionKey, options: ConsumerOptions, client: str = INTERNAL) -> PushConsumer:
         """Open a consumer; the caller has to close it. `client` is that of `client_of`. Raises `BridgeError`."""
-        group, group_number = await self._open_group(key, client, waits=True)
+        group, group_number = await self._open_group(
+            key, client, waits=True, create=options.create, from_oldest=options.from_oldest
+        )
         self._waiting.take(client)
 
         def closed() -> None:
@@ -211,7 +219,7 @@ class Engine:
             self._groups.stop_opening()
         self.draining = True
         for consumer in tuple(self._consumers):
-            consumer.stop()
+            consumer.stop("draining")
         for stop in self._streams:
             stop()
         for _, group in self.groups:
@@ -238,35 +246,33 @@ class Engine:
         return PushConsumer(group, self.clock, options, write_receipt, on_close)
 
     def _check_ready(self) -> None:
-        if self.not_ready_reason is not None:
+        if self.not_ready_reason is not None and not self._started:
             raise BackendUnavailable(f"The backend is not ready: {self.not_ready_reason.rstrip('.')}.")
 
     async def _open_and_pull(
         self, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool, client: str
     ) -> Pulled | None:
+        began = self.clock.mono()
         group, group_number = await self._open_group(key, client, waits=pull_request.wait != 0)
         entry = group.lease(pull_request)
-        if entry is None and pull_request.wait != 0:
+        if entry is None and (pull_request.wait != 0 or group.on_demand is not None):
             self._waiting.take(client)
             try:
-                entry = await group.wait_for_lease(pull_request)
+                entry = await group.wait_for_lease(pull_request.at_most(WAIT_MAX - (self.clock.mono() - began)))
             finally:
                 self._waiting.release(client)
         if entry is None:
             return None
-        pulled = self._pulled(group, group_number, entry, ack=ack)
-        return pulled if isinstance(pulled, Pulled) else await pulled
+        return self._pulled(group, group_number, entry, ack=ack)
 
-    def _pulled(
-        self, group: Group, group_number: int, entry: Entry, *, ack: bool
-    ) -> Pulled | Coroutine[object, object, Pulled]:
+    def _pulled(self, group: Group, group_number: int, entry: Entry, *, ack: bool) -> Pulled:
         """Return what a pull returns of a leased entry, which without `ack` has to be settled before."""
         if not ack:
-            pulled, settled = Pulled(entry.message, None, 0, lambda: None), group.settle_first([entry])
-            if not settled.done():
-                return _pulled_when(settled, pulled)
-            settled.result()
-            return pulled
+            settling = group.settle_first([entry])
+            if not settling.done():
+                return Pulled(entry.message, None, 0, lambda: None, settling)
+            settling.result()
+            return Pulled(entry.message, None, 0, lambda: None)
         number = entry.number
         receipt = self._settler.write(group_number, entry)
         until = self.clock.wall() + entry.deadline - self.clock.mono()
@@ -284,21 +290,26 @@ class Engine:
             self._waiting.check(client)
         return self._groups.find(key)
 
-    async def _open_group(self, key: SubscriptionKey, client: str, *, waits: bool) -> tuple[Group, int]:
-        """Return a group, which is opened if it is not open, and its number; see `_opened_group`."""
+    async def _open_group(
+        self, key: SubscriptionKey, client: str, *, waits: bool, create: bool = True, from_oldest: bool = False
+    ) -> tuple[Group, int]:
+        """Return a group, which is opened if it is not open, and its number; see `_opened_group`, `OpenGroups.open`."""
         while (opened := self._opened_group(key, client, waits=waits)) is None:
-            await self._groups.open(key, client)
+            await self._groups.open(key, client, create=create, from_oldest=from_oldest)
+            if client != INTERNAL:
+                for _ in range(self._options.disconnect_reported):
+                    await asyncio.sleep(0.001)
         return opened
 
-    def _groups_closed(self, source: str, group: str | None) -> AbstractAsyncContextManager[None]:
+    def _groups_closed(self, source: str, group: str | None, reason: str) -> AbstractAsyncContextManager[None]:
         """See `GroupsClosed`. Raises `BackendUnavailable` if the bridge is not ready."""
         self._check_ready()
-        return self._groups.kept_closed(source, group)
+        return self._groups.kept_closed(source, group, reason)
 
-    def _stop_consumers(self, group: Group) -> None:
+    def _stop_consumers(self, group: Group, reason: str) -> None:
         for consumer in tuple(self._consumers):
             if consumer.serves(group):
-                consumer.stop()
+                consumer.stop(reason)
 
     async def _retry_start(self) -> None:
         for attempt in range(1 << 30):
@@ -306,7 +317,7 @@ class Engine:
             try:
                 await self.adapter.start()
             except BackendUnavailable as error:
-                self._not_ready(error)
+                self._backend_changed(error.detail)
             except Exception as error:  # noqa: BLE001 - whatever the error is, it is the reason
                 known = isinstance(error, (CannotStart, BridgeError))
                 self.not_ready_reason = str(error) if known else "a defect of the adapter; the log has the details"
@@ -323,20 +334,22 @@ class Engine:
     async def _ready(self) -> None:
         if self._dedup is not None and isinstance(self.adapter, Replayable):
             await self._dedup.restore(self.adapter, self._options.dedup_window, self._producer.stored_before)
-        self.not_ready_reason = None
+        self.not_ready_reason, self._started = None, True
         self.start_ended.set()
         self._transaction_watch.start()
+        if isinstance(self.adapter, Monitored):
+            self._background.start(partial(watch_backend, self.adapter, self.clock, self._backend_changed))
 
-    def _not_ready(self, error: BackendUnavailable) -> None:
-        if error.detail != self.not_ready_reason:
-            self.not_ready_reason = error.detail
-            _log.warning("the backend is not ready", extra={"reason": error.detail})
+    def _backend_changed(self, reason: str | None) -> None:
+        """Set `not_ready_reason`, and log each change."""
+        if reason == self.not_ready_reason:
+            return
+        self.not_ready_reason = reason
+        if reason is None:
+            _log.warning("the backend is ready")
+        else:
+            _log.warning("the backend is not ready", extra={"reason": reason})
 
 
 def _is_named(message: Message | BridgeError) -> bool:
     return isinstance(message, Message) and message.message_id is not None
-
-
-async def _pulled_when(settled: asyncio.Future[None], pulled: Pulled) -> Pulled:
-    await settled
-    return pulled

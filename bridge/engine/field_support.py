@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from adapters.base import Support
+from bridge.engine.destination_names import DEAD_LETTER_PROPERTIES, is_dead_letter_property
 from bridge.errors import FieldUnsupported, HeaderInvalid
 from bridge.message import FIELD_INDEX, FIELDS, PRIORITIES, Field, Message
 
@@ -61,8 +62,16 @@ class FieldSupport:
                 raise FieldUnsupported(f"x-oms-require: {field.name} cannot be honoured here; nothing was stored.")
 
 
-def check_properties(message: Message, refusal_of: Callable[[str], str | None]) -> None:
-    """Raise `HeaderInvalid` for a property whose name the backend refuses; `refusal_of`: see `adapters.base`."""
+def check_properties(message: Message, refusal_of: Callable[[str], str | None] | None) -> None:
+    """Raise `HeaderInvalid` for a property that only the bridge sets, and for one whose name the backend refuses.
+
+    `refusal_of`: see `adapters.base`; None: it refuses none.
+    """
     for name in message.properties:
-        if (refusal := refusal_of(name)) is not None:
+        if is_dead_letter_property(name):
+            raise HeaderInvalid(
+                f"{message.destination}: only the bridge sets properties that begin with {DEAD_LETTER_PROPERTIES}."
+                " To produce a dead letter again, leave them out."
+            )
+        if refusal_of is not None and (refusal := refusal_of(name)) is not None:
             raise HeaderInvalid(f"{message.destination}: {refusal}")

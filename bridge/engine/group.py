@@ -9,7 +9,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from adapters.base import Delivery, Lagging, Outcome, Rejoining, Subscription, Windowed
+from adapters.base import Delivery, Lagging, OnDemand, Outcome, Rejoining, Subscription, Windowed
 from bridge.engine.clock import Clock, confirmed, ignore_result, on_failure
 from bridge.engine.counters import Counters, Counts
 from bridge.engine.dead_letters_and_deferrals import BufferRemovals, WriteDeadLetter
@@ -44,7 +44,9 @@ class Group:
         durable: bool,
     ) -> None:
         """`counters` are of all groups, `counts` of this one."""
-        self.buffer = PrefetchBuffer(max_deliveries)
+        self.on_demand = subscription if isinstance(subscription, OnDemand) and subscription.on_demand else None
+        """The subscription, if nothing may be fetched from it before a consumer waits for it."""
+        self.buffer = PrefetchBuffer(max_deliveries, by_key=self.on_demand is None)
         self.last_used = clock.mono()
         """Time of the last pull or settlement, mono."""
         self.consumers = 0
@@ -56,10 +58,11 @@ class Group:
         self._counts = counts
         self._durable = durable
         self._loop = asyncio.get_running_loop()
-        self._waiting_pulls = WaitingPulls(counters, self.undo)
+        self._waiting_pulls = WaitingPulls(counters, self.undo, self._adjust if self.on_demand else None)
         self._idempotent_pulls = IdempotentPulls(self.buffer.leases)
+        wanted = (lambda: self._waiting_pulls.wanted) if self.on_demand else None
         self._parked = ParkedFetcher(subscription, self.buffer, clock, options, self._serve)
-        self._prefetcher = Prefetcher(subscription, self.buffer, clock, options, self._serve, self._parked)
+        self._prefetcher = Prefetcher(subscription, self.buffer, clock, options, self._serve, self._parked, wanted)
         self._removals = BufferRemovals(
             subscription,
             self.buffer,
@@ -110,16 +113,22 @@ class Group:
         return entries[0] if entries else None
 
     async def wait_for_lease(self, pull_request: PullRequest) -> Entry | None:
-        """Lease the next message that becomes ready; None if none becomes ready in time.
+        """Lease the next message that becomes ready; None if none becomes ready in time, or the group is closed.
 
-        A cancelled call loses no message and counts no delivery.
+        Without a wait, only a backend from which nothing is fetched ahead is asked. A cancelled call loses no message
+        and counts no delivery.
         """
+        if pull_request.wait == 0 and self.on_demand is not None and not self._closed:
+            return await self._search(self.on_demand, pull_request)
         ends = None if pull_request.wait is None else self._clock.mono() + pull_request.wait
-        entry = None if pull_request.wait == 0 or self._closed else await self._waiting_pulls.wait(pull_request)
-        while entry is not None and not self._is_leased(entry):  # its partition was revoked before this call returned
-            wait = None if ends is None else max(ends - self._clock.mono(), 0)
+        wait = pull_request.wait
+        while wait != 0 and not self._closed:
             entry = await self._waiting_pulls.wait(pull_request._replace(wait=wait))
-        return entry
+            if entry is None or self._is_leased(entry):
+                return entry
+            # the lease ended before this call returned: its partition was revoked, or the group was closed
+            wait = None if ends is None else max(ends - self._clock.mono(), 0)
+        return None
 
     def lease_many(self, pull_request: PullRequest, limit: int, max_bytes: int) -> list[Entry]:
         """Lease ready messages, the highest priority first: at most `limit`, until they reach `max_bytes`."""
@@ -238,6 +247,25 @@ class Group:
         finally:
             await self._subscription.close()
 
+    async def _search(self, backend: OnDemand, pull_request: PullRequest) -> Entry | None:
+        """Lease a message that the backend has now."""
+        searched = backend.searched()
+        searched.add_done_callback(lambda _: self._collect())
+        try:
+            entry = await self._waiting_pulls.wait(pull_request._replace(wait=None), searched)
+        finally:
+            searched.cancel()
+        return entry if entry is not None and self._is_leased(entry) else None
+
+    def _collect(self) -> None:
+        if self._prefetcher.collect():
+            self._serve()
+
+    def _adjust(self) -> None:
+        """Fetch on demand as many messages as are waited for now."""
+        if self._prefetcher.adjust():
+            self._loop.call_soon(self._serve)
+
     def _is_leased(self, entry: Entry) -> bool:
         return self.buffer.leases.get(entry.number) is entry
 
@@ -308,6 +336,8 @@ class Group:
                 return entries[0] if entries else None
 
             self._waiting_pulls.serve(lease)
+        if self.on_demand is not None:
+            self._adjust()
         self._clean_up()
         self._arm()
 

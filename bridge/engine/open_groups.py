@@ -37,7 +37,7 @@ class OpenGroups:
         counters: Counters,
         destinations: DestinationRegistry,
         write_dead_letter: Callable[[SubscriptionKey, Entry], Coroutine[object, object, None]],
-        stop_consumers: Callable[[Group], None],
+        stop_consumers: Callable[[Group, str], None],
     ) -> None:
         self.by_number: dict[int, tuple[SubscriptionKey, Group]] = {}
         self.counts = LabelCounts(options.metric_labels, SubscriptionKey(OTHER, OTHER))
@@ -57,8 +57,8 @@ class OpenGroups:
 
     def find(self, key: SubscriptionKey) -> tuple[Group, int] | None:
         """Return a group and its number; None: it is not open. Raises `BackendUnavailable` if it cannot be used now."""
-        opening, closed = self._groups.get(key), self._kept_closed
-        if opening is None or not opening.done() or (closed is not None and _concerns(closed, key)):
+        opening = self._groups.get(key)
+        if opening is None or not opening.done() or self._is_kept_closed(key):
             return None
         group = opening.result()
         if (reason := group.not_ready_reason) is not None:
@@ -66,18 +66,22 @@ class OpenGroups:
             raise BackendUnavailable(reason)
         return group, self._numbers[key]
 
-    async def open(self, key: SubscriptionKey, client: str) -> None:
+    async def open(self, key: SubscriptionKey, client: str, *, create: bool = True, from_oldest: bool = False) -> None:
         """Open a group, as soon as it is not kept closed; `client` is that of `client_of`. Raises `BridgeError`.
 
-        The first call subscribes, and others wait for the same subscription.
+        The first call subscribes, and others wait for the same subscription. `create` and `from_oldest`: see
+        `ConsumerOptions`.
         """
-        if key not in self._groups:
-            await self._destinations.open_group(key, client)
-        while (closed := self._kept_closed) is not None and _concerns(closed, key):
-            await asyncio.shield(closed[2])
+        await self._until_not_kept_closed(key)
+        while key not in self._groups:
+            await self._destinations.prepare_group(key, client, create=create)
+            if not self._is_kept_closed(key):
+                break
+            await self._until_not_kept_closed(key)  # and look again: the destination may have been deleted
         opening = self._groups.get(key)
         if opening is None:
-            opening = asyncio.ensure_future(self._subscribe(key))
+            self._destinations.open_group(key, client)  # only now: a caller that is cancelled before has opened nothing
+            opening = asyncio.ensure_future(self._subscribe(key, latest=self._options.latest and not from_oldest))
             self._groups[key] = opening
         try:
             await asyncio.shield(opening)
@@ -95,7 +99,7 @@ class OpenGroups:
     async def close(self) -> None:
         """Close all groups, without an error: the log has it."""
         await asyncio.gather(*self._groups.values(), return_exceptions=True)
-        closing = [*self._closing.values(), *(self._close(key) for key, _ in tuple(self.by_number.values()))]
+        closing = [*self._closing.values(), *(self._close(number) for number in tuple(self.by_number))]
         for result in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(result, BaseException):
                 _log.error("closing a group failed", exc_info=result)
@@ -106,21 +110,21 @@ class OpenGroups:
         while True:
             await asyncio.sleep(idle / 4000)
             since = self._clock.mono() - idle
-            for key, group in tuple(self.by_number.values()):
+            for number, (_, group) in tuple(self.by_number.items()):
                 if group.idle and group.last_used <= since:
                     try:
-                        await self._close(key)
+                        await self._close(number)
                     except Exception:  # noqa: BLE001 - the other groups are closed all the same
                         _log.warning("closing an idle group failed", exc_info=True)
 
     @asynccontextmanager
-    async def kept_closed(self, source: str, group: str | None) -> AsyncIterator[None]:
+    async def kept_closed(self, source: str, group: str | None, reason: str) -> AsyncIterator[None]:
         """See `GroupsClosed`."""
         self._kept_closed = closed = (source, group, asyncio.get_running_loop().create_future())
         try:
             for key, opening in tuple(self._groups.items()):
                 if _concerns(closed, key):
-                    await self._stop(key, opening)
+                    await self._stop(key, opening, reason)
             for key, closing in tuple(self._closing.items()):
                 if _concerns(closed, key):
                     await asyncio.wait((closing,))
@@ -129,7 +133,14 @@ class OpenGroups:
             self._kept_closed = None
             closed[2].set_result(None)
 
-    async def _subscribe(self, key: SubscriptionKey) -> Group:
+    def _is_kept_closed(self, key: SubscriptionKey) -> bool:
+        return self._kept_closed is not None and _concerns(self._kept_closed, key)
+
+    async def _until_not_kept_closed(self, key: SubscriptionKey) -> None:
+        while (closed := self._kept_closed) is not None and _concerns(closed, key):
+            await asyncio.shield(closed[2])
+
+    async def _subscribe(self, key: SubscriptionKey, *, latest: bool) -> Group:
         group: Group | None = None
 
         def revoked(partitions: Collection[int]) -> Sequence[Delivery]:
@@ -137,9 +148,9 @@ class OpenGroups:
 
         try:
             if (closing := self._closing.get(key)) is not None:
-                await asyncio.shield(closing)
+                await asyncio.wait((closing,))
             group = Group(
-                await self._adapter.subscribe(key.source, key.group, revoked, latest=self._options.latest),
+                await self._adapter.subscribe(key.source, key.group, revoked, latest=latest),
                 self._clock,
                 self._options,
                 self._counters,
@@ -157,23 +168,27 @@ class OpenGroups:
         self.by_number[self._next_number] = (key, group)
         return group
 
-    async def _stop(self, key: SubscriptionKey, opening: asyncio.Future[Group]) -> None:
+    async def _stop(self, key: SubscriptionKey, opening: asyncio.Future[Group], reason: str) -> None:
         """End the consumers and pulls of a group, and close it."""
         await asyncio.wait((opening,))
-        if self._groups.get(key) is opening:
-            self._stop_consumers(opening.result())
-            await self._close(key)
+        if self._groups.get(key) is opening and not opening.cancelled():
+            self._stop_consumers(opening.result(), reason)
+            await self._close(self._numbers[key])
 
-    async def _close(self, key: SubscriptionKey) -> None:
-        del self._groups[key]
+    async def _close(self, number: int) -> None:
+        """Close a group; does nothing if that was done before. By its number: its name may be another group's now."""
+        if number not in self.by_number:
+            return
+        key, group = self.by_number.pop(number)
+        del self._groups[key], self._numbers[key]
         self._destinations.close_group(key)
-        _, group = self.by_number.pop(self._numbers.pop(key))
         self._closing[key] = closing = asyncio.ensure_future(group.close())
-        try:
-            await asyncio.shield(closing)  # stopping the bridge must not interrupt the release of messages
-        finally:
-            if closing.done():
-                del self._closing[key]
+        closing.add_done_callback(lambda done: self._closed(key, done))
+        await asyncio.shield(closing)  # stopping the bridge must not interrupt the release of messages
+
+    def _closed(self, key: SubscriptionKey, closing: asyncio.Future[None]) -> None:
+        if self._closing.get(key) is closing:
+            del self._closing[key]
 
 
 def _concerns(closed: _Closed, key: SubscriptionKey) -> bool:

@@ -11,8 +11,8 @@ from uuid_utils import uuid7
 from adapters.base import Stored, Transaction
 from bridge.engine.client_limits import INTERNAL, DelayedShare, Share
 from bridge.engine.clock import Clock
-from bridge.engine.dedup import Name, name_of
 from bridge.engine.field_support import Applied
+from bridge.engine.message_names import Name, name_of
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.producer import Producer
@@ -54,7 +54,7 @@ class OpenedTransaction:
             return None
         if first.body_hash != hash(body):
             raise IdempotencyMismatch(
-                f"{name[0]}: a message with this messageId and another body is prepared in this transaction."
+                f"{name[1]}: a message with this messageId and another body is prepared in this transaction."
             )
         return first.result
 
@@ -242,9 +242,9 @@ class Judged(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Where a commit has stored the messages, by messageId and destination, and when."""
+    """Where a commit has stored the messages, by their names, and when."""
 
-    stored: dict[tuple[str, str | None], Stored]
+    stored: dict[Name, Stored]
     wall: int
 
 

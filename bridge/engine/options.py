@@ -43,8 +43,11 @@ class EngineOptions(NamedTuple):
     dedup_window: int = 120_000
     """How long a message that its client names is remembered, ms. 0: messages are not deduplicated."""
     dedup_bytes: int = 64 << 20
-    """Memory for that."""
+    """Memory for that, of which one client has its share."""
     metric_labels: int = 100
     """Destinations, and groups, that have metrics of their own."""
+    disconnect_reported: int = 0
+    """How long a client's request waits after it has opened a group, ms: steps of 1 ms, so that a busy loop has as many
+    iterations. No setting: see `DISCONNECT_REPORTED`."""
     latest: bool = False
     """Where a new group starts: True: after the newest message; False: at the oldest one kept."""

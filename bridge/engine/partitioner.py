@@ -1,6 +1,8 @@
 """Chooses the partition of a message: by murmur2 of its key as the Java Kafka client computes it, on every backend."""
 
+from collections import OrderedDict
 from functools import lru_cache
+from random import randrange
 from typing import Final
 
 from bridge.errors import PartitionUnknown
@@ -22,12 +24,17 @@ _R: Final = 24
 _MASK: Final = 0xFFFFFFFF
 
 
+_REMEMBERED: Final = 4096
+"""Destinations whose last partition is remembered."""
+
+
 class Partitioner:
     """Chooses partitions; remembers the last one of each destination to spread messages without a key."""
 
     def __init__(self) -> None:
         # per destination: with one number for all, two destinations written alternately would each use half of theirs
-        self._last: dict[str, int] = {}
+        self._last: OrderedDict[str, int] = OrderedDict()
+        """The destination that was written last is at the end."""
 
     def choose(self, message: Message, partitions: int) -> int:
         """Return a partition: "An explicit `partition` wins; else murmur2(messageKey) mod N; else spread".
@@ -42,7 +49,23 @@ class Partitioner:
             return message.partition
         if message.message_key is not None:
             return partition_of(message.message_key, partitions)
-        self._last[message.destination] = chosen = (self._last.get(message.destination, -1) + 1) % partitions
+        return self._next(message.destination, partitions)
+
+    def forget(self, destination: str) -> None:
+        """Forget a destination that was deleted."""
+        self._last.pop(destination, None)
+
+    def _next(self, destination: str, partitions: int) -> int:
+        last = self._last
+        if destination in last:
+            chosen = (last[destination] + 1) % partitions
+        elif len(last) < _REMEMBERED:
+            chosen = 0
+        else:  # it may have been written before, and each time began at the same partition
+            last.popitem(last=False)
+            chosen = randrange(partitions)  # noqa: S311 - no secret
+        last[destination] = chosen
+        last.move_to_end(destination)
         return chosen
 
 

@@ -34,7 +34,8 @@ class PrefetchBuffer(ParkedEntries):
     After `max_deliveries` deliveries without acknowledgement an entry is put on `dead`; None: never.
     """
 
-    def __init__(self, max_deliveries: int | None) -> None:
+    def __init__(self, max_deliveries: int | None, *, by_key: bool = True) -> None:
+        """`by_key`: a message waits until the one before it with the same key is settled."""
         super().__init__()
         self.expired: list[Delivery] = []
         """Dropped after their expireTime; the group settles them and clears the list."""
@@ -47,6 +48,7 @@ class PrefetchBuffer(ParkedEntries):
         self.leased_at = 0
         """When an entry was last leased, mono."""
         self._max_deliveries = max_deliveries
+        self._by_key = by_key
         self._order = 0
         self._due: list[tuple[int, int, Entry]] = []
         self._ready: list[tuple[int, int, Entry]] = []
@@ -78,6 +80,8 @@ class PrefetchBuffer(ParkedEntries):
         for delivery in deliveries:
             self._order = order = self._order + 1
             entry = Entry(delivery, order)
+            if not self._by_key:
+                entry.queue_key = None
             self.size += 1
             self.bytes += entry.size
             if delivery.message.delay_time and delivery.message.due > wall:

@@ -9,12 +9,11 @@ from bridge.continuation import Continuation, Timeouts
 from bridge.engine.client_limits import INTERNAL, DelayedShare, Quota, Share, client_of
 from bridge.engine.clock import Clock, ignore_result, stored_result, wait_until_stored
 from bridge.engine.counters import OTHER, Counters, Counts, LabelCounts
-from bridge.engine.dedup import RecentMessages
 from bridge.engine.destination_names import check_destination
 from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
 from bridge.engine.field_support import Applied, FieldSupport, check_properties
+from bridge.engine.message_names import check_ids
 from bridge.engine.options import EngineOptions
-from bridge.engine.partitioner import Partitioner
 from bridge.engine.produce_batch_and_results import (
     Batch,
     Outcome,
@@ -24,6 +23,7 @@ from bridge.engine.produce_batch_and_results import (
     is_delayed,
     is_expired,
 )
+from bridge.engine.recent_messages import RecentMessages
 from bridge.errors import (
     BridgeError,
     HeaderInvalid,
@@ -49,7 +49,8 @@ class Producer:
         destinations: DestinationRegistry,
     ) -> None:
         self._adapter = adapter
-        self.recent = RecentMessages(options.dedup_window, options.dedup_bytes) if options.dedup_window else None
+        share = options.client_share
+        self.recent = RecentMessages(options.dedup_window, options.dedup_bytes, share) if options.dedup_window else None
         """Notes what the backend does with each message; None: messages are not deduplicated."""
         self._publish_many = adapter.publish_many if isinstance(adapter, PublishesMany) else self._publish_each
         if isinstance(adapter, Buffering):
@@ -60,7 +61,6 @@ class Producer:
         self._counters = counters
         self._quota = Quota(options.quota) if options.quota else None
         self._destinations = destinations
-        share = options.client_share
         self.delayed = DelayedShare(
             Share(options.delayed, share, "delayed messages", "limits.delayed"),
             Share(options.delayed_bytes, share, "bytes of delayed messages", "limits.delayed_bytes"),
@@ -68,7 +68,7 @@ class Producer:
         """What clients have delayed at this bridge."""
         self._support = FieldSupport(adapter.features.fields)
         self._property_refusal = adapter.features.property_refusal
-        self._partitioner = Partitioner()
+        self._partitioner = destinations.partitioner
         self.counts = LabelCounts(options.metric_labels, OTHER)
         """By destination."""
 
@@ -236,6 +236,7 @@ class Producer:
 
         Returns which fields apply, and the bytes that the message counts in limits.
         """
+        check_ids(message)
         applied, size = self._support.applied(message), message.size
         if request.require:
             self._support.check_required(request.require, applied)
@@ -243,7 +244,7 @@ class Producer:
             for field in _REQUIRED:
                 if getattr(message, field.attribute) is None:
                     raise HeaderMissing(f"x-oms-h-{field.name.lower()} is required in strict mode.")
-        if self._property_refusal is not None:
+        if message.properties:
             check_properties(message, self._property_refusal)
         if message.delay_time:
             wall = request.wall

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from adapters.base import Delivery, Subscription
 from bridge.engine.clock import Clock
@@ -19,6 +19,10 @@ _STALE: Final = 256
 """Request ids of ended leases that may pile up before they are removed."""
 
 
+WAIT_MAX: Final = 55_000
+"""Longest time from a pull to its answer, ms, the opening of its group included: many proxies give up after 60 s."""
+
+
 class PullRequest(NamedTuple):
     """A request for one message."""
 
@@ -30,6 +34,12 @@ class PullRequest(NamedTuple):
     """"A repeated pull with the same id returns the same message while its lease lives"."""
     owner: LeaseOwner | None = None
     """Extends the lease; None: nothing does."""
+    most: int = 1
+    """How many messages the caller can take now, of which a waiting pull gets the first."""
+
+    def at_most(self, wait: int) -> Self:
+        """Return the request with no more than `wait` ms to wait."""
+        return self if self.wait is None or self.wait <= wait else self._replace(wait=max(wait, 0))
 
 
 WaitingPull = asyncio.Future[Entry | None]
@@ -38,26 +48,40 @@ WaitingPull = asyncio.Future[Entry | None]
 class WaitingPulls:
     """Serves waiting pulls first come, first served. Each costs a future, and a timer if its wait is limited."""
 
-    def __init__(self, counters: Counters, undo: Callable[[Entry, int], None]) -> None:
+    def __init__(
+        self, counters: Counters, undo: Callable[[Entry, int], None], changed: Callable[[], None] | None = None
+    ) -> None:
+        """`changed` is called when a pull begins or stops to wait."""
+        self.wanted = 0
+        """How many messages the waiting pulls can take."""
         self._counters = counters
         self._undo = undo
+        self._changed = changed
         self._waiting: OrderedDict[WaitingPull, PullRequest] = OrderedDict()
         self._by_request: dict[str, WaitingPull] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def wait(self, pull_request: PullRequest) -> Entry | None:
-        """Wait for an entry; None if none came in time. A cancelled call loses no message and counts no delivery."""
+    async def wait(self, pull_request: PullRequest, until: asyncio.Future[None] | None = None) -> Entry | None:
+        """Wait for an entry; None if none came in time. A cancelled call loses no message and counts no delivery.
+
+        `until`: wait until it is done, at most.
+        """
         loop = asyncio.get_running_loop()
         waiting: WaitingPull = loop.create_future()
         self._waiting[waiting] = pull_request
+        self.wanted += pull_request.most
         if pull_request.request_id is not None:
             # the earlier pull with this id lost its client: this one replaces it
             _end(self._by_request.get(pull_request.request_id))
             self._by_request[pull_request.request_id] = waiting
         self._counters.waiting_pulls += 1
         timeout = None if pull_request.wait is None else loop.call_later(pull_request.wait / 1000, _end, waiting)
+        if until is not None:
+            until.add_done_callback(lambda _: _end(waiting))
+        if self._changed is not None:
+            self._changed()
         try:
             return await waiting
         except asyncio.CancelledError:
@@ -67,10 +91,12 @@ class WaitingPulls:
         finally:
             if timeout is not None:
                 timeout.cancel()
-            self._waiting.pop(waiting, None)
+            self._remove(waiting)
             if pull_request.request_id is not None and self._by_request.get(pull_request.request_id) is waiting:
                 del self._by_request[pull_request.request_id]
             self._counters.waiting_pulls -= 1
+            if self._changed is not None:
+                self._changed()
 
     def serve(self, lease: Callable[[PullRequest], Entry | None]) -> None:
         """Give each waiting pull the entry that `lease` returns for it, until `lease` returns None."""
@@ -81,12 +107,17 @@ class WaitingPulls:
                 if entry is None:
                     break
                 waiting.set_result(entry)
-            del self._waiting[waiting]
+            self._remove(waiting)
 
     def end_all(self) -> None:
         """End all waiting pulls without a message."""
         for waiting in self._waiting:
             _end(waiting)
+
+    def _remove(self, waiting: WaitingPull) -> None:
+        pull_request = self._waiting.pop(waiting, None)
+        if pull_request is not None:
+            self.wanted -= pull_request.most
 
 
 class IdempotentPulls:
@@ -137,14 +168,19 @@ class Prefetcher:
         options: EngineOptions,
         arrived: Callable[[], None],
         parked: ParkedFetcher,
+        wanted: Callable[[], int] | None = None,
     ) -> None:
+        """`wanted` returns how many messages are waited for; no more are fetched. None: the buffer is filled."""
         self._subscription = subscription
         self._buffer = buffer
         self._parked = parked
         self._clock = clock
         self._options = options
         self._arrived = arrived
+        self._wanted = wanted
         self._pending: asyncio.Future[list[Delivery]] | None = None
+        self._limit = 0
+        """Of the fetch that is under way."""
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -161,12 +197,13 @@ class Prefetcher:
             return fetched
         if buffer.missing:
             self._parked.fetch()  # there may be space for one of the two only
-        if not self._has_space() and not self._parked.make_space():
+        # what is fetched on demand is not fetched again: see `OnDemand`
+        if not self._has_space() and (self._wanted is not None or not self._parked.make_space()):
             return fetched
-        while self._has_space():
-            future = self._subscription.fetch(options.prefetch - buffer.size, options.prefetch_bytes - buffer.bytes)
+        while (limit := self._capacity()) > 0 and buffer.bytes < options.prefetch_bytes:
+            future = self._subscription.fetch(limit, options.prefetch_bytes - buffer.bytes)
             if not future.done():
-                self._pending = future
+                self._pending, self._limit = future, limit
                 future.add_done_callback(self._fetched)
                 return fetched
             if not self._take(future):
@@ -178,6 +215,14 @@ class Prefetcher:
         """Fetch if half of the buffer is free: many small fetches cost more than few large ones."""
         if self._buffer.size <= self._options.prefetch // 2:
             self.fill()
+
+    def adjust(self) -> bool:
+        """Fetch as many messages as are waited for now, if that has changed. Return whether some came at once."""
+        pending = self._pending
+        if pending is not None and not pending.done() and self._limit != self._capacity():
+            self._pending = None
+            pending.cancel()
+        return self.fill()
 
     def collect(self) -> bool:
         """Put the result of a completed fetch into the buffer now instead of in the next turn of the loop.
@@ -201,6 +246,12 @@ class Prefetcher:
 
     def _has_space(self) -> bool:
         return self._buffer.size < self._options.prefetch and self._buffer.bytes < self._options.prefetch_bytes
+
+    def _capacity(self) -> int:
+        """Return how many messages may be fetched now."""
+        buffer = self._buffer
+        free = self._options.prefetch - buffer.size
+        return free if self._wanted is None else min(free, self._wanted() - buffer.ready)
 
     def _fetched(self, future: asyncio.Future[list[Delivery]]) -> None:
         if self._pending is not future:

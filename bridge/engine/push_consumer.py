@@ -46,6 +46,10 @@ class ConsumerOptions(NamedTuple):
     """Total of messages after which the consumer ends. None: no limit."""
     silence: int | None = None
     """Milliseconds without a message after which the consumer ends. None: never."""
+    create: bool = True
+    """False: a destination that does not exist is not created; `DestinationUnknown` is raised."""
+    from_oldest: bool = False
+    """True: a group that is new starts at the oldest message, whatever `delivery.new_group` says."""
 
 
 class Leased(NamedTuple):
@@ -77,9 +81,10 @@ class PushConsumer:
     ) -> None:
         self.renewal = options.duration
         self.stopped = False
-        """Whether the bridge is stopping."""
+        """Whether `stop` was called: the bridge is stopping, or the group is purged or deleted."""
         self.end_reason = "waitmills"
-        """Valid once `take` has returned an empty list: the option that ended the consumer, or `draining`."""
+        """Valid once `take` has returned an empty list: the option that ended the consumer, or the reason of `stop`."""
+        self._stop_reason = ""
         self._group = group
         self._clock = clock
         self._options = options
@@ -113,7 +118,7 @@ class PushConsumer:
                 return await self._to_leased(entries)
             elif not self.stopped:
                 return []
-        self.end_reason = "draining"
+        self.end_reason = self._stop_reason
         return []
 
     async def settle_up(self) -> None:
@@ -165,9 +170,13 @@ class PushConsumer:
             self._settled += 1
         self._wake()
 
-    def stop(self) -> None:
-        """End `take` and `settle_up`: the bridge is stopping, or the group is closed to delete or purge it."""
-        self.stopped = True
+    def stop(self, reason: str) -> None:
+        """End `take` and `settle_up`: the bridge is stopping (`draining`), or the group was `purged` or `deleted`.
+
+        The first reason stays.
+        """
+        if not self.stopped:
+            self.stopped, self._stop_reason = True, reason
         self._wake()
 
     def close(self) -> None:
@@ -183,6 +192,11 @@ class PushConsumer:
         if not self.stopped:
             self.renewal = 0
             self._group.release_all([entry for entry in self._leased.values() if not entry.settling])
+
+    @property
+    def not_ready_reason(self) -> str | None:
+        """Why the backend delivers nothing to the group now; None: it does."""
+        return self._group.not_ready_reason
 
     def serves(self, group: Group) -> bool:
         """Return whether the consumer takes messages of this group."""
@@ -212,7 +226,10 @@ class PushConsumer:
     async def _lease(self, limit: int) -> list[Entry]:
         max_bytes = min(BATCH_BYTES, self._options.credit_bytes - self._leased_bytes)
         entries = self._group.lease_many(self._pull_request, limit, max_bytes)
-        if not entries and (first := await self._group.wait_for_lease(self._pull_request)) is not None:
+        # more could exceed the bytes that this consumer takes, and would be fetched although nobody can have them
+        most = limit if self._leased_bytes <= self._options.credit_bytes // 2 else 1
+        waiting = self._pull_request._replace(most=most)
+        if not entries and (first := await self._group.wait_for_lease(waiting)) is not None:
             rest = max_bytes - first.size
             entries = [first, *self._group.lease_many(self._pull_request, limit - 1, rest)]
         return entries

@@ -9,8 +9,8 @@ from adapters.base import Adapter, Stored, Support, Transaction, Transactional, 
 from bridge.engine.client_limits import client_of
 from bridge.engine.clock import Clock, ignore_result, shielded
 from bridge.engine.counters import Counters
-from bridge.engine.dedup import name_of, named
 from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
+from bridge.engine.message_names import Name, name_of, named
 from bridge.engine.open_transactions import (
     Commit,
     CommitCompletion,
@@ -80,10 +80,12 @@ class Transactions:
 
         Raises also `FieldUnsupported`, `TransactionEnded` and `CallbackRefused`.
         """
+        if key is not None:
+            message = named(message, key)
         if request.commits or not self._producer.knows(message.destination):
-            return self._only(self.produce_all(request, [message], require, peer, key))
+            return self._only(self.produce_all(request, [message], require, peer, None))
         request = self._checked(request, (message,))
-        result = self._prepare(request, self._judge(request, message, require, peer, key), peer)
+        result = self._prepare(request, self._judge(request, message, require, peer), peer)
         return result if isinstance(result, Produced) else shielded(result, self._options.produce_timeout)
 
     async def produce_all(
@@ -104,8 +106,9 @@ class Transactions:
             try:
                 if isinstance(message, BridgeError):
                     raise message
-                own_key = key if key is None or len(messages) == 1 else f"{key}/{place}"
-                judged = self._judge(request, message, require, peer, own_key)
+                if key is not None:
+                    message = named(message, key, place)  # noqa: PLW2901
+                judged = self._judge(request, message, require, peer)
                 results.append(await self._begin_prepare(request, judged, peer))
             except BridgeError as error:
                 results.append(error)
@@ -153,11 +156,7 @@ class Transactions:
             self.checks.check_url(request.check)
         return request.with_id(messages)
 
-    def _judge(
-        self, request: TransactionRequest, message: Message, require: Sequence[Field], peer: str, key: str | None
-    ) -> Judged:
-        if key is not None:
-            message = named(message, key)
+    def _judge(self, request: TransactionRequest, message: Message, require: Sequence[Field], peer: str) -> Judged:
         is_named = message.message_id is not None
         if message.transaction_id is None:
             message = message._replace(transaction_id=request.id)
@@ -194,7 +193,7 @@ class Transactions:
             if isinstance(preparing, asyncio.Future) and preparing.done():
                 preparing.result()
                 is_done = True
-        except BridgeError as error:
+        except BaseException as error:
             self._limits.give_back(name, size, delayed=delayed)
             if isinstance(error, TransactionEnded):
                 raise self._ended(name, error) from None
@@ -298,14 +297,14 @@ class Transactions:
 
     def _commit_of(self, name: str, completion: CommitCompletion, places: Sequence[Stored | None]) -> Commit:
         client = self.forget(name)
-        stored: dict[tuple[str, str | None], Stored] = {}
+        stored: dict[Name, Stored] = {}
         if places:
             self._counters.transactions_committed += 1
             self._producer.count_committed(completion.completed, client)
             self._counters.duplicates += len(completion.repeated)
             for message, place in zip(completion.messages, places, strict=True):
                 if message is not None and place is not None:
-                    stored[message.destination, message.message_id] = place
+                    stored[name_of(message)] = place
         return Commit(stored, completion.wall)
 
     async def _roll_back(self, name: str) -> None:
@@ -318,9 +317,12 @@ class Transactions:
         self._counters.transactions_rolled_back += known is not None and known.state is TransactionState.OPEN
 
     def _committed(self, message: Message | BridgeError, prepared: Produced, commit: Commit) -> Produced:
-        destination = message.destination if isinstance(message, Message) else ""
-        place = commit.stored.get((destination, prepared.message_id), Stored(None, None))
-        return prepared._replace(store_timestamp=commit.wall, store_host=self._options.store_host, stored=place)
+        stored = None
+        if isinstance(message, Message):
+            stored = commit.stored.get(name_of(message._replace(message_id=prepared.message_id)))
+        return prepared._replace(
+            store_timestamp=commit.wall, store_host=self._options.store_host, stored=stored or Stored(None, None)
+        )
 
     def _ended(self, name: str, error: TransactionEnded) -> TransactionEnded:
         """Add the state to an error, and forget the transaction, which another bridge may have ended."""

@@ -6,6 +6,7 @@ Only this module and the modules of the two ports use ASGI.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -13,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from bridge.continuation import Continuation
 from bridge.errors import (
+    BackendUnavailable,
     BodyInvalid,
     BodyTooLarge,
     BridgeError,
@@ -21,8 +23,11 @@ from bridge.errors import (
     RequestMalformed,
     RequestTimeout,
 )
-from bridge.http.origin_policy import TAKING, OriginPolicy
+from bridge.http.origin_policy import PULL, TAKING, OriginPolicy
+from bridge.http.params import header_names
 from bridge.http.request_and_reply import (
+    NO_STORE,
+    OMS_VERSION,
     READS_BODY,
     Deadline,
     Limits,
@@ -44,6 +49,8 @@ PART: Final = 128 << 10
 WHOLE: Final = 16 << 10
 """Bytes of the largest body that is passed to the server at once: Granian does not say when the client has read it."""
 
+_READS_REPLY: Final = "openmessaging_bridge.reads_reply"
+"""An extension of the scope, of `bridge.server`: a function that returns False if the client will not get the reply."""
 _CLIENT_CLOSED: Final = 499
 """Status in the metrics for a request whose client disconnected before the reply."""
 _NO_CONTENT: Final = 204
@@ -58,6 +65,7 @@ class RequestHandler:
         self, route: str, respond: Respond, origins: OriginPolicy, limits: Limits, metrics: BridgeMetrics
     ) -> None:
         self.route = route
+        self.suggested = partial(header_names, route)
         self.respond = respond
         self.origins = origins
         self.takes = route in TAKING
@@ -107,10 +115,10 @@ class RequestHandler:
         try:
             reply = exchange.hold_reply(answer if isinstance(answer, Reply) else await answer)
             status = reply.status
-            if exchange.disconnected:
-                if reply.cleanup is not None:
-                    reply.cleanup()
-            elif reply.stream is None:
+            if exchange.disconnected and reply.cleanup is not None:
+                reply.cleanup()
+                reply = self.not_waited()
+            if reply.stream is None:
                 await self._send(send, reply)
             elif self.reads_body:  # it receives the disconnect
                 await self._stream(exchange, send, reply, reply.stream)
@@ -125,9 +133,20 @@ class RequestHandler:
             if not exchange.disconnected:
                 raise
             _uncancel()
+            if status == _CLIENT_CLOSED:  # the client may have closed only its sending side, and still read
+                await self._send(send, self.not_waited())
         finally:
+            exchange.stop_watching()
             exchange.release()
             self._observer.end(started, status)
+
+    def not_waited(self) -> Reply:
+        """Return the reply to a request that ended its waiting because its client sends nothing more."""
+        if self.route == PULL:
+            return Reply(204, [OMS_VERSION, NO_STORE])
+        return problem_reply(
+            BackendUnavailable("The client has closed its side of the connection: nothing is waited for.")
+        )
 
     async def _send(self, send: Send, reply: Reply) -> None:
         """Send a reply with a whole body. Raises `TimeoutError` if the client stops reading."""
@@ -175,7 +194,7 @@ class _Exchange:
 
     __slots__ = (
         *("_cors", "_event", "_handler", "_header_size", "_held", "_more", "_peer", "_receive", "_scope"),
-        "disconnected",
+        *("_watched", "_watcher", "disconnected"),
     )
 
     def __init__(self, handler: RequestHandler, scope: Scope, receive: Receive) -> None:
@@ -189,8 +208,12 @@ class _Exchange:
         self._cors: list[Pair] = []
         self._header_size = 0
         self._held = 0
+        self._watcher: asyncio.Task[None] | None = None
+        """Receives the disconnect, once there is work that waits; until the reply is sent."""
+        self._watched: asyncio.Task[Any] | None = None
+        """The task that a disconnect cancels."""
         client = scope.get("client")
-        self._peer = f"{client[0]}:{client[1]}" if client else "unknown"
+        self._peer = _host_and_port(*client) if client else "unknown"
 
     def answer(self, event: Message | None) -> Reply | Awaitable[Reply]:
         """Return the reply, or an awaitable if the endpoint or the rest of the body has to be waited for.
@@ -199,6 +222,8 @@ class _Exchange:
         """
         try:
             headers = self._headers()
+            if self._handler.takes and not self._scope.get("extensions", {}).get(_READS_REPLY, _always)():
+                return self._with_cors(self._handler.not_waited())  # a message would be settled for nobody
             reads_body = self._handler.reads_body
             body = b"" if reads_body or self._scope["method"] == "GET" else self._whole_body(headers, event)
             self._event = event if reads_body or body is None else None
@@ -242,18 +267,25 @@ class _Exchange:
 
     async def cancel_on_disconnect(self, work: Coroutine[object, object, T]) -> T:
         """See `CancelOnDisconnect`. Watching costs a task, so only work that waits is watched."""
-        watcher = asyncio.ensure_future(self._watch(asyncio.current_task()))
+        self._watched = asyncio.current_task()
+        if self._watcher is None:
+            self._watcher = asyncio.ensure_future(self._watch())
         try:
             return await work
         finally:
-            watcher.cancel()
+            self._watched = None
 
-    async def _watch(self, task: "asyncio.Task[Any] | None") -> None:
+    async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.disconnected = True
-        if task is not None:
-            task.cancel()
+        if self._watched is not None:
+            self._watched.cancel()
+
+    def stop_watching(self) -> None:
+        """Note no disconnect any more: the reply is sent."""
+        if self._watcher is not None:
+            self._watcher.cancel()
 
     def _headers(self) -> Headers:
         pairs = self._scope["headers"]
@@ -261,7 +293,7 @@ class _Exchange:
         try:
             if size > (limit := self._handler.limits.headers):
                 raise HeadersTooLarge(f"The headers have {size} bytes; at most {limit} are allowed.")
-            headers = parse(pairs)
+            headers = parse(pairs, self._handler.suggested)
             # Granian's hyper accepts other codings before `chunked`, and `chunked` twice. A proxy may not.
             if headers.plain.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
                 raise RequestMalformed("transfer-encoding: only `chunked` is supported, and only once.")
@@ -277,7 +309,17 @@ class _Exchange:
         query, path = self._scope["query_string"], self._scope["path"]
         # No local variable holds the request: the endpoint can free the body.
         return self._handler.respond(
-            Request(headers, self._header_size, query, path, body, self._peer, self.cancel_on_disconnect, self)
+            Request(
+                headers,
+                self._header_size,
+                query,
+                path,
+                body,
+                self._peer,
+                self.cancel_on_disconnect,
+                self,
+                self._handler.route,
+            )
         )
 
     async def _result(self, reply: Awaitable[Reply]) -> Reply:
@@ -365,6 +407,15 @@ def _messages(reply: Reply) -> tuple[Message, Message]:
         headers = [*headers, (b"content-length", b"%d" % len(reply.body))]
     start = {"type": "http.response.start", "status": reply.status, "headers": headers}
     return start, {"type": "http.response.body", "body": reply.body}
+
+
+def _always() -> bool:
+    return True
+
+
+def _host_and_port(host: str, port: object) -> str:
+    """Return `host:port`; an IPv6 address is in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _declared(headers: Headers) -> int:

@@ -41,7 +41,7 @@ class CallbackEndpoints:
 
     async def register(self, request: Request) -> Reply:
         """Deliver the messages of a group to `x-oms-callbackurl`; an empty value stops the delivery."""
-        params = parse_params(request.headers.parameters, request.query)
+        params = parse_params(request.headers.parameters, request.query, request.route)
         key = parse_subscription(params)
         url = required(params, "callbackurl", "the URL to post messages to; an empty value stops the callback")
         if "ack" in params and not flag(params, "ack"):
@@ -69,7 +69,7 @@ class CallbackEndpoints:
 
     async def listing(self, request: Request) -> Reply:
         """List every registration, by name."""
-        merge(request.headers.parameters, request.query)  # raises for an unknown parameter
+        merge(request.headers.parameters, request.query, request.route)  # raises for an unknown parameter
         stored_in, clock = self._callbacks.stored_in, self._engine.clock
         documents = [describe(entry, stored_in, clock) for entry in self._callbacks.entries]
         return json_reply(200, json.dumps(documents).encode())

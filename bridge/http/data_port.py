@@ -39,6 +39,7 @@ from bridge.http.pull import PullEndpoint, SettleEndpoints
 from bridge.http.push import PushEndpoint
 from bridge.http.request_and_reply import Deadline, Limits, Pair, Reply, Respond, problem_reply
 from bridge.http.transactions import TransactionEndpoints
+from bridge.http.webhook_handshake import WebhookHandshake
 from bridge.long_work import Slicer
 from bridge.metrics import BridgeMetrics
 from bridge.wire.header_text import did_you_mean, printable
@@ -63,7 +64,7 @@ def routes(  # noqa: PLR0913 - the collaborators of all endpoints, built in one 
     `slicer` runs long work, also that of callbacks; None: a new one.
     """
     slicer = slicer or Slicer()
-    settle, log_reader = SettleEndpoints(engine, limits), LogReader(engine)
+    settle, log_reader = SettleEndpoints(engine, limits), LogReader(engine, slicer)
     callback_endpoints = CallbackEndpoints(engine, callbacks)
     description = DescriptionEndpoints(engine, limits, max_deliveries)
     produce = ProduceEndpoint(engine, limits, slicer, rules or {})
@@ -92,15 +93,22 @@ def routes(  # noqa: PLR0913 - the collaborators of all endpoints, built in one 
 
 
 class DataApp:
-    """The ASGI application of the data port, which answers at once if it can."""
+    """The ASGI application of the data port, which answers at once if it can. `handshake`: None answers none."""
 
-    def __init__(self, table: Routes, origins: OriginPolicy, limits: Limits, metrics: BridgeMetrics) -> None:
+    def __init__(
+        self,
+        table: Routes,
+        origins: OriginPolicy,
+        limits: Limits,
+        metrics: BridgeMetrics,
+        handshake: WebhookHandshake | None = None,
+    ) -> None:
         self._handlers: dict[tuple[str, str], RequestHandler] = {
             (method, path): RequestHandler(f"{method} {path}", endpoint, origins, limits, metrics)
             for path, methods in table.items()
             for method, endpoint in methods.items()
         }
-        self._fallback = _fallback_app(table, origins, metrics)
+        self._fallback = _fallback_app(table, origins, metrics, handshake)
         self._stall = Deadline(limits.stall / 1000)
         self._origins = origins
         self._refusals = metrics.refusals
@@ -133,8 +141,10 @@ class DataApp:
             await self._fallback(scope, receive, send)
 
 
-def _fallback_app(table: Routes, origins: OriginPolicy, metrics: BridgeMetrics) -> ASGIApp:
-    """Build the application for preflights, unknown paths and wrong methods."""
+def _fallback_app(
+    table: Routes, origins: OriginPolicy, metrics: BridgeMetrics, handshake: WebhookHandshake | None
+) -> ASGIApp:
+    """Build the application for preflights, handshakes, unknown paths and wrong methods."""
     observer = metrics.observer("other")
 
     def observed(reply: Reply) -> Response:
@@ -163,11 +173,14 @@ def _fallback_app(table: Routes, origins: OriginPolicy, metrics: BridgeMetrics) 
             refused = problem_reply(refused_error)
             return observed(refused._replace(headers=[*refused.headers, *more]))
 
-    async def preflight(request: Request) -> Response:
-        return observed(Reply(204, origins.preflight(dict(request.headers.raw))))
+    async def options(request: Request) -> Response:
+        headers = dict(request.headers.raw)
+        preflight = origins.preflight(headers)
+        allowed = None if handshake is None else handshake.answer(request.scope["path"], headers)
+        return observed(Reply(204, preflight) if allowed is None else Reply(200, [*preflight, *allowed]))
 
     app = Starlette(
-        routes=[Route(path, preflight, methods=["OPTIONS"]) for path in table],
+        routes=[Route(path, options, methods=["OPTIONS"]) for path in table],
         exception_handlers={HTTPException: problem, BridgeError: problem},
     )
     app.router.redirect_slashes = False  # a 307 would point to the Host that the client has sent

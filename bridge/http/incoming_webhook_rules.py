@@ -5,7 +5,6 @@ from typing import NamedTuple, Self
 
 from bridge.engine.destination_names import check_name
 from bridge.errors import DestinationInvalid, HeaderRepeated, SignatureInvalid
-from bridge.wire.header_text import decode_value
 from bridge.wire.headers import Headers
 from bridge.wire.webhook_and_callback_signatures import WebhookVerifier
 
@@ -51,10 +50,18 @@ class DestinationRules(NamedTuple):
             raw = headers.plain.get(name.encode("ascii"))
             if raw is None:
                 continue
-            value = decode_value(name.encode("ascii"), raw)
+            value = _decode(raw)
             if properties.setdefault(name, value) != value:
                 raise HeaderRepeated(f"x-oms-p-{name} and {name} are both given, with different values.")
         return headers._replace(properties=properties)
+
+
+def _decode(raw: bytes) -> str:
+    """Return the text of a header that senders write without escapes: UTF-8 if it can be, else ISO 8859-1."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
 
 
 Rules = Mapping[str, DestinationRules]

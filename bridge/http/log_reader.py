@@ -1,12 +1,12 @@
 """`GET /v1/logs` and `GET /v1/log`: read stored messages by offset, without a consumer group."""
 
-import asyncio
 import json
+from collections.abc import Iterable
 from typing import Final
 
 from adapters.base import Replayable
 from bridge.engine.engine import Engine
-from bridge.errors import NotFound
+from bridge.errors import BridgeError, NotFound
 from bridge.http.params import (
     number,
     parse_params,
@@ -16,41 +16,45 @@ from bridge.http.params import (
 from bridge.http.request_and_reply import (
     NO_STORE,
     OMS_VERSION,
+    BodyStream,
     Reply,
     Request,
     json_reply,
 )
+from bridge.long_work import Slicer, Steps
 from bridge.wire import log_block
+from bridge.wire.log_block import BlockWriter
 
 MESSAGES_MAX: Final = 2000
-"""Messages in one reply: reading them takes about 4 ms, and so does encoding them."""
-
-
+"""Messages in one reply."""
 _BYTES_MAX: Final = 4 << 20
-"""Bytes of bodies in one reply; a single message may be larger."""
+"""Bytes of one reply; a single message may be larger."""
+_MESSAGES_OF_STEP: Final = 200
+_BYTES_OF_STEP: Final = 64 << 10
+"""What is read and encoded in one step, in about a millisecond: bytes of bodies and characters of headers, which the
+block escapes. A single message may be larger."""
 
 
 class LogReader:
     """Lists the logs of a backend and reads them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, slicer: Slicer) -> None:
         self._adapter = engine.adapter
+        self._slicer = slicer
 
     async def logs(self, request: Request) -> Reply:
         """List every log, with the first offset kept and the next one."""
-        parse_params(request.headers.parameters, request.query)
+        parse_params(request.headers.parameters, request.query, request.route)
         document = {"logs": self._replayable.logs()}
         return json_reply(200, json.dumps(document, separators=(",", ":")).encode())
 
     async def read(self, request: Request) -> Reply:
         """Return the messages of `x-oms-log` from `x-oms-offset` on, as one block."""
-        params = parse_params(request.headers.parameters, request.query)
+        params = parse_params(request.headers.parameters, request.query, request.route)
         log = required(params, "log", "one of those that /v1/logs lists")
         start = number(params, "offset", 0)
         limit = min(positive(params, "maxmessages", MESSAGES_MAX), MESSAGES_MAX)
-        part = self._replayable.replay(log, start, limit, _BYTES_MAX)
-        await asyncio.sleep(0)  # other requests run between reading and encoding
-        body = log_block.encode(part.messages, part.offsets, part.next, part.dropped)
+        body = await self._slicer.run(_build(self._replayable, log, start, limit, request.body_stream))
         content_type = log_block.MEDIA_TYPE.encode("ascii")
         return Reply(200, [OMS_VERSION, (b"content-type", content_type), NO_STORE], body)
 
@@ -59,3 +63,42 @@ class LogReader:
         if not isinstance(self._adapter, Replayable):
             raise NotFound("The bridge cannot read the logs of this backend: read them with the broker's own client.")
         return self._adapter
+
+
+def _build(adapter: Replayable, log: str, start: int, limit: int, held: BodyStream) -> Steps[bytes]:
+    """Return a block of the messages from `start` on, at most `limit`; its bytes count as held for the client.
+
+    It ends earlier if no more may be held. Raises `DestinationUnknown`; `LimitReached` or `TooManyInFlight` if not even
+    its first messages may.
+    """
+    block = BlockWriter()
+    held.hold(block.size)
+    dropped: list[tuple[int, int]] = []
+    while len(block) < limit:
+        found = adapter.replay(log, start, min(limit - len(block), _MESSAGES_OF_STEP), _BYTES_OF_STEP)
+        if found.offsets:
+            part = log_block.encode_part(found.messages, found.offsets)
+            if len(block) and block.size + part.size > _BYTES_MAX:
+                break
+            try:
+                held.hold(part.size)
+            except BridgeError:
+                if not len(block):
+                    raise
+                break
+            block.add(part)
+        _append(dropped, found.dropped)
+        start = found.next
+        if not found.offsets:
+            break
+        yield
+    return block.finish(start, dropped)
+
+
+def _append(ranges: list[tuple[int, int]], more: Iterable[tuple[int, int]]) -> None:
+    """Append ranges of offsets; one that begins where the last one ends continues it."""
+    for begin, end in more:
+        if ranges and ranges[-1][1] == begin:
+            ranges[-1] = ranges[-1][0], end
+        else:
+            ranges.append((begin, end))

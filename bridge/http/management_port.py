@@ -3,15 +3,17 @@
 from collections.abc import Awaitable, Callable, Iterator
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bridge import __version__
 from bridge.engine.destination_names import check_name
 from bridge.engine.destination_registry import Administration
 from bridge.engine.engine import Engine
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, Forbidden
 from bridge.http.data_port import MANAGEMENT_PAGES, to_response
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_and_reply import problem_reply
@@ -27,7 +29,7 @@ Change = Callable[[str, str | None], Awaitable[None]]
 def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins: OriginPolicy) -> Starlette:
     """Build the application of the management port: probes, metrics, status, and what an operator may change.
 
-    `backend`: its URL without secrets. `origins` is for the changes only.
+    `backend`: its URL without secrets. `origins` refuses web pages: a page that rebinds its name could read and change.
     """
 
     async def livez(_: Request) -> Response:
@@ -40,6 +42,7 @@ def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins
         return PlainTextResponse(f"not ready: {not_ready_reason}\n", 503)
 
     async def exposition(_: Request) -> Response:
+        await metrics.count_unsettled()
         return Response(metrics.exposition(), media_type="text/plain; version=1.0.0; charset=utf-8")
 
     async def status(_: Request) -> Response:
@@ -67,16 +70,36 @@ def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins
         )
 
     async def transactions(_: Request) -> Response:
-        try:
-            return Response(describe_all(engine.transactions.all_open()), media_type="application/json")
-        except BridgeError as error:
-            return to_response(problem_reply(error))
+        return Response(describe_all(engine.transactions.all_open()), media_type="application/json")
 
     pages = dict(zip(MANAGEMENT_PAGES, (livez, readyz, exposition, status), strict=True))
     pages["/v1/transactions"] = transactions
     return Starlette(
-        routes=[*(Route(path, page) for path, page in pages.items()), *_administration_routes(engine, origins)]
+        routes=[*(Route(path, page) for path, page in pages.items()), *_administration_routes(engine.administration)],
+        middleware=[Middleware(_RefusesPages, origins)],
+        exception_handlers={BridgeError: _refuse},
     )
+
+
+class _RefusesPages:
+    """Checks the host and the origin of every request."""
+
+    def __init__(self, app: ASGIApp, origins: OriginPolicy) -> None:
+        self._app = app
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._origins.check(dict(scope["headers"]))
+        except Forbidden as error:
+            await to_response(problem_reply(error))(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    assert isinstance(error, BridgeError)  # noqa: S101 - Starlette passes no other
+    return to_response(problem_reply(error))
 
 
 def _groups_not_ready(engine: Engine) -> Iterator[str]:
@@ -86,19 +109,14 @@ def _groups_not_ready(engine: Engine) -> Iterator[str]:
             yield f"group {name.group} of {name.source} is not ready: {reason}\n"
 
 
-def _administration_routes(engine: Engine, origins: OriginPolicy) -> list[Route]:
-    """Return the routes that purge and delete. `origins` refuses web pages: any page could send such a POST."""
-    administration: Administration = engine.administration
+def _administration_routes(administration: Administration) -> list[Route]:
+    """Return the routes that purge and delete."""
 
     def route(path: str, method: str, change: Change) -> Route:
         async def respond(request: Request) -> Response:
-            try:
-                origins.check(dict(request.headers.raw))
-                names = request.path_params
-                group = check_name(names["group"], "group") if "group" in names else None
-                await change(check_name(names["destination"], "destination"), group)
-            except BridgeError as error:
-                return to_response(problem_reply(error))
+            names = request.path_params
+            group = check_name(names["group"], "group") if "group" in names else None
+            await change(check_name(names["destination"], "destination"), group)
             return Response(status_code=204)
 
         return Route(path, respond, methods=[method])

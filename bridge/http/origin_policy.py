@@ -20,7 +20,8 @@ from bridge.http.request_and_reply import Pair
 from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers
 
-TAKING: Final = frozenset(("GET /v1/messages", "GET /v1/push"))
+PULL: Final = "GET /v1/messages"
+TAKING: Final = frozenset((PULL, "GET /v1/push"))
 """The routes whose GET settles or leases messages."""
 LOG_INTERVAL: Final = 60.0
 """Seconds between two warnings about the same host or origin."""
@@ -48,7 +49,7 @@ class OriginPolicy:
 
     def __init__(self, hosts: Collection[str], origins: Collection[str], *, tls: bool = False) -> None:
         self._any_host = "*" in hosts
-        self._hosts = frozenset((*hosts, "localhost"))
+        self._hosts = frozenset(host.removesuffix(".") for host in (*hosts, "localhost"))
         self._origins = frozenset(origins)
         self._tls = tls
         self._is_host_allowed = lru_cache(maxsize=256)(self._check_host)
@@ -117,11 +118,21 @@ class OriginPolicy:
 
 
 def _host_name(host: bytes) -> str:
-    """Return the name or address of a `Host` header, without port and brackets."""
-    name = host.decode("latin-1").lower()
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
-    return name.partition(":")[0] if name.count(":") <= 1 else name
+    """Return the name or address of a `Host` header, without port, brackets and the dot at its end.
+
+    An empty text if what follows the name is not a port: a name before a user or password must not count as the host.
+    """
+    text = host.decode("latin-1").lower()
+    if text.startswith("["):
+        name, _, port = text[1:].partition("]")
+    elif text.count(":") > 1:  # an IPv6 address without brackets
+        return text
+    else:
+        name, colon, number = text.partition(":")
+        port = colon + number
+    if port and not (port[0] == ":" and (port[1:] + "0").isdecimal() and port.isascii()):
+        return ""
+    return name.removesuffix(".")  # a fully qualified name: the same host
 
 
 def _address(name: str) -> IPv4Address | IPv6Address | None:

@@ -86,19 +86,25 @@ _QUERY_FIELDS_MAX: Final = 64
 _BOOLEANS: Final = {"true": True, "false": False}
 _QUERY_NAMES: Final = {name: name for name in REQUEST_PARAMETERS}
 _REQUIRABLE: Final = {field.name.lower(): field for field in FIELDS if field.is_feature}
-_REQUIRABLE_NAMES: Final = {lower: field.name for lower, field in _REQUIRABLE.items()}
+REQUIRE_HEADERS: Final = "headers"
+"""The name in `x-oms-require` that is no field."""
+_REQUIRABLE_NAMES: Final = {
+    **{lower: field.name for lower, field in _REQUIRABLE.items()},
+    REQUIRE_HEADERS: REQUIRE_HEADERS,
+}
 
 
-def parse_params(headers: Params, query: bytes) -> Params:
+def parse_params(headers: Params, query: bytes, route: str = "") -> Params:
     """Return the parameters of headers and query. Raises as `merge`; `HeaderMissing`, `VersionUnsupported`."""
-    params = merge(headers, query)
+    params = merge(headers, query, route)
     check_version(params.get("version"))
     return params
 
 
-def merge(headers: Params, query: bytes) -> Params:
+def merge(headers: Params, query: bytes, route: str = "") -> Params:
     """Return headers and query parameters as one: "a header wins, both with different values is a 400".
 
+    `route`: whose parameters an unknown one may mean; empty: any.
     Raises `HeaderInvalid` for an unknown parameter, `HeaderRepeated` for one that is given twice.
     """
     if not query:
@@ -107,7 +113,7 @@ def merge(headers: Params, query: bytes) -> Params:
     for given, value in split_query(query):
         name = given.lower()
         if name not in PARAMETERS:
-            raise _unknown(given)
+            raise _unknown(given, route)
         if name in merged or headers.get(name, value) != value:
             raise HeaderRepeated(f"{name} is given twice, in the query or with different values in query and header.")
         merged[name] = value
@@ -126,8 +132,19 @@ def split_query(query: bytes) -> Sequence[Sequence[str]]:
         raise HeaderInvalid("The query is not a list of name=value with UTF-8 behind each %xx.") from None
 
 
-def _unknown(given: str) -> HeaderInvalid:
-    hint = did_you_mean(given.lower().removeprefix("x-oms-"), _QUERY_NAMES) or "; GET /docs lists all of them."
+def header_names(route: str) -> Mapping[str, str]:
+    """Return the x-oms- headers that a request of a route takes, by their names without prefix, for suggestions."""
+    from bridge.http.openapi.operations import OPERATIONS  # noqa: PLC0415 - it imports this module
+
+    method, _, path = route.partition(" ")
+    operation = OPERATIONS[path][method]
+    fields = {field.lower(): f"x-oms-h-{field.lower()}" for field in operation.fields}
+    return fields | {name: f"x-oms-{name}" for name in operation.parameters}
+
+
+def _unknown(given: str, route: str) -> HeaderInvalid:
+    known = {name: name for name in header_names(route)} if route else _QUERY_NAMES
+    hint = did_you_mean(given.lower().removeprefix("x-oms-"), known) or "; GET /docs lists all of them."
     return HeaderInvalid(f"unknown query parameter `{printable(given.encode())}`{hint}")
 
 
@@ -164,17 +181,25 @@ def parse_lease(params: Params, limits: Limits) -> int:
     return positive(params, "leasemills", limits.lease, limits.max_lease)
 
 
-def parse_require(params: Params) -> Sequence[Field]:
-    """Return the fields of `x-oms-require: delayTime,priority`. Raises `HeaderInvalid` for another name."""
+class Requirements(NamedTuple):
+    """What must be honoured of each message of a produce."""
+
+    fields: Sequence[Field] = ()
+    headers: bool = False
+    """Consumers must get the fields and properties as headers, not in the JSON form."""
+
+
+def parse_require(params: Params) -> Requirements:
+    """Return what `x-oms-require: delayTime,priority,headers` names. Raises `HeaderInvalid` for another name."""
     text = params.get("require")
     if not text:
-        return ()
+        return Requirements()
     names = [name.strip().lower() for name in text.split(",")]
     for name in names:
-        if name not in _REQUIRABLE:
+        if name not in _REQUIRABLE_NAMES:
             hint = did_you_mean(name, _REQUIRABLE_NAMES) or f"; {', '.join(_REQUIRABLE_NAMES.values())} are allowed."
             raise HeaderInvalid(f"x-oms-require: unknown field `{printable(name.encode('utf-8', 'replace'))}`{hint}")
-    return [_REQUIRABLE[name] for name in names]
+    return Requirements([_REQUIRABLE[name] for name in names if name != REQUIRE_HEADERS], REQUIRE_HEADERS in names)
 
 
 def parse_receipts(params: Params) -> list[str]:

@@ -18,14 +18,21 @@ from bridge.errors import (
     problem_members,
 )
 from bridge.http.incoming_webhook_rules import Rules, check_unsigned
-from bridge.http.params import parse_require, path_values, url_headers
-from bridge.http.request_and_reply import OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
+from bridge.http.params import Requirements, parse_require, path_values, url_headers
+from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
 from bridge.long_work import Slicer, Steps, run_at_once
 from bridge.message import Field, Message
 from bridge.wire import cloudevents, gzip_body, jsonform, multipart
 from bridge.wire.header_text import encode_value, printable
-from bridge.wire.headers import CLIENT_HEADERS_MAX, Headers, check_size, largest_safe_size
+from bridge.wire.headers import (
+    CLIENT_HEADERS_MAX,
+    Headers,
+    check_fits_http,
+    check_size,
+    fits_http_bytes,
+    largest_safe_size,
+)
 
 GZIP_AT_ONCE: Final = 16 << 10
 """Bytes of a gzip body that is inflated at once; it takes up to 10 ms."""
@@ -45,7 +52,11 @@ KEY_MAX: Final = 255
 """Bytes of an idempotency key."""
 
 _KEY_HEADER: Final = b"idempotency-key"
+_NOTHING: Final = Requirements()
+_SHORT_ID: Final = 255
+"""Characters of a messageId that certainly fits in the headers of a reply."""
 _JSON: Final = b"application/json"
+_TEXT: Final[Pair] = (b"content-type", b"text/plain; charset=utf-8")
 
 
 class ProduceEndpoint:
@@ -66,7 +77,7 @@ class ProduceEndpoint:
         headers.require_version()
         if request.query:
             raise HeaderInvalid("A produce takes no query parameters: send headers.")
-        require = parse_require(headers.parameters) if "require" in headers.parameters else ()
+        require = parse_require(headers.parameters) if "require" in headers.parameters else _NOTHING
         if "destination" in headers.fields:
             if self._rules:
                 check_unsigned(self._rules, headers.fields["destination"])
@@ -74,15 +85,21 @@ class ProduceEndpoint:
                 return self._produce_event(mode, request, require, lambda of_event: of_event, _stored_reply)
             produced = self._produce_one(request, headers, require, fits=request.header_size <= self._safe_size)
             return _reply(produced, _stored_reply)
-        validation = self.validate_all(self._decode_batch(headers, request.body), self._rules)
+        decoding = self._decode_batch(headers, request.body)
+        validation = self.validate_all(decoding, self._rules, in_headers=require.headers)
         publisher, key = self._publisher(headers), idempotency_key(headers)
         return self._produce_batch(self._validated(validation, request), require, request.peer, key, publisher)
 
     def produce_by_url(self, request: Request) -> Reply | Awaitable[Reply]:
-        """Publish one message whose destination, and perhaps its id, is in the path. Fields: query or headers."""
+        """Publish one message whose destination, and perhaps its id, is in the path. Fields: query or headers.
+
+        A signed challenge of a webhook's sender is answered instead.
+        """
         now = self._engine.clock.wall()
         if (rules := self._rules.get(path_values(request.path).destination)) is not None:
             request = request._replace(headers=rules.apply(request.headers, request.body, now))
+            if rules.verifier is not None and (challenge := rules.verifier.challenge(request.body)) is not None:
+                return Reply(200, [OMS_VERSION, _TEXT, NO_STORE], challenge.encode("utf-8", "replace"))
         headers = url_headers(request, request.headers, now)
         require = parse_require(headers.parameters)
         if (mode := cloudevents.mode_of(headers.plain)) is not None:
@@ -100,7 +117,7 @@ class ProduceEndpoint:
         self,
         mode: cloudevents.Mode,
         request: Request,
-        require: Sequence[Field],
+        require: Requirements,
         complete: cloudevents.Complete,
         write: Callable[[Produced], Reply],
     ) -> Reply | Awaitable[Reply]:
@@ -114,16 +131,19 @@ class ProduceEndpoint:
         key, publisher = idempotency_key(headers), self._publisher(headers)
         if mode is cloudevents.Mode.BATCHED:
             batch = cloudevents.read_batch(headers, body, self._limits.batch, complete)
-            validated = self._validated(self.validate_all(batch, {}), request)
+            validated = self._validated(self.validate_all(batch, {}, in_headers=require.headers), request)
             return self._produce_batch(validated, require, peer, key, publisher)
-        event = self._validate_read(cloudevents.read_structured(headers, body, complete))
+        reading = cloudevents.read_structured(headers, body, complete)
+        event = self._validate_read(reading, in_headers=require.headers)
         return _reply(self._produce_validated(event, require, peer, key, publisher), write)
 
     def _produce_one(
-        self, request: Request, headers: Headers, require: Sequence[Field], *, fits: bool
+        self, request: Request, headers: Headers, require: Requirements, *, fits: bool
     ) -> Produced | Awaitable[Produced]:
         """Publish the body as one message. `fits`: consumers can certainly receive its headers."""
         message, publisher = headers.message(request.body), self._publisher(headers)
+        if require.headers:
+            check_fits_http(message)
         key = idempotency_key(headers) if _KEY_HEADER in headers.plain else None
         if b"content-encoding" in headers.plain and gzip_body.is_gzip(headers.plain[b"content-encoding"]):
             message = message._replace(compression=gzip_body.GZIP)
@@ -132,28 +152,28 @@ class ProduceEndpoint:
             if message.compression is not None and len(message.body) > GZIP_AT_ONCE:
                 return self._produce_validated(validation, require, request.peer, key, publisher)
             message = run_at_once(validation)
-        return publisher.produce(message, require, request.peer, key)
+        return publisher.produce(message, require.fields, request.peer, key)
 
     async def _produce_validated(
         self,
         validation: Steps[Message],
-        require: Sequence[Field],
+        require: Requirements,
         peer: str,
         key: str | None,
         publisher: "Publisher",
     ) -> Produced:
-        produced = publisher.produce(await self._slicer.run(validation), require, peer, key)
+        produced = publisher.produce(await self._slicer.run(validation), require.fields, peer, key)
         return produced if isinstance(produced, Produced) else await produced
 
     async def _produce_batch(
         self,
         validated: Awaitable[list[Message | BridgeError]],
-        require: Sequence[Field],
+        require: Requirements,
         peer: str,
         key: str | None,
         publisher: "Publisher",
     ) -> Reply:
-        published = publisher.produce_all(await validated, require, peer, key)
+        published = publisher.produce_all(await validated, require.fields, peer, key)
         results = await published  # nothing here holds the bodies meanwhile: see `Producer.produce_all`
         failed = any(isinstance(result, BridgeError) for result in results)
         body = f"[{', '.join(map(write_result, results))}]".encode("ascii")
@@ -192,9 +212,12 @@ class ProduceEndpoint:
         raise BodyInvalid("This request is neither a message nor a batch.")
 
     def validate_all(
-        self, decoding: Steps[list[Message | BridgeError]], rules: Rules
+        self, decoding: Steps[list[Message | BridgeError]], rules: Rules, *, in_headers: bool = False
     ) -> Steps[list[Message | BridgeError]]:
-        """Replace each message that cannot be published by its error. `rules` are of destinations with settings."""
+        """Replace each message that cannot be published by its error. `rules` are of destinations with settings.
+
+        `in_headers`: consumers must get its fields and properties as headers.
+        """
         batch = yield from decoding
         inflated = _InflatedSize(self._limits.body)
         for index, message in enumerate(batch):
@@ -205,6 +228,8 @@ class ProduceEndpoint:
             try:
                 if rules:
                     check_unsigned(rules, message.destination)
+                if in_headers:
+                    check_fits_http(message)
                 if message.compression is None:
                     check_size(message, self._delivered_max)
                 else:
@@ -213,12 +238,14 @@ class ProduceEndpoint:
                 batch[index] = error
         return batch
 
-    def _validate_read(self, reading: Steps[Message]) -> Steps[Message]:
+    def _validate_read(self, reading: Steps[Message], *, in_headers: bool) -> Steps[Message]:
         message = yield from reading
+        if in_headers:
+            check_fits_http(message)
         return (yield from self._validate(message, _InflatedSize(self._limits.body)))
 
     def _validate(self, message: Message, inflated: "_InflatedSize") -> Steps[Message]:
-        """Check that consumers can receive the message: the size of its escaped headers, and gzip that inflates."""
+        """Check the size of the message's escaped headers, and that a gzip body inflates."""
         check_size(message, self._delivered_max)
         if message.compression is None:
             return message
@@ -308,7 +335,7 @@ async def _wait(produced: Awaitable[Produced], write: Callable[[Produced], Reply
 
 
 def _stored_reply(produced: Produced) -> Reply:
-    """Write where a single message is stored, as headers."""
+    """Write where a single message is stored: as headers, or as JSON if its id is too long for every client."""
     message_id, store_timestamp, store_host, stored, applied, duplicate, transaction = produced
     headers: list[Pair] = [OMS_VERSION, _pair(b"x-oms-h-messageid", message_id)]
     if transaction is not None:
@@ -324,12 +351,17 @@ def _stored_reply(produced: Produced) -> Reply:
         headers.append(_cached_pair(b"x-oms-applied", applied.text))
     if duplicate:
         headers.append((b"x-oms-duplicate", b"true"))
+    if (len(message_id) > _SHORT_ID or transaction is not None) and not fits_http_bytes(headers):
+        headers = [OMS_VERSION, jsonform.FORM, (b"content-type", _JSON)]
+        return Reply(200, headers, write_result(produced).encode("ascii"))
     return Reply(200, headers)
 
 
 def _described_reply(produced: Produced) -> Reply:
     """Write where a message is stored as headers, and as JSON for producers that read no headers."""
     reply = _stored_reply(produced)
+    if reply.body:
+        return reply
     return reply._replace(
         headers=[*reply.headers, (b"content-type", _JSON)], body=write_result(produced).encode("ascii")
     )

@@ -7,10 +7,11 @@ from functools import partial
 from typing import Final
 
 from bridge.engine.client_limits import client_of
-from bridge.engine.dedup import named
 from bridge.engine.engine import Engine
+from bridge.engine.message_names import named
 from bridge.engine.produce_batch_and_results import Produced
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid, problem_members
+from bridge.http.heartbeat import UNBUFFERED, Heartbeat
 from bridge.http.incoming_webhook_rules import Rules
 from bridge.http.params import parse_require
 from bridge.http.produce import ProduceEndpoint, idempotency_key, size_of_properties, write_result
@@ -60,7 +61,7 @@ class ProduceStreamEndpoint:
         if media_type != _NDJSON or gzip_body.is_gzip(headers.plain.get(b"content-encoding")):
             raise ContentTypeUnsupported("A produce stream is application/x-ndjson and not compressed.")
         require = parse_require(headers.parameters)
-        decode = partial(self._decode, key=idempotency_key(headers))
+        decode = partial(self._decode, key=idempotency_key(headers), in_headers=require.headers)
         reader = _LineReader(request.body_stream, self._limits, self._slicer, decode)
         try:
             close = self._engine.open_stream(client_of(request.peer), reader.stop)
@@ -72,16 +73,24 @@ class ProduceStreamEndpoint:
             reader.stop()
             close()
 
-        run = partial(self._run, reader, require, request.peer)
-        return Reply(200, [OMS_VERSION, (b"content-type", _NDJSON), NO_STORE], stream=run, cleanup=cleanup)
+        run = partial(self._run, reader, require.fields, request.peer)
+        reply_headers = [OMS_VERSION, (b"content-type", _NDJSON), NO_STORE, UNBUFFERED]
+        return Reply(200, reply_headers, stream=run, cleanup=cleanup)
 
-    def _decode(self, run: Run, key: str | None) -> Steps[list[Numbered]]:
+    def _decode(self, run: Run, key: str | None, *, in_headers: bool) -> Steps[list[Numbered]]:
         numbers, reading = _read(run, key, self._limits.body)
-        messages = yield from self._produce.validate_all(reading, self._rules)
+        messages = yield from self._produce.validate_all(reading, self._rules, in_headers=in_headers)
         return list(zip(numbers, messages, strict=True))
 
     async def _run(self, reader: "_LineReader", require: Sequence[Field], peer: str, write: Write) -> None:
         """See `Reply.stream`."""
+        heartbeat = Heartbeat(write, b"\n")
+        try:
+            await self._write_all(reader, require, peer, heartbeat.write)
+        finally:
+            heartbeat.close()
+
+    async def _write_all(self, reader: "_LineReader", require: Sequence[Field], peer: str, write: Write) -> None:
         await write(b"")  # the client gets the headers of the response before it sends a line
         try:
             while lines := await reader.take():
@@ -212,7 +221,7 @@ def _named(messages: list[Message], numbers: Sequence[int], key: str | None) -> 
     yield
     if key is None:
         return [*messages]
-    return [named(message, f"{key}/{number}") for message, number in zip(messages, numbers, strict=True)]
+    return [named(message, key, number) for message, number in zip(messages, numbers, strict=True)]
 
 
 def _each(lines: Sequence[Line], key: str | None, limit: int) -> Steps[list[Message | BridgeError]]:
@@ -222,7 +231,7 @@ def _each(lines: Sequence[Line], key: str | None, limit: int) -> Steps[list[Mess
             if text is None:
                 raise BodyTooLarge(f"The line has more than {limit} bytes.")
             message = yield from jsonform.decode_line(text)
-            messages.append(message if key is None else named(message, f"{key}/{number}"))
+            messages.append(message if key is None else named(message, key, number))
         except BridgeError as error:
             messages.append(error)
         yield

@@ -1,15 +1,18 @@
 """`GET /v1/messages`, `/v1/ack`, `/v1/nack`, `/v1/extend`: pull one message, settle messages by their receipts."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Self
+
+from msgspec.json import Decoder
 
 from bridge.engine.client_limits import client_of
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
-from bridge.engine.pull_and_prefetch import PullRequest
-from bridge.errors import HeaderInvalid, HeaderMissing
+from bridge.engine.pull_and_prefetch import WAIT_MAX, PullRequest
+from bridge.errors import BodyInvalid, ContentTypeUnsupported, HeaderInvalid, HeaderMissing, HeaderRepeated
+from bridge.http.origin_policy import PULL
 from bridge.http.params import (
     Params,
     flag,
@@ -24,8 +27,8 @@ from bridge.http.request_and_reply import (
     NACK_DELAY_MAX,
     NO_STORE,
     OMS_VERSION,
+    RECEIPTS_MAX,
     REQUEST_ID_MAX,
-    WAIT_MAX,
     Limits,
     Pair,
     Reply,
@@ -33,9 +36,13 @@ from bridge.http.request_and_reply import (
 )
 from bridge.long_work import Slicer
 from bridge.message import Message
-from bridge.wire import cloudevents, gzip_body
-from bridge.wire.headers import Headers, encode
+from bridge.wire import cloudevents, gzip_body, jsonform
+from bridge.wire.header_text import printable
+from bridge.wire.headers import Headers, encode, fits_http
+from bridge.wire.json_types import Receipts
 
+_GZIP: Final[Sequence[Pair]] = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
+_RECEIPTS: Final = Decoder(Receipts)
 _SHORT: Final = 1024
 """Bytes of a pull's headers and query that are remembered, parsed."""
 
@@ -53,7 +60,7 @@ class PullArguments(NamedTuple):
     @classmethod
     def parse(cls, limits: Limits, headers: tuple[tuple[str, str], ...], query: bytes) -> Self:
         """Read headers and query. Raises `BridgeError`."""
-        params = parse_params(dict(headers), query)
+        params = parse_params(dict(headers), query, PULL)
         key = parse_subscription(params)
         ack = flag(params, "ack")
         request_id = params.get("requestid") if ack else None
@@ -99,9 +106,7 @@ class PullEndpoint:
         pulled = self._engine.pull(key, pull_request, ack=ack, client=client_of(request.peer))
         if pulled is None or isinstance(pulled, Pulled):
             return self._deliver(pulled, request.headers)
-        return self._deliver_later(
-            request.cancel_on_disconnect(pulled) if pull_request.wait else pulled, request.headers
-        )
+        return self._deliver_later(request.cancel_on_disconnect(pulled), request.headers)
 
     async def _deliver_later(self, pulling: Awaitable[Pulled | None], request_headers: Headers) -> Reply:
         reply = self._deliver(await pulling, request_headers)
@@ -111,13 +116,22 @@ class PullEndpoint:
         """Send gzip as HTTP's `content-encoding` if the client accepts it, else inflate the body."""
         if pulled is None:
             return Reply(204, [OMS_VERSION, NO_STORE])
+        if pulled.settling is not None:
+            return self._deliver_settled(pulled, pulled.settling, request_headers)
         message, mode = pulled.message, cloudevents.accepted_mode(request_headers.plain.get(b"accept"))
         if message.compression is None:
             return _delivered(pulled, message, mode)
         if mode is None and gzip_body.accepts_gzip(request_headers.plain.get(b"accept-encoding", b"")):
-            coding = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
-            return _delivered(pulled, message._replace(compression=None), None, coding)
+            message = message._replace(compression=None)
+            headers = [*encode(message), *_delivery_headers(pulled), *_GZIP]
+            if fits_http(message, headers):
+                return Reply(200, headers, message.body, cleanup=_cleanup(pulled))
         return self._inflate(pulled, mode)
+
+    async def _deliver_settled(self, pulled: Pulled, settling: Awaitable[None], request_headers: Headers) -> Reply:
+        await settling
+        reply = self._deliver(pulled._replace(settling=None), request_headers)
+        return reply if isinstance(reply, Reply) else await reply
 
     async def _inflate(self, pulled: Pulled, mode: cloudevents.Mode | None) -> Reply:
         inflating = gzip_body.inflate_message(pulled.message, self._limits.body)
@@ -128,16 +142,31 @@ class PullEndpoint:
             raise
 
 
-def _delivered(pulled: Pulled, message: Message, mode: cloudevents.Mode | None, coding: Sequence[Pair] = ()) -> Reply:
-    headers, body = (encode(message), message.body) if mode is None else cloudevents.encode(message, mode)
+def _delivered(pulled: Pulled, message: Message, mode: cloudevents.Mode | None) -> Reply:
+    """Send a message as an event, as headers and a body, or in the JSON form if not every client reads the headers."""
     if mode is not None:
+        headers, body = cloudevents.encode(message, mode)
         headers.append(OMS_VERSION)
-    if pulled.receipt is not None:
-        headers.append((b"x-oms-receipt", pulled.receipt.encode("ascii")))
-        headers.append((b"x-oms-leaseuntil", b"%d" % pulled.lease_until))
-    headers += coding
-    headers.append(NO_STORE)
-    return Reply(200, headers, body, cleanup=pulled.undo)
+    else:
+        headers, body = encode(message), message.body
+    headers += _delivery_headers(pulled)
+    if mode is None and not fits_http(message, headers):
+        body = jsonform.encode(message, pulled.receipt, pulled.lease_until)
+        headers = [OMS_VERSION, jsonform.FORM, (b"content-type", jsonform.MEDIA_TYPE), *_delivery_headers(pulled)]
+    return Reply(200, headers, body, cleanup=_cleanup(pulled))
+
+
+def _cleanup(pulled: Pulled) -> Callable[[], None] | None:
+    """A message that is settled is sent even if its client may have disconnected: no other client gets it."""
+    return None if pulled.receipt is None else pulled.undo
+
+
+def _delivery_headers(pulled: Pulled) -> list[Pair]:
+    """Return the headers of a delivery in any form."""
+    if pulled.receipt is None:
+        return [NO_STORE]
+    receipt = (b"x-oms-receipt", pulled.receipt.encode("ascii"))
+    return [receipt, (b"x-oms-leaseuntil", b"%d" % pulled.lease_until), NO_STORE]
 
 
 class SettleEndpoints:
@@ -177,8 +206,30 @@ async def _settled_after(settling: Awaitable[None]) -> Reply:
 
 
 def _parse_receipts(request: Request) -> tuple[Params, list[str]]:
-    params = parse_params(request.headers.parameters, request.query)
+    params = parse_params(request.headers.parameters, request.query, request.route)
     receipts = parse_receipts(params)
+    if request.body and (in_body := _receipts_of_body(request)):
+        if receipts:
+            raise HeaderRepeated("x-oms-receipt: send receipts as a header or in the body, not both.")
+        receipts = in_body
     if not receipts:
-        raise HeaderMissing("x-oms-receipt is required: the value that a pull returned, several separated by commas.")
+        raise HeaderMissing(
+            "x-oms-receipt is required: the value that a pull returned, several separated by commas. A body"
+            ' {"receipts": [...]} in application/json says the same.'
+        )
     return params, receipts
+
+
+def _receipts_of_body(request: Request) -> list[str]:
+    """Return the receipts of a JSON body; none if it has none. Raises `ContentTypeUnsupported`, `BodyInvalid`."""
+    media_type = request.headers.plain.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if media_type != b"application/json":
+        raise ContentTypeUnsupported('A body of receipts is application/json: {"receipts": ["...", "..."]}.')
+    try:
+        receipts = _RECEIPTS.decode(request.body).receipts
+    except (ValueError, RecursionError) as error:
+        shown = printable(str(error).encode())
+        raise BodyInvalid(f'A body of receipts is {{"receipts": ["...", "..."]}}; {shown}') from None
+    if len(receipts) > RECEIPTS_MAX or not all(receipts):
+        raise HeaderInvalid(f"receipts must be 1 to {RECEIPTS_MAX} receipts.")
+    return receipts

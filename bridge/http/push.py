@@ -19,6 +19,7 @@ from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
 from bridge.engine.push_consumer import CREDIT_MAX, ConsumerOptions, Leased, PushConsumer
 from bridge.errors import BridgeError, HeaderInvalid
+from bridge.http.heartbeat import UNBUFFERED, Heartbeat
 from bridge.http.params import (
     flag,
     number,
@@ -144,7 +145,7 @@ def _size(message: StreamMessage) -> int:
 
 
 CHUNK: Final = 64 << 10
-"""Messages are sent together once their bodies have this many bytes: 64 messages of 1 KiB, all that are taken at once.
+"""Messages are sent together once they have this many bytes: 64 messages of 1 KiB, all that are taken at once.
 A write costs Granian as much as 5 messages."""
 
 
@@ -160,7 +161,7 @@ class PushEndpoint:
     async def stream(self, request: Request) -> Reply:
         """Return a stream of the group's messages. Acknowledges the receipts of the request first."""
         headers = request.headers
-        params = parse_params(request.headers.parameters, request.query)
+        params = parse_params(request.headers.parameters, request.query, request.route)
         key = parse_subscription(params)
         if "requestid" in params:
             raise HeaderInvalid("x-oms-requestid is for a pull: a push stream cannot be repeated.")
@@ -175,13 +176,13 @@ class PushEndpoint:
         framing = choose_framing(headers.plain.get(b"accept"), secrets.token_hex(16).encode("ascii"))
         if (receipts := parse_receipts(params)) and (settling := self._engine.ack(receipts, key)) is not None:
             await settling
-        consumer = await self._engine.consume(key, options, client_of(request.peer))
+        consumer = await request.cancel_on_disconnect(self._engine.consume(key, options, client_of(request.peer)))
         buffer, missed = None, list[Event]()
         if isinstance(framing, EventStreamFraming):
             last_event_id = headers.plain.get(b"last-event-id", b"")
             buffer, missed = self._replay_buffers.open(key, last_event_id, self._engine.clock.wall())
         writer = _StreamWriter(consumer, framing, buffer, missed, limits=self._limits, slicer=self._slicer)
-        reply_headers = [OMS_VERSION, (b"content-type", framing.content_type), NO_STORE]
+        reply_headers = [OMS_VERSION, (b"content-type", framing.content_type), NO_STORE, UNBUFFERED]
         return Reply(200, reply_headers, stream=writer.run, cleanup=consumer.close)
 
 
@@ -207,9 +208,10 @@ class _StreamWriter:
 
     async def run(self, write: Write) -> None:
         """See `Reply.stream`."""
+        heartbeat = Heartbeat(write, self._framing.heartbeat)
 
         async def send(chunk: bytes) -> None:
-            await write(chunk)
+            await heartbeat.write(chunk)
             # For a fast reader nothing above waits: 20,000 messages blocked other requests for 250 ms, now for 4 ms.
             await asyncio.sleep(0)
 
@@ -218,6 +220,7 @@ class _StreamWriter:
         try:
             await self._run(send)
         finally:
+            heartbeat.close()
             if self._buffer is not None and self._buffer.task is asyncio.current_task():
                 self._buffer.task = None
             self._consumer.close()
@@ -251,7 +254,7 @@ class _StreamWriter:
                 inflated = await self._slicer.run_alone(gzip_body.inflate_message(message.message, self._limits.body))
                 event = event_id, StreamMessage(inflated, message.receipt, message.lease_until)  # noqa: PLW2901
             chunk.append(event)
-            size += len(event[1].message.body)
+            size += event[1].message.size
             if size >= CHUNK:
                 await send(self._framing.messages(chunk))
                 chunk, size = [], 0

@@ -58,8 +58,6 @@ OMS_VERSION: Final[Pair] = (b"x-oms-version", VERSION)
 
 READS_BODY: Final = frozenset(("POST /v1/stream",))
 """The routes whose endpoint reads the body while it responds."""
-WAIT_MAX: Final = 60_000
-"""Longest `x-oms-waitmills` of a pull, ms; a longer one is shortened to this."""
 NACK_DELAY_MAX: Final = 86_400_000
 """Longest `x-oms-delaymills`, a day in ms. Until then the message blocks its key and occupies the prefetch buffer."""
 CALLBACK_BATCH_MAX: Final = 1000
@@ -122,6 +120,8 @@ class Request(NamedTuple):
     cancel_on_disconnect: CancelOnDisconnect
     body_stream: BodyStream
     """For an endpoint of `READS_BODY`, whose `body` is empty."""
+    route: str = ""
+    """Method and path, as in the table of routes."""
 
 
 Write = Callable[[bytes], Awaitable[None]]

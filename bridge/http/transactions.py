@@ -69,17 +69,17 @@ class TransactionEndpoints:
 
     async def find(self, request: Request) -> Reply:
         """Describe a transaction."""
-        parse_params(request.headers.parameters, request.query)
+        parse_params(request.headers.parameters, request.query, request.route)
         return _reply(describe(self._transactions.get(transaction_of(request.path))))
 
     async def listing(self, request: Request) -> Reply:
         """List the open transactions, the oldest first."""
-        parse_params(request.headers.parameters, request.query)
+        parse_params(request.headers.parameters, request.query, request.route)
         return _reply(describe_all(self._transactions.all_open()))
 
     @staticmethod
     def _end(request: Request, end: Callable[[str], Transaction | Awaitable[Transaction]]) -> Reply | Awaitable[Reply]:
-        parse_params(request.headers.parameters, request.query)
+        parse_params(request.headers.parameters, request.query, request.route)
         if request.body:
             raise BodyInvalid("The end of a transaction consists of the path only: send no body.")
         ended = end(transaction_of(request.path))

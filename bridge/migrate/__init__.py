@@ -14,7 +14,8 @@ __all__ = ["Report", "examine"]
 async def examine(settings: Settings, name: str) -> Report:
     """Inspect a topic or a queue; nothing is changed, declared or consumed.
 
-    Raises `CannotStart` if the backend has neither or its URL is wrong, `BridgeError` if the broker refuses.
+    Raises `CannotStart` if the backend has neither, its URL is wrong or its client library, an extra, is not installed;
+    `BridgeError` if the broker refuses.
     """
     scheme = settings.backend.partition(":")[0]
     try:
@@ -28,4 +29,7 @@ async def examine(settings: Settings, name: str) -> Report:
             return await examine_queue(settings, name)
     except ValueError as error:
         raise CannotStart(f"backend: {error}") from None
+    except ModuleNotFoundError as missing:
+        extra = "kafka" if scheme == "kafka" else "rabbitmq"
+        raise CannotStart(f"--migrate needs {missing.name}: pip install 'openmessaging-bridge[{extra}]'.") from missing
     raise CannotStart(f"--migrate inspects topics of kafka:// and queues of amqp://; {scheme}:// has neither.")

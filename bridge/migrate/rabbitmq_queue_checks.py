@@ -13,10 +13,15 @@ ArgumentValue = str | int | bool | None
 
 _DEFAULT_DELIVERY_LIMIT: Final = (20, (4, 0, 0))
 """Of a quorum queue that was declared without one, and the version that introduced it."""
+_COUNTED: Final = (
+    "RabbitMQ counts a message that a consumer received and did not settle before the bridge closed the group or lost"
+    " the connection; it counts no other."
+)
+"""How a bridge uses up a delivery limit."""
 _ARGUMENTS: Final[Mapping[str, tuple[Verdict, str]]] = {
     "x-expires": (
         Verdict.FAILS,
-        "Declare a queue without it: the bridge stops consuming for an idle group, and an unused queue is deleted.",
+        "Declare a queue without it: the bridge consumes only while a consumer waits, and an unused queue is deleted.",
     ),
     "x-message-ttl": (
         Verdict.DIFFERS,
@@ -109,7 +114,7 @@ def _check_entry(queue: QueueFacts, entry: DestinationEntry | None) -> Finding:
 
 def _check_declaration(declaration: Declaration) -> Iterator[Finding]:
     if declaration.auto_delete:
-        advice = "Declare a queue without it: the bridge stops consuming for an idle group, which deletes the queue."
+        advice = "Declare a queue without it: RabbitMQ deletes this one as soon as no consumer waits for a message."
         yield Finding("auto-delete", "true", Verdict.FAILS, advice)
     if not declaration.durable:
         advice = (
@@ -171,23 +176,27 @@ def _check_delivery_limit(
 ) -> Finding:
     default, since = _DEFAULT_DELIVERY_LIMIT
     if "x-delivery-limit" not in arguments:
-        advice = "Run rabbitmqctl list_queues name arguments: it should be above delivery.max_deliveries."
+        advice = f"Run rabbitmqctl list_queues name arguments: it should be above delivery.max_deliveries. {_COUNTED}"
         return Finding("x-delivery-limit", "not visible", Verdict.UNKNOWN, advice)
     declared = arguments["x-delivery-limit"]
     limit = declared if isinstance(declared, int) else default if version >= since else None
     seen = f"{'none' if limit is None else limit}, delivery.max_deliveries {max_deliveries}"
     if limit is not None and 0 <= limit <= max_deliveries:
-        advice = "Raise it above delivery.max_deliveries: otherwise RabbitMQ drops or dead-letters first."
+        advice = (
+            "Raise it above delivery.max_deliveries, or give the queue a dead-letter exchange: beyond it RabbitMQ drops"
+            f" or dead-letters. {_COUNTED}"
+        )
         return Finding("x-delivery-limit", seen, Verdict.DIFFERS, advice)
-    advice = "Nothing to do: the bridge makes a message a dead letter before RabbitMQ does."
-    return Finding("x-delivery-limit", seen, Verdict.WORKS, advice)
+    return Finding("x-delivery-limit", seen, Verdict.WORKS, f"Nothing to do. {_COUNTED}")
 
 
 def _not_visible(name: str) -> Iterator[Finding]:
     """Yield what AMQP 0-9-1 does not show."""
     advice = {
         "bindings": f"Run rabbitmqctl list_bindings: it shows which exchange and key lead to {name}.",
-        "policies": "Run rabbitmqctl list_policies: their lengths, TTLs and dead-letter exchanges apply as well.",
+        "policies": (
+            "Run rabbitmqctl list_policies: their delivery limits, lengths, TTLs and dead-letter exchanges apply, too."
+        ),
         "headers": "Bind a second queue and inspect its messages: consuming from this queue would remove them.",
     }
     yield from (Finding(subject, "AMQP does not show", Verdict.UNKNOWN, text) for subject, text in advice.items())
@@ -222,6 +231,11 @@ def check_exchange(exchange: ExchangeFacts | None, entry: DestinationEntry | Non
         yield Finding("exchange", f"{exchange.name}, the user may not ask", Verdict.UNKNOWN, advice)
         return
     yield _check_exchange_declaration(exchange.name, exchange.declaration, entry.existing.routing_key)
+    advice = (
+        "Give every destination on this exchange log: false if a native producer sends headers of the type decimal:"
+        " RabbitMQ cannot store them in a log's stream, and closes the producer's connection (541 INTERNAL_ERROR)."
+    )
+    yield Finding("decimal headers", "AMQP does not show", Verdict.UNKNOWN, advice)
 
 
 def _check_exchange_declaration(name: str, declaration: Declaration, routing_key: str | None) -> Finding:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import duckdb
 
-from bridge.engine.destination_names import DEAD_LETTER_SUFFIX
+from adapters.base import DEAD_LETTER_SUFFIX
 from bridge.errors import CannotStart
 from bridge.mirror.schema import Area
 from bridge.mirror.table import MESSAGES, QUARANTINE, Table, shown

@@ -18,6 +18,7 @@ import duckdb
 
 from bridge.client import Client, ProduceResult
 from bridge.client.request_sender import is_transient, retry_delay
+from bridge.engine.destination_names import is_dead_letter_property
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, CannotStart, QuotaExceeded
 from bridge.message import Message
 from bridge.mirror.query import AREAS, one_of
@@ -55,7 +56,10 @@ def to_message(row: Row, *, destination: str | None, expired: bool, now: int) ->
     `destination`: another one than its own. `expired`: send also what has expired, without its expireTime, which a
     bridge would drop it for. A delay needs no care: it counts from bornTimestamp, which is kept.
     """
-    message, properties = row.message, {**row.message.properties, RESTORED_FROM: f"{row.log}/{row.offset}"}
+    message = row.message
+    # a bridge refuses the reason of a dead letter, which the row keeps
+    properties = {name: text for name, text in message.properties.items() if not is_dead_letter_property(name)}
+    properties[RESTORED_FROM] = f"{row.log}/{row.offset}"
     if message.expires is not None and message.expires <= now:
         if not expired:
             return None
@@ -168,7 +172,7 @@ class State:
 
     def _read(self, path: Path) -> dict[str, int]:
         try:
-            kept = json.loads(path.read_text("utf-8"))
+            kept = json.loads(path.read_text("utf-8-sig"))
             of, reached = kept["of"], {str(log): int(offset) for log, offset in kept["next"].items()}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise CannotStart(f"state: {path} is not the state of a restore.") from None
@@ -300,5 +304,5 @@ def _take(rows: Iterator[Row], most: int) -> list[Row]:
     size = 0
     while len(taken) < most and size < BATCH_BYTES and (row := next(rows, None)) is not None:
         taken.append(row)
-        size += len(row.message.body)
+        size += row.message.size
     return taken

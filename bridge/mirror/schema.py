@@ -98,7 +98,9 @@ assert {c.name for c in MESSAGE} | {"destination"} == set(Message._fields)  # no
 BATCH_ROWS: Final = 1000
 """Rows worth one Arrow batch; 5,000 were not faster."""
 BATCH_BYTES: Final = 16 << 20
-"""Bytes of bodies that end a batch before it has its rows: one batch is held by the reader, the JVM and the writer."""
+"""Bytes of bodies and properties that end a batch before it has its rows.
+
+One batch is held by the reader, the JVM and the writer."""
 
 
 class _Row(NamedTuple):
@@ -131,6 +133,8 @@ class Rows:
         """Add a message, with its position in the backend."""
         self._rows.append(_Row(message, log, offset, None))
         self._bytes += len(message.body)
+        if message.properties:
+            self._bytes += sum(len(name) + len(str(text)) for name, text in message.properties.items())
 
     def add_bad(self, error: str, raw: bytes, destination: str, log: str, offset: int) -> None:
         """Add a record that could not be read: a row in quarantine with the raw bytes."""

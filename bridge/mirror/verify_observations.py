@@ -1,8 +1,12 @@
 """Observations of `mirror verify`, by DuckDB: the rows of the tables, beside their logs and the recorded offsets."""
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import NamedTemporaryFile
 from typing import Final
 
 import duckdb
@@ -126,11 +130,24 @@ def _confirmed(ledger: str) -> pa.Table:
     options = f"format = 'newline_delimited', ignore_errors = true, columns = {fields}"
     counted = "SELECT messageId AS message_id, destination, count(*) AS confirmed"
     try:
-        with duckdb.connect() as connection:
-            rows = connection.sql(f"{counted} FROM read_json({quoted(ledger)}, {options}) GROUP BY ALL")
+        with duckdb.connect() as connection, _without_mark(ledger) as readable:
+            rows = connection.sql(f"{counted} FROM read_json({quoted(readable)}, {options}) GROUP BY ALL")
             confirmed: pa.Table = rows.to_arrow_table()
     except duckdb.Error as error:
         raise CannotStart(f"ledger: {ledger} cannot be read: {error}") from None
     if bad := pc.sum(confirmed.filter(pc.field("message_id").is_null())["confirmed"]).as_py():
         raise CannotStart(f"ledger: {bad} lines of {ledger} are no JSON object with a messageId.")
     return confirmed
+
+
+@contextmanager
+def _without_mark(ledger: str) -> Iterator[str]:
+    """Return the path of a file without a byte order mark, which DuckDB takes for text of the first line."""
+    with Path(ledger).open("rb") as file:
+        if file.read(len(BOM_UTF8)) != BOM_UTF8:
+            yield ledger
+            return
+        with NamedTemporaryFile(suffix=".ndjson") as copy:
+            copyfileobj(file, copy)
+            copy.flush()
+            yield copy.name

@@ -16,6 +16,7 @@ import os
 import socket
 import stat
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -142,8 +143,18 @@ def _start(
 def _tls(tls: Tls | None) -> tuple[object, ...]:
     if tls is None:
         return (False, None, None, None, "tls1.2", None, [], False)
-    ca = str(tls.client_ca) if tls.client_ca else None
-    return (True, str(tls.certificate), str(tls.key), None, "tls1.2", ca, [], ca is not None)
+    ca = _pem(tls.client_ca) if tls.client_ca else None
+    return (True, _pem(tls.certificate), _pem(tls.key), None, "tls1.2", ca, [], ca is not None)
+
+
+def _pem(path: Path) -> str:
+    """Return the path of a PEM file for Granian, which does not know the byte order mark that OpenSSL skips."""
+    pem = path.read_bytes()
+    if not pem.startswith(BOM_UTF8):
+        return str(path)
+    copy = os.memfd_create(path.name)  # a private key must not lie in another file
+    os.write(copy, pem.removeprefix(BOM_UTF8))
+    return f"/proc/self/fd/{copy}"
 
 
 async def _stop(

@@ -15,7 +15,10 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bridge.continuation import Continuation
-from bridge.server.unfinished_requests import BeginsAtOnce, UnfinishedRequests
+from bridge.errors import BridgeError
+from bridge.server.request_target import host_refusal, normal_path
+from bridge.server.tcp_state import TcpStates
+from bridge.server.unfinished_requests import READS_REPLY, BeginsAtOnce, UnfinishedRequests
 
 PART: Final = 65536
 """Bytes of a stream that are passed to Granian at a time. It buffers six parts, whatever their size."""
@@ -52,6 +55,7 @@ class Dispatcher:
         self._waited: frozenset[Any] = frozenset()
         """The futures that were in `_arriving` at the last search."""
         self._timer = self._loop.call_later(ARRIVAL, self._search)
+        self._tcp = TcpStates()
         self._continuing: dict[Continuation[None], tuple[Any, Scope, Send]] = {}
         """Requests that wait for the backend's answer, without a task."""
         self.unanswered: dict[Any, int] = {}
@@ -94,6 +98,7 @@ class Dispatcher:
     def close(self) -> None:
         """Search no more."""
         self._timer.cancel()
+        self._tcp.close()
 
     def _on_last(self, last: Any) -> None:  # noqa: ANN401 - Granian's
         arriving = self._arriving.pop(last, None)
@@ -125,8 +130,13 @@ class Dispatcher:
     def _dispatch(self, request: Any, event: Message | None, receive: Receive | None = None) -> None:  # noqa: ANN401
         scope, protocol = request.scope, request.proto
         self._requested.add(scope["client"])
-        scope["path"] = scope["raw_path"].decode("latin-1")  # see RequestStream.start: no path is decoded
+        scope["path"] = normal_path(scope["raw_path"])
         send = _fixed_send(protocol.send, scope["method"] == "HEAD")
+        if scope["http_version"] != "2":
+            scope["extensions"] = {READS_REPLY: partial(self._tcp.is_open, scope["server"], scope["client"])}
+            if (refusal := _check_host(scope)) is not None:
+                self._loop.create_task(self._refuse(request, refusal, scope, send))
+                return
         work: Awaitable[None] | None = None
         if not self._requests.refusing:
             try:
@@ -161,6 +171,10 @@ class Dispatcher:
             self._end_answer(scope)
             request.done()  # aborts a response that has begun and was not ended
 
+    async def _refuse(self, request: Any, error: BridgeError, scope: Scope, send: Send) -> None:  # noqa: ANN401
+        await self._requests.respond(scope, send, error)
+        request.done()
+
     def _begin_answer(self, scope: Scope) -> None:
         client = scope["client"]
         self.unanswered[client] = self.unanswered.get(client, 0) + 1
@@ -177,6 +191,18 @@ def _failed(loop: asyncio.AbstractEventLoop, error: Exception) -> asyncio.Future
     future: asyncio.Future[None] = loop.create_future()
     future.set_exception(error)
     return future
+
+
+def _check_host(scope: Scope) -> BridgeError | None:
+    """Return the error for a request of HTTP/1.1 without exactly one host.
+
+    Granian adds a host to a request that has none: that of its target, which is empty unless it is in absolute form.
+    One of HTTP/1.0 needs no host, so there the empty one is removed.
+    """
+    if scope["http_version"] == "1.1":
+        return host_refusal(scope["headers"])
+    scope["headers"] = [pair for pair in scope["headers"] if pair != (b"host", b"")]
+    return None
 
 
 def _declares_short_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:

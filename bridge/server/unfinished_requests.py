@@ -4,11 +4,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Collection, Iterable
 from contextlib import suppress
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge.errors import BridgeError, Draining, Internal, OutcomeUnknown, encode_problem
+from bridge.errors import BridgeError, Draining, Internal, OutcomeUnknown, RequestMalformed, encode_problem
 
 
 @runtime_checkable
@@ -39,6 +39,12 @@ class NotesRefusals(Protocol):
         """
         ...
 
+
+READS_REPLY: Final = "openmessaging_bridge.reads_reply"
+"""An extension of the scope: a function that returns False if the client will not get the reply.
+
+Hyper, below Granian, drops a connection of HTTP/1.1 whose client has closed its sending side, with its replies.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +102,8 @@ class UnfinishedRequests:
     async def respond(self, scope: Scope, send: Send, error: BridgeError) -> None:
         """Send a problem document, unless the response has begun."""
         headers, body = self.encode(error, scope["headers"])
+        if isinstance(error, RequestMalformed) and scope["http_version"] != "2":  # where it ends is uncertain
+            headers.append((b"connection", b"close"))
         with suppress(Exception):  # both servers raise an exception if the response has begun
             await send({"type": "http.response.start", "status": error.status, "headers": headers})
             await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

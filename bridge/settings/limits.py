@@ -2,13 +2,23 @@
 
 from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from bridge.settings.values import read_bytes, refuse_switch
 
 GIB: Final = 1 << 30
 HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR
 
-READ_BYTES: Final = BeforeValidator(TypeAdapter(ByteSize).validate_python)
+READ_BYTES: Final = BeforeValidator(read_bytes)
 Bytes = Annotated[int, READ_BYTES]
 
 
@@ -16,6 +26,11 @@ class Section(BaseModel):
     """A section of the settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _switches_are_no_numbers(cls, value: object, info: ValidationInfo) -> object:
+        return refuse_switch(value, cls.model_fields[str(info.field_name)].annotation)
 
 
 class LimitsSettings(Section):
@@ -102,7 +117,7 @@ class LimitsSettings(Section):
         le=100,
         description="Percent of `connections`, `memory`, `waiting_pulls`, `destinations`, `groups`, `delayed`,"
         " `delayed_bytes`, `transactions`, `prepared_bytes` and the 1,000 callbacks that one client"
-        " address may use (429). Localhost has a share of the first two only.",
+        " address may use (429), and of `dedup.bytes`. Localhost has a share of the first two only.",
     )
     metric_labels: int = Field(
         default=100,

@@ -9,6 +9,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -59,7 +60,10 @@ class DedupSettings(Section):
         description="How long messageIds and idempotency keys are remembered, ms. 0: not at all.",
     )
     bytes: Bytes = Field(
-        default=64 << 20, ge=1 << 20, le=64 * GIB, description="Memory for that; above it the oldest are forgotten."
+        default=64 << 20,
+        ge=1 << 20,
+        le=64 * GIB,
+        description="Memory for that; above it, or its share, the client with the most loses its oldest.",
     )
 
 
@@ -270,6 +274,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read what the caller passes, then `SOURCES`; a test never sees the machine on which it runs."""
         return (init_settings, *SOURCES.get())
+
+    @field_validator("drain", mode="before")
+    @classmethod
+    def _drain_is_a_number(cls, value: object) -> object:
+        return values.refuse_switch(value, int)
 
     @model_validator(mode="before")
     @classmethod

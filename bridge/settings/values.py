@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -16,6 +17,15 @@ _BACKEND: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S*")
 _HEADER_NAME: Final = re.compile(r"[a-z0-9._-]{1,249}")
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+
+
+_SIZE: Final = re.compile(r"([0-9][0-9_]*(?:\.[0-9]+)?|\.[0-9]+) ?([A-Za-z]*)")
+_SIZE_UNITS: Final[dict[str, int]] = {
+    "": 1,
+    "b": 1,
+    **{letter + suffix: 1000**power for power, letter in enumerate("kmgtp", 1) for suffix in ("", "b")},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgtp", 1)},
+}
 
 
 class SettingsError(Exception):
@@ -58,6 +68,28 @@ def redact(url: str) -> str:
     named = (item.partition("=") for item in query.split("&"))
     hidden = "&".join(f"{name}=***" if equals and name.isidentifier() else "***" for name, equals, _value in named)
     return f"{scheme}://{shown}{place}{mark}{hidden if mark else ''}"
+
+
+def read_bytes(value: object) -> int:
+    """Return a number of bytes from a number, or from a text such as `65536`, `64KiB`, `1.5 MiB` or `4MB`.
+
+    Raises `ValueError`, also if it is no whole number of bytes: `1.5` is most likely a size without its unit.
+    """
+    found = _SIZE.fullmatch(str(value).strip()) if isinstance(value, str | int | float) else None
+    factor = _SIZE_UNITS.get(found[2].lower()) if found else None
+    if found is None or factor is None:
+        raise ValueError("a number of bytes is expected, such as 65536 or 64KiB")
+    size = Fraction(found[1]) * factor
+    if size.denominator != 1:
+        raise ValueError("a whole number of bytes is expected, such as 65536 or 64KiB")
+    return size.numerator
+
+
+def refuse_switch(value: object, kind: object) -> object:
+    """Return a value. Raises `ValueError` for true and false, which Python reads as 1 and 0, unless `kind` is bool."""
+    if isinstance(value, bool) and kind is not bool:
+        raise ValueError("true and false are not allowed")
+    return value
 
 
 def read_address(value: object) -> Address:
@@ -144,7 +176,7 @@ def read_secret(path: Path, name: str, content: str) -> str:
     Raises `ValueError`.
     """
     try:
-        text = path.read_text("utf-8").strip()
+        text = path.read_text("utf-8-sig").strip()
     except UnicodeDecodeError:
         text = ""
     except (OSError, ValueError) as error:
@@ -157,7 +189,7 @@ def read_secret(path: Path, name: str, content: str) -> str:
 def read_secrets(path: Path) -> list[str]:
     """Return the lines of a file of secrets, without empty ones. Raises `ValueError`."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise ValueError("the file is not text in UTF-8") from None
     except OSError as error:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Literal
 
 from opentelemetry.sdk.metrics.export import (
@@ -34,7 +34,9 @@ _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 class MetricsExport:
     """Sends all metrics, and once more at the end."""
 
-    def __init__(self, exporter: MetricExporter, families: Callable[[], Iterable[Family]], interval: int) -> None:
+    def __init__(
+        self, exporter: MetricExporter, families: Callable[[], Awaitable[Iterable[Family]]], interval: int
+    ) -> None:
         """`interval`: ms."""
         self._exporter = exporter
         self._families = families
@@ -47,10 +49,10 @@ class MetricsExport:
             try:
                 await asyncio.sleep(self._interval)
             finally:
-                await asyncio.to_thread(self._exporter.export, self._data())
+                await asyncio.to_thread(self._exporter.export, self._data(await self._families()))
 
-    def _data(self) -> MetricsData:
-        metrics = [self._metric(family) for family in self._families() if family.samples]
+    def _data(self, families: Iterable[Family]) -> MetricsData:
+        metrics = [self._metric(family) for family in families if family.samples]
         scope = ScopeMetrics(InstrumentationScope("openmessaging-bridge", __version__), metrics, "")
         return MetricsData([ResourceMetrics(resource(), [scope], "")])
 

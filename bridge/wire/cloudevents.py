@@ -6,10 +6,11 @@ Specification: the HTTP protocol binding and the JSON event format of CloudEvent
 import base64
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 from msgspec import DecodeError, Raw
 from msgspec.json import Decoder
@@ -26,8 +27,8 @@ from bridge.errors import (
 )
 from bridge.long_work import Steps
 from bridge.message import Message
-from bridge.wire.header_text import decode_value, printable, unquote_strictly, weights
-from bridge.wire.headers import CLIENT_HEADERS_MAX, Headers, append_http_headers, size_of
+from bridge.wire.header_text import decode_value, printable, weights
+from bridge.wire.headers import OCTETS, Headers, append_http_headers, fits_http
 from bridge.wire.json_array import MEMBERS_MAX
 from bridge.wire.query_fields import merge_values
 
@@ -46,8 +47,10 @@ class Mode(Enum):
 
 _PREFIX: Final = b"ce-"
 _MEDIA_TYPE: Final = b"application/cloudevents"
+_EVENT_TYPES: Final = _MEDIA_TYPE.decode("ascii")
+_NULL: Final = b"null"
 _REQUIRED_HEADERS: Final = frozenset(_PREFIX + name.encode() for name in REQUIRED)
-_HTTP_HEADERS: Final = {"content_type": b"content-type", "traceparent": b"traceparent", "tracestate": b"tracestate"}
+_TRACE_HEADERS: Final = {"traceparent": b"traceparent", "tracestate": b"tracestate"}
 """Values that `Headers.message` takes from ordinary headers."""
 _SAFE: Final = "".join(char for char in map(chr, range(0x21, 0x7F)) if char not in '"%')
 """Characters of a header value that are not percent-encoded ("HTTP Header Values")."""
@@ -111,7 +114,7 @@ def read_structured(headers: Headers, body: bytes, complete: Complete) -> Steps[
 
     Raises the errors of `read_binary`, `BodyInvalid`, `HeadersTooLarge`.
     """
-    elements = yield from _split(b"[%b]" % body, 2, "one event: a JSON object")
+    elements = yield from _split(b"[%b]" % body.removeprefix(BOM_UTF8), 2, "one event: a JSON object")
     if len(elements) != 1:
         raise BodyInvalid("The body of structured mode is one event: a JSON object.")
     return _read_event(headers, *elements[0], complete)
@@ -123,7 +126,7 @@ def read_batch(headers: Headers, body: bytes, limit: int, complete: Complete) ->
     Raises `BodyInvalid` if the body is no JSON array, `BodyTooLarge` for more events.
     """
     results: list[Message | BridgeError] = []
-    for commas, raw in (yield from _split(body, limit, "a JSON array of events")):
+    for commas, raw in (yield from _split(body.removeprefix(BOM_UTF8), limit, "a JSON array of events")):
         try:
             results.append(_read_event(headers, commas, raw, complete))
         except BridgeError as error:
@@ -133,34 +136,46 @@ def read_batch(headers: Headers, body: bytes, limit: int, complete: Complete) ->
 
 
 def encode(message: Message, mode: Mode) -> tuple[Pairs, bytes]:
-    """Write one event as headers and a body, in structured mode if the headers would be too large."""
+    """Write one event as headers and a body.
+
+    It is in structured mode if not every client could read the headers, or if its type of data names another mode.
+    """
     if mode is Mode.BINARY:
-        pairs = [
-            (_PREFIX + name.encode("ascii"), _write_value(str(value)))
-            for name, value in to_attributes(message).items()
-            if name != "datacontenttype"
-        ]
-        append_http_headers(pairs, message)
-        if size_of(pairs) <= CLIENT_HEADERS_MAX:
+        attributes = to_attributes(message)
+        content_type = _type_of(attributes)
+        attributes.pop("datacontenttype", None)
+        pairs = [(_PREFIX + name.encode("ascii"), _write_value(str(value))) for name, value in attributes.items()]
+        append_http_headers(pairs, message._replace(content_type=content_type))
+        names_mode = (content_type or "").lower().startswith(_EVENT_TYPES)
+        if not names_mode and fits_http(message, pairs):
             return pairs, message.body
     return [(b"content-type", Mode.STRUCTURED.value.encode("ascii"))], encode_json(message)
 
 
 def encode_json(message: Message, more: Mapping[str, str | int] | None = None) -> bytes:
     """Write one event in structured mode, on one line in UTF-8. `more`: further attributes."""
-    attributes = json.dumps({**to_attributes(message), **(more or {})}, separators=(",", ":"))
-    return b"%b%b}" % (attributes[:-1].encode("ascii"), _encode_data(message))
+    attributes = to_attributes(message)
+    written = json.dumps({**attributes, **(more or {})}, separators=(",", ":"))
+    return b"%b%b}" % (written[:-1].encode("ascii"), _encode_data(message.body, _type_of(attributes)))
+
+
+def _type_of(attributes: Mapping[str, object]) -> str | None:
+    content_type = attributes.get("datacontenttype")
+    return None if content_type is None else str(content_type)
 
 
 def _read_value(name: bytes, raw: bytes) -> str:
-    """Return the text of a header: unescaped if it is quoted, then percent-decoded."""
+    """Return the text of a header: unescaped if it is quoted, then percent-decoded.
+
+    A `%` without two hex digits stays as it is: not every producer escapes.
+    """
     text = decode_value(name, raw)
     if '"' in text:
         text = _QUOTED.sub(lambda quoted: _ESCAPED.sub(r"\1", quoted[1]), text)
     if "%" not in text:
         return text
     try:
-        return unquote_strictly(text.encode("ascii"), printable(name)).decode()
+        return unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
         raise HeaderInvalid(f"{printable(name)}: the percent-encoded value is not UTF-8.") from None
 
@@ -173,9 +188,13 @@ def _write_value(text: str) -> bytes:
 def _with_attributes(headers: Headers, attributes: Mapping[str, object], prefix: str = "") -> Headers:
     fields, properties = from_attributes(attributes, prefix)
     plain = dict(headers.plain)
-    for field, name in _HTTP_HEADERS.items():
+    for field, name in _TRACE_HEADERS.items():
         if (text := fields.pop(field, None)) is not None:
             plain[name] = text.encode()
+    if "content_type" in fields:
+        plain[b"content-type"] = OCTETS  # with which `Headers.message` leaves the field as it is
+        if fields["content_type"] == OCTETS.decode("ascii"):
+            del fields["content_type"]
     return headers._replace(
         fields=merge_values(headers.fields, fields),
         properties=merge_values(headers.properties, properties),
@@ -219,21 +238,28 @@ def _read_event(headers: Headers, commas: int, raw: Raw, complete: Complete) -> 
             raise HeaderRepeated("An attribute of the event is given more than once; send it once.")
         data, data_base64 = members.pop("data", None), members.pop("data_base64", None)
         attributes = {name: _attribute(value) for name, value in members.items()}
-        body = b"" if data_base64 is None else _BASE64.decode(data_base64) or b""
+        body = None if data_base64 is None else _BASE64.decode(data_base64)
     except (DecodeError, RecursionError) as error:
         raise BodyInvalid(f"An event is a JSON object, and data_base64 is base64: {str(error)[:200]}.") from None
-    if data is not None and data_base64 is not None:
+    if data is not None and (data_base64 is not None or not _is_json_type(attributes)) and bytes(data) == _NULL:
+        data = None  # not set; without data_base64, null is a document of JSON
+    if data is not None and body is not None:
         raise BodyInvalid("An event has data or data_base64, not both.")
     if data is not None and attributes.get("datacontenttype") is None:
         attributes["datacontenttype"] = "application/json"
     plain = {name: value for name, value in headers.plain.items() if name != b"content-type"}
     headers = complete(_with_attributes(headers._replace(plain=plain), attributes))
-    return headers.message(body if data is None else _read_data(data, str(attributes["datacontenttype"])))
+    return headers.message(body or b"" if data is None else _read_data(data, str(attributes["datacontenttype"])))
 
 
 def _attribute(raw: Raw) -> object:
     """Return the value of an attribute; `raw` itself for an array or an object, which no attribute is."""
     return raw if bytes(raw).startswith((b"[", b"{")) else _VALUE.decode(raw)
+
+
+def _is_json_type(attributes: Mapping[str, object]) -> bool:
+    content_type = _type_of(attributes)
+    return content_type is None or _is_json(_media_type(content_type)[0])
 
 
 def _read_data(data: Raw, content_type: str) -> bytes:
@@ -248,12 +274,11 @@ def _read_data(data: Raw, content_type: str) -> bytes:
     return text.encode()
 
 
-def _encode_data(message: Message) -> bytes:
+def _encode_data(body: bytes, content_type: str | None) -> bytes:
     """Write the member with the body, after a comma; nothing for an empty body."""
-    body = message.body
     if not body:
         return b""
-    media_type, charset = _media_type(message.content_type)
+    media_type, charset = _media_type(content_type)
     if charset in _UTF_8:
         try:
             text = body.decode()

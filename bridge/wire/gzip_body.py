@@ -43,11 +43,17 @@ def inflate_message(message: Message, limit: int) -> Steps[Message]:
 
 
 def is_gzip(content_encoding: bytes | None) -> bool:
-    """Whether HTTP's `content-encoding` is gzip. Raises `ContentTypeUnsupported` for another coding."""
-    coding = (content_encoding or b"identity").lower()
-    if coding not in (b"gzip", b"identity"):
-        raise ContentTypeUnsupported(f"content-encoding must be gzip, not {printable(coding)}.")
-    return coding == b"gzip"
+    """Whether HTTP's `content-encoding` is gzip. Raises `ContentTypeUnsupported` for another coding, or for several.
+
+    "A recipient SHOULD consider `x-gzip` to be equivalent to `gzip`" (RFC 9110, section 8.4.1.3); `identity` is none.
+    """
+    if content_encoding is None:
+        return False
+    listed = (coding.strip(b" \t") for coding in content_encoding.lower().split(b","))
+    codings = [coding for coding in listed if coding not in (b"", b"identity")]
+    if codings and codings not in ([b"gzip"], [b"x-gzip"]):
+        raise ContentTypeUnsupported(f"content-encoding must be gzip, not {printable(content_encoding)}.")
+    return bool(codings)
 
 
 def accepts_gzip(accept_encoding: bytes) -> bool:

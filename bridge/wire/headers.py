@@ -4,13 +4,14 @@
 headers of a message. Names are in lower case, as HTTP/2 libraries and ASGI servers pass them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from bridge.errors import (
     BridgeError,
+    FieldUnsupported,
     HeaderInvalid,
     HeaderMissing,
     HeaderRepeated,
@@ -31,6 +32,8 @@ from bridge.wire.header_text import (
 )
 
 Pairs = Iterable[tuple[bytes, bytes]]
+Suggested = Callable[[], Mapping[str, str]]
+"""Returns headers by their names without prefix."""
 
 VERSION: Final = b"1.0.0"
 HTTP_FIELD_PREFIX: Final = b"x-oms-h-"
@@ -50,7 +53,7 @@ REQUEST_PARAMETERS: Final = frozenset(
 )
 """The x-oms- headers of requests besides fields and properties, without the prefix."""
 REPLY_PARAMETERS: Final = frozenset(
-    ("version", "receipt", "applied", "offset", "leaseuntil", "error", "retry-safe", "duplicate")
+    ("version", "receipt", "applied", "offset", "leaseuntil", "error", "retry-safe", "duplicate", "form")
 )
 """Those of replies."""
 PARAMETERS: Final = REQUEST_PARAMETERS | REPLY_PARAMETERS
@@ -65,12 +68,27 @@ _REQUEST_NAMES: Final = {f.name.lower(): f"x-oms-h-{f.name.lower()}" for f in FI
     name: f"x-oms-{name}" for name in REQUEST_PARAMETERS
 }
 """The headers of requests by their names without prefix, to find the one that a mistyped header means."""
+_PART_NAMES: Final = {
+    bare: name for bare, name in _REQUEST_NAMES.items() if name.startswith("x-oms-h-") or bare == "version"
+}
 _fields_of: Final = itemgetter(*(FIELD_INDEX[f.attribute] for f in FIELDS))
 """The values of all fields of a message, in the order of `_FIELD_BY_NAME`."""
 _BODY, _PROPERTIES_OF_MESSAGE = FIELD_INDEX["body"], FIELD_INDEX["properties"]
 _NOTHING_SET: Final[list[Any]] = [None] * len(FIELD_INDEX)
 CLIENT_HEADERS_MAX: Final = 60 << 10
-"""Bytes of headers that every HTTP/2 client accepts: h2, and with it httpx, ends the connection at 64 KiB."""
+"""Bytes of escaped headers of a message, which are also those of a part: h2, and with it httpx, ends the connection at
+64 KiB."""
+PROPERTIES_AS_HEADERS: Final = 64
+"""Most properties that are sent as HTTP headers: Python's `http.client` reads 99 headers, those of fields and of HTTP
+included."""
+HTTP_HEADERS_MAX: Final = 4096
+"""Most bytes of all headers of a response: by default, nginx reads no more of one. Node reads 16 KiB, aiohttp 8 KiB."""
+_HTTP_RESERVE: Final = 512
+"""Bytes of these for the headers that the server and the origin policy add."""
+_DELIVERY_RESERVE: Final = 1024
+"""Bytes of these for the fields that a bridge sets after the produce, and for the receipt."""
+_SEPARATORS: Final = 4
+"""Bytes of `: ` and of the line end of a header."""
 _DIGITS_MAX: Final = 19
 _FIELD_OVERHEAD: Final = 32
 _GROWTH: Final = 12
@@ -123,8 +141,11 @@ _FIELDS, _PROPERTIES, _PARAMETERS, _PLAIN = range(len(Headers._fields))
 """The indexes of the dicts of `Headers`."""
 
 
-def parse(pairs: Pairs) -> Headers:
-    """Sort and decode headers. Raises `HeaderInvalid` or `HeaderRepeated`, which name the header."""
+def parse(pairs: Pairs, suggested: Suggested | None = None) -> Headers:
+    """Sort and decode headers. Raises `HeaderInvalid` or `HeaderRepeated`, which name the header.
+
+    `suggested`: the headers that an unknown one may mean; None: all of requests.
+    """
     parsed = Headers({}, {}, {}, {})
     fields, properties, parameters, plain = parsed
     for name, raw in pairs:
@@ -150,7 +171,7 @@ def parse(pairs: Pairs) -> Headers:
         ):
             properties[key] = text
         else:
-            index, place, value = decode_header(name, raw)
+            index, place, value = decode_header(name, raw, suggested)
             target: dict[Any, Any] = parsed[index]
             if place in target:
                 raise _repeated(name)
@@ -158,10 +179,17 @@ def parse(pairs: Pairs) -> Headers:
     return parsed
 
 
-def decode_header(name: bytes, raw: bytes) -> tuple[int, str | bytes, str | int | bytes]:
+def part_names() -> Mapping[str, str]:
+    """Return the headers of a message in a batch, by their names without prefix, for suggestions."""
+    return _PART_NAMES
+
+
+def decode_header(
+    name: bytes, raw: bytes, suggested: Suggested | None = None
+) -> tuple[int, str | bytes, str | int | bytes]:
     """Decode one header. Returns where `Headers` has it: the index of its dict, its key there, its value.
 
-    Raises `HeaderInvalid`, which names the header.
+    Raises `HeaderInvalid`, which names the header. `suggested`: see `parse`.
     """
     if not name.startswith(PARAMETER_PREFIX):
         return _PLAIN, name, raw
@@ -177,7 +205,7 @@ def decode_header(name: bytes, raw: bytes) -> tuple[int, str | bytes, str | int 
         return _PARAMETERS, parameter, decode_value(name, raw)
     field = _FIELD_BY_NAME.get(name[:-1]) if extended else None
     if field is None:
-        raise _unknown(printable(name))
+        raise _unknown(printable(name), _REQUEST_NAMES if suggested is None else suggested())
     text = decode_extended(name, raw)
     if field.maximum is None:
         return _FIELDS, field.attribute, _not_empty(field, name, text)
@@ -260,6 +288,32 @@ def size_of(pairs: Pairs) -> int:
     return sum(len(name) + len(value) + _FIELD_OVERHEAD for name, value in pairs)
 
 
+def fits_http(message: Message, pairs: list[tuple[bytes, bytes]]) -> bool:
+    """Whether every client can read a message whose headers, with those of its delivery, are `pairs`."""
+    return len(message.properties) <= PROPERTIES_AS_HEADERS and fits_http_bytes(pairs)
+
+
+def fits_http_bytes(pairs: list[tuple[bytes, bytes]]) -> bool:
+    """Whether every client can read so many bytes of headers."""
+    return _size_as_sent(pairs) <= HTTP_HEADERS_MAX - _HTTP_RESERVE
+
+
+def check_fits_http(message: Message) -> None:
+    """Raise `FieldUnsupported` if a consumer may get a message to produce in the JSON form, not as headers."""
+    most = HTTP_HEADERS_MAX - _HTTP_RESERVE - _DELIVERY_RESERVE
+    size = _size_as_sent(encode(message))
+    if len(message.properties) > PROPERTIES_AS_HEADERS or size > most:
+        raise FieldUnsupported(
+            f"x-oms-require: headers cannot be honoured: the message has {len(message.properties)} properties and"
+            f" {size} bytes of headers; {PROPERTIES_AS_HEADERS} properties and {most} bytes always fit."
+        )
+
+
+def _size_as_sent(pairs: list[tuple[bytes, bytes]]) -> int:
+    """Return the bytes of headers as HTTP/1.1 sends them."""
+    return sum([len(name) + len(value) for name, value in pairs]) + _SEPARATORS * len(pairs)
+
+
 def check_version(text: str | None) -> None:
     """Raise unless text is 1.x.y: "x-oms-version | Required | version of OMS"."""
     if text == "1.0.0":
@@ -290,9 +344,9 @@ def _decode_field(field: Field, name: bytes, raw: bytes) -> str | int:
     return read_number(printable(name), decode_value(name, raw), field.maximum)
 
 
-def _unknown(name: str) -> BridgeError:
+def _unknown(name: str, suggested: Mapping[str, str]) -> BridgeError:
     bare = name.removeprefix("x-oms-").removeprefix("h-").removesuffix("*")
-    hint = did_you_mean(bare, _REQUEST_NAMES) or "; GET /docs lists all headers. A property is sent as x-oms-p-NAME."
+    hint = did_you_mean(bare, suggested) or "; GET /docs lists all headers. A property is sent as x-oms-p-NAME."
     return HeaderInvalid(f"unknown header `{name}`{hint}")
 
 

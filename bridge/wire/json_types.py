@@ -52,6 +52,12 @@ def _kind(f: Field, *, strict: bool) -> Any:  # noqa: ANN401 - msgspec takes any
     return Annotated[int, Meta(ge=0, le=f.maximum)] if strict else int
 
 
+class Receipts(Struct, forbid_unknown_fields=True, gc=False):
+    """The body of a request that settles messages."""
+
+    receipts: list[str] = []
+
+
 Extension: Final = _section_type("extensionHeader", strict=True)
 _PropertyName = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX // _BYTES_OF_CHARACTER)]
 Item: Final = defstruct(

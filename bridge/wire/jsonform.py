@@ -18,6 +18,10 @@ from bridge.wire.headers import check_version
 from bridge.wire.json_array import PIECE, ArrayReader, decode_messages
 from bridge.wire.json_types import CARRIED, NumberText, WrittenExtension, WrittenHeader, WrittenLine
 
+MEDIA_TYPE: Final = b"application/vnd.oms.message+json"
+"""Of one message in this form, as the body of a response or of a callback."""
+FORM: Final = (b"x-oms-form", b"json")
+"""The header that says so: a message may have any content type."""
 _FIELDS: Final[Mapping[str, Mapping[str, Field]]] = {
     section: {f.name: f for f in FIELDS if f.section == section} for section in ("header", "extensionHeader")
 }
@@ -81,7 +85,7 @@ def encode_array(messages: Iterable[Message]) -> bytes:
 def read(raw: bytes) -> object:
     """Parse JSON; fractions keep their digits, repeated members are noticed. Raises `BodyInvalid`."""
     try:
-        return _DECODER.decode(raw.decode())
+        return _DECODER.decode(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise BodyInvalid(f"The body is not JSON: {str(error)[:200]}.") from None
 

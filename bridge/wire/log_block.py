@@ -31,6 +31,13 @@ _COLUMNS: Final = {
 _NUMBERS: Final = frozenset(field.attribute for field in FIELDS if field.maximum is not None)
 _BODY: Final = FIELD_INDEX["body"]
 _PROPERTIES: Final = FIELD_INDEX["properties"]
+_WRITTEN: Final = (*_COLUMNS.values(), _PROPERTIES)
+"""The indexes of all columns."""
+_NULL: Final = "null"
+_NO_PROPERTIES: Final = "{}"
+_NUMBERS_OF_MESSAGE: Final = 24
+"""Bytes of an offset and of the start of a body, at most."""
+_json: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Block(NamedTuple):
@@ -58,28 +65,84 @@ class Block(NamedTuple):
             yield Message(destination, bytes(self.bodies[start:end]), properties, **fields)
 
 
-def encode(
-    messages: Sequence[Message], offsets: Sequence[int], following: int, dropped: Sequence[tuple[int, int]]
-) -> bytes:
-    """Return messages of one destination as a block, without its name. The bodies have less than 2 GiB together."""
-    columns: list[Sequence[Any]] = list(zip(*messages, strict=True)) or [()] * len(Message._fields)
-    dense = bool(offsets) and offsets[-1] - offsets[0] == len(offsets) - 1
-    head = {
-        "count": len(messages),
-        "offsets": offsets[0] if dense else list(offsets),
-        "next": following,
-        "dropped": dropped,
-        "columns": {
-            name: _same(columns[index])
-            for name, index in _COLUMNS.items()
-            if columns[index].count(None) < len(messages)
-        },
-        "properties": columns[_PROPERTIES] if any(columns[_PROPERTIES]) else None,
-    }
-    text = json.dumps(head, separators=(",", ":")).encode("ascii")
-    text += b" " * (-(_HEAD.size + len(text)) % _ALIGNED)
-    starts = array("i", accumulate(map(len, columns[_BODY]), initial=0))
-    return b"".join((_HEAD.pack(_MAGIC, len(text)), text, _little(starts).tobytes(), *columns[_BODY]))
+class _Piece(NamedTuple):
+    """A part of a column."""
+
+    text: str
+    """In JSON: the values, separated by commas, or one that is repeated."""
+    repeats: int
+    """How often; 0: the values differ."""
+
+    @property
+    def size(self) -> int:
+        return (len(self.text) + 1) * max(1, self.repeats)
+
+    def values(self) -> str:
+        return ",".join([self.text] * self.repeats) if self.repeats else self.text
+
+
+class Part(NamedTuple):
+    """Messages of a block, encoded."""
+
+    offsets: Sequence[int]
+    bodies: Sequence[bytes]
+    columns: list[_Piece]
+    size: int
+    """Bytes that they add to a block, at most."""
+
+
+def encode_part(messages: Sequence[Message], offsets: Sequence[int]) -> Part:
+    """Encode messages, of which there is at least one, in the order of their offsets."""
+    columns: list[tuple[Any, ...]] = list(zip(*messages, strict=True))
+    pieces, bodies = [_to_piece(columns[index]) for index in _WRITTEN], columns[_BODY]
+    size = sum(piece.size for piece in pieces) + sum(map(len, bodies)) + _NUMBERS_OF_MESSAGE * len(offsets)
+    return Part(offsets, bodies, pieces, size)
+
+
+HEAD_MAX: Final = 1024
+"""Bytes of a block beside its parts, without ranges of dropped messages; at most."""
+
+
+class BlockWriter:
+    """Builds a block of messages of one destination, without its name, part by part."""
+
+    def __init__(self) -> None:
+        self.size = HEAD_MAX
+        """Bytes of the block, at most."""
+        self._offsets: list[int] = []
+        self._columns: list[list[_Piece]] = [[] for _ in _WRITTEN]
+        self._bodies: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(self, part: Part) -> None:
+        """Add messages, whose offsets are higher than those before."""
+        self.size += part.size
+        self._offsets += part.offsets
+        self._bodies += part.bodies
+        for column, piece in zip(self._columns, part.columns, strict=True):
+            column.append(piece)
+
+    def finish(self, following: int, dropped: Sequence[tuple[int, int]]) -> bytes:
+        """Return the block. The bodies have less than 2 GiB together."""
+        offsets, count = self._offsets, len(self._offsets)
+        dense = count > 0 and offsets[-1] - offsets[0] == count - 1
+        *columns, properties = self._columns
+        named = (
+            f'"{name}":{single or _to_list(pieces)}'
+            for name, pieces in zip(_COLUMNS, columns, strict=True)
+            if (single := _single(pieces, _NULL)) != _NULL
+        )
+        has_properties = _single(properties, _NO_PROPERTIES) != _NO_PROPERTIES
+        all_properties = _to_list(properties) if has_properties else _NULL
+        text = (
+            f'{{"count":{count},"offsets":{offsets[0] if dense else _json(offsets)},"next":{following}'
+            f',"dropped":{_json(dropped)},"columns":{{{",".join(named)}}},"properties":{all_properties}}}'
+        ).encode("ascii")
+        text += b" " * (-(_HEAD.size + len(text)) % _ALIGNED)
+        starts = array("i", accumulate(map(len, self._bodies), initial=0))
+        return b"".join((_HEAD.pack(_MAGIC, len(text)), text, _little(starts).tobytes(), *self._bodies))
 
 
 def decode(data: bytes) -> Block:
@@ -112,9 +175,20 @@ def _decode(data: memoryview) -> Block:
     return Block(offsets, _whole(head["next"]), dropped, columns, properties, starts, bodies)
 
 
-def _same(column: Sequence[Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a single value instead of a column if all rows have this value."""
-    return column[0] if column.count(column[0]) == len(column) else column
+def _to_piece(column: tuple[Any, ...]) -> _Piece:
+    if column.count(column[0]) == len(column):
+        return _Piece(_json(column[0]), len(column))
+    return _Piece(_json(column)[1:-1], 0)
+
+
+def _single(pieces: list[_Piece], otherwise: str) -> str | None:
+    """Return the value that all rows have, `otherwise` if there are none; None: the values differ."""
+    first = pieces[0].text if pieces else otherwise
+    return first if all(piece.repeats and piece.text == first for piece in pieces) else None
+
+
+def _to_list(pieces: list[_Piece]) -> str:
+    return f"[{','.join(piece.values() for piece in pieces)}]"
 
 
 def _column(name: str, given: Any, count: int) -> list[Any]:  # noqa: ANN401 - any JSON value

@@ -1,6 +1,7 @@
 """Many messages as `multipart/mixed`: each part is one message. Both directions; RFC 2046 5.1."""
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from email.message import Message as EmailMessage
 from typing import Any, Final
@@ -10,11 +11,13 @@ from bridge.long_work import Steps
 from bridge.message import Message
 from bridge.wire.gzip_body import GZIP, is_gzip
 from bridge.wire.header_text import printable
-from bridge.wire.headers import Headers, decode_header, encode, parse
+from bridge.wire.headers import Headers, decode_header, encode, parse, part_names
 
 CLOSING: Final = b"--\r\n"
 """Appended to the last delimiter."""
 
+HEARTBEAT: Final = b"content-length: 0\r\n\r\n"
+"""A part that is no message: a push stream sends it when it has been silent for a while."""
 _BOUNDARY_MAX: Final = 70
 _SIMPLE: Final = re.compile(
     r'multipart/mixed; ?boundary=(?:"([0-9A-Za-z_.+-]{1,70})"|([0-9A-Za-z_.+-]{1,70}))', re.IGNORECASE
@@ -24,6 +27,7 @@ _LINES_MAX: Final = 4096
 """Header lines that are remembered. Without a limit, 4 MiB of lines that all differ took 60 MiB, and longer."""
 _STEP: Final = 8 << 10
 """Bytes of parts in one step. The slowest, of parts that have neither headers nor a body, takes 2.6 ms."""
+_HEARTBEAT_END: Final = len(HEARTBEAT) + 1
 _OF_THE_REQUEST: Final = frozenset({"require", "transaction", "transaction-timeout", "transaction-check"})
 """Parameters that apply to all parts. If a part's own were ignored, a message that should be prepared was visible."""
 _CR, _LF = b"\r\n"
@@ -49,13 +53,15 @@ def boundary_of(content_type: str) -> bytes:
 def decode(raw: bytes, boundary: bytes, limit: int, header_limit: int) -> Steps[list[Message | BridgeError]]:
     """Return the messages of at most `limit` parts, or the error of each that is invalid.
 
-    Each part has at most `header_limit` bytes of headers. Raises `BodyInvalid` if the framing is broken, `BodyTooLarge`
-    for more parts.
+    Each part has at most `header_limit` bytes of headers. Heartbeats are skipped. Raises `BodyInvalid` if the framing
+    is broken, `BodyTooLarge` for more parts.
     """
     results: list[Message | BridgeError] = []
     decoder = _PartDecoder(raw, header_limit)
     step_end = _STEP
     for start, end in _split(raw, boundary, limit):
+        if raw[start : min(end, start + _HEARTBEAT_END)] == HEARTBEAT:
+            continue
         try:
             results.append(decoder.message(start, end))
         except BridgeError as error:
@@ -85,8 +91,9 @@ def encode_part(pairs: Iterable[tuple[bytes, bytes]], body: bytes, boundary: byt
 def _split(raw: bytes, boundary: bytes, limit: int) -> Iterator[tuple[int, int]]:
     """Yield start and end of each part, without a copy of its body."""
     delimiter = b"\r\n--" + boundary
-    if raw.startswith(delimiter[2:]):
-        at = len(delimiter) - 2
+    first = len(BOM_UTF8) if raw.startswith(BOM_UTF8) else 0
+    if raw.startswith(delimiter[2:], first):
+        at = first + len(delimiter) - 2
     else:
         at = raw.find(delimiter) + len(delimiter)
         if at < len(delimiter):
@@ -165,12 +172,12 @@ class _PartDecoder:
             place = self._lines.get(line)
             if place is None:
                 if len(self._lines) == _LINES_MAX:
-                    return parse(map(_pair, head.split(b"\r\n")))
-                place = self._lines[line] = decode_header(*_pair(line))
+                    return parse(map(_pair, head.split(b"\r\n")), part_names)
+                place = self._lines[line] = decode_header(*_pair(line), part_names)
             index, key, value = place
             target: dict[Any, Any] = headers[index]
             if key in target:
-                return parse(map(_pair, head.split(b"\r\n")))  # a repeated header: joined, or refused
+                return parse(map(_pair, head.split(b"\r\n")), part_names)  # a repeated header: joined, or refused
             target[key] = value
         return headers
 

@@ -4,6 +4,7 @@ Each framing of a push marks the end of the stream; a stream without this mark w
 """
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -58,7 +59,7 @@ class StreamEnd(NamedTuple):
     """The end of a stream."""
 
     reason: str
-    """`maxmessages`, `waitmills`, `draining`, or the code of an error."""
+    """`maxmessages`, `waitmills`, `draining`, `purged`, `deleted`, or the code of an error."""
     detail: str | None = None
 
 
@@ -68,6 +69,8 @@ class Framing(Protocol):
     content_type: bytes
     opening: bytes
     """Sent immediately, so that the client gets the headers of the response."""
+    heartbeat: bytes
+    """Sent when the stream has been silent for a while; no message."""
 
     def messages(self, events: Events) -> bytes:
         """Return messages, complete without the next one."""
@@ -86,6 +89,7 @@ class MultipartFraming:
         self.content_type = b"multipart/mixed; boundary=" + boundary + (_EVENTS if events else b"")
         self._events = events
         self.opening = multipart.opening(boundary)
+        self.heartbeat = multipart.encode_part((), b"", boundary)
         self._boundary = boundary
 
     def messages(self, events: Events) -> bytes:
@@ -109,6 +113,7 @@ class NdjsonFraming:
     """`application/x-ndjson`: each line is one message in the specification's JSON form."""
 
     opening = b""
+    heartbeat = b"\n"
 
     def __init__(self, *, events: bool = False) -> None:
         """`events`: each line is a CloudEvent in structured mode."""
@@ -131,6 +136,7 @@ class EventStreamFraming:
 
     opening = b"retry: 1000\n\n"
     """Milliseconds after which a browser reconnects."""
+    heartbeat = b":\n\n"
 
     def __init__(self, *, events: bool = False) -> None:
         """`events`: the data is a CloudEvent in structured mode."""
@@ -198,6 +204,14 @@ def decode_lines(raw: bytes) -> Iterable[StreamMessage | StreamEnd]:
         return map(decode_line, filter(None, raw.split(b"\n")))
 
 
+def decode_message(raw: bytes) -> Message:
+    """Return the message of a response or a callback in the JSON form. Raises `BodyInvalid`."""
+    line = decode_line(raw)
+    if isinstance(line, StreamEnd):
+        raise BodyInvalid("The body is not a message in the JSON form.")
+    return line.message
+
+
 def decode_line(raw: bytes) -> StreamMessage | StreamEnd:
     """Return the message or the end of a line. Raises `BodyInvalid`."""
     try:
@@ -252,7 +266,8 @@ class Run(NamedTuple):
         if self.text is None:
             yield Line(self.number, None)
             return
-        for number, text in enumerate(self.text.split(b"\n"), self.number):
+        for number, line in enumerate(self.text.split(b"\n"), self.number):
+            text = line.removeprefix(BOM_UTF8)  # before the first line of a file, and of each one appended to it
             if text.strip():
                 yield Line(number, text)
 

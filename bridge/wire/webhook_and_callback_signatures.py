@@ -14,7 +14,9 @@ Pure: headers, body and time are given.
 import base64
 import binascii
 import hmac
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote
 
@@ -57,6 +59,10 @@ Plain = Mapping[bytes, bytes]
 _GITHUB: Final = b"x-hub-signature-256"
 _SECONDS_DIGITS: Final = 12
 _DIGEST_BYTES: Final = 32
+_CHALLENGE_BODY_MAX: Final = 4096
+"""Bytes of the largest request that may be a challenge; Slack's have about 150."""
+_ID_MAX: Final = 255
+"""Bytes of `webhook-id`."""
 
 
 class _Claim(NamedTuple):
@@ -104,6 +110,22 @@ class WebhookVerifier(NamedTuple):
                 f"The request was not signed now: its time may differ by at most {self.tolerance} ms from the bridge's."
             )
 
+    def challenge(self, body: bytes) -> str | None:
+        """Return what the sender of a verified request wants back to prove who owns its URL; None: it is a message.
+
+        Slack sends such a request once, when the URL is entered: https://docs.slack.dev/reference/events/url_verification
+        """
+        if self.read is not _read_slack or len(body) > _CHALLENGE_BODY_MAX:
+            return None
+        try:
+            request = json.loads(body)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(request, dict) or request.get("type") != "url_verification":
+            return None
+        challenge = request.get("challenge")
+        return challenge if isinstance(challenge, str) else None
+
     def _is_signed(self, key: bytes, claim: _Claim, body: bytes) -> bool:
         mac = keyed(key)
         mac.update(claim.before_body)
@@ -114,6 +136,8 @@ class WebhookVerifier(NamedTuple):
 
 def _read_standard(plain: Plain, signatures: bytes) -> _Claim:
     webhook_id, timestamp = _required(plain, b"webhook-id"), _required(plain, b"webhook-timestamp")
+    if b"." in webhook_id:  # a copied request would pass as new: the id `a.TIME`, and its time from the old body
+        raise SignatureInvalid("webhook-id: an id with a full stop is not accepted: it could hide an old timestamp.")
     pairs = (signature.partition(b",") for signature in signatures.split(b" "))
     digests = [_base64(text) for version, _, text in pairs if version == b"v1"]
     before_body = signed_before_body(webhook_id, timestamp)
@@ -221,6 +245,8 @@ def webhook_id(message_id: str) -> bytes:
     """Encode a messageId for a header: every character outside `A-Z a-z 0-9 _ ~ -` as `%XX` of its UTF-8 bytes.
 
     Full stops are encoded as well: "It's important that both the message id and the timestamp not be user controlled,
-    or at the very least not be allowed to include any `.`". Different ids stay different.
+    or at the very least not be allowed to include any `.`". Different ids stay different. An id that has more than 255
+    bytes in this form is replaced by its SHA-256 in hex: servers refuse long headers.
     """
-    return quote(message_id, safe="", errors="replace").replace(".", "%2E").encode("ascii")
+    encoded = quote(message_id, safe="", errors="replace").replace(".", "%2E").encode("ascii")
+    return encoded if len(encoded) <= _ID_MAX else sha256(encoded).hexdigest().encode("ascii")

@@ -35,7 +35,7 @@ VOLATILE = {
     "HoldsUp": "test_a_delayed_message_takes_its_place_when_it_is_due",
     "NeverAtHand": "test_stored_messages_are_available_when_subscribe_returns",
     "IgnoresLimit": "test_a_fetch_returns_at_most_limit",
-    "IgnoresBytes": "test_the_bodies_of_a_fetch_do_not_exceed_max_bytes",
+    "IgnoresBytes": "test_the_sizes_of_a_fetch_do_not_exceed_max_bytes",
     "Empty": "test_a_fetch_returns_at_most_limit",
     "CancelLoses": "test_a_cancelled_fetch_loses_nothing",
     "FetchesOthersAgain": "test_messages_are_fetched_again",

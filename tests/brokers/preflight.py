@@ -23,6 +23,8 @@ from tests.brokers.cache import CACHE
 JAVA: Final = 17
 _SECONDS: Final = 0.1
 """To connect to a local Docker daemon."""
+_SBIN: Final = "/usr/sbin"
+"""Where Debian has servers, and no user a PATH to them."""
 _GO: Final = "/usr/local/go/bin"
 """Where Go's own installation is, on the PATH or not."""
 _CARGO: Final = str(Path.home() / ".cargo/bin")
@@ -103,6 +105,12 @@ def promtool() -> bool:
     return packages.codename() is not None and all(map(shutil.which, ("apt-get", "dpkg-deb")))
 
 
+def proxies() -> bool:
+    """Whether there are the proxies that no package of Python has."""
+    path = f"{os.environ.get('PATH', '')}:{_SBIN}"
+    return all(shutil.which(program, path=path) for program in ("nginx", "haproxy"))
+
+
 def compiler() -> bool:
     """Whether an extension of this Python can be compiled."""
     return shutil.which("gcc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
@@ -162,6 +170,13 @@ PARTS: Final[Sequence[Part]] = (
         "curl with HTTP/2, and jq",
         "`apt-get install curl jq`",
         lambda: all(map(shutil.which, ("curl", "jq"))),
+    ),
+    Part(
+        "Proxies",
+        "the page about proxies",
+        "nginx and HAProxy",
+        "`apt-get install nginx haproxy`",
+        proxies,
     ),
     Part(
         "Go",

@@ -32,10 +32,11 @@ FLAGS: Final = (
 class Page:
     """Serves the page, and keeps what it reports."""
 
-    def __init__(self, name: str = "page.html") -> None:
+    def __init__(self, name: str = "page.html", script: str = "") -> None:
+        """`script` takes the place of SCRIPT in the page."""
         self.reports: list[dict[str, Any]] = []
         reports = self.reports
-        content = Path(__file__).with_name(name).read_bytes()
+        content = Path(__file__).with_name(name).read_text("utf-8").replace("SCRIPT", script).encode()
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:

@@ -1,11 +1,12 @@
 """How the suite talks to a bridge: HTTP requests with unique names, and what to expect of the answers."""
 
 import asyncio
+import base64
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ QUIET: Final = 200
 SETTLED_IN: Final = 0.3
 """Seconds in which a bridge that has joined a group has fetched what is there."""
 
+_PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 Fields = Mapping[str, object]
 Pairs = Iterable[tuple[str | bytes, str | bytes]]
 
@@ -53,6 +55,20 @@ class Taken:
 
     body: bytes
     headers: httpx.Headers
+
+    @classmethod
+    def of(cls, answer: httpx.Response) -> Self:
+        """Read an answer; of one in the JSON form, the headers are those that it stands for."""
+        if answer.headers.get("x-oms-form") != "json":
+            return cls(answer.content, answer.headers)
+        item = answer.json()
+        fields = item["header"] | item["extensionHeader"]
+        named = {"content-type": fields.pop("contentType", "application/octet-stream")}
+        named |= dict(_field(name.lower(), str(value)) for name, value in fields.items())
+        for name, value in item["properties"].items():
+            escaped = "".join(c if c in _PLAIN else "".join(f"%{byte:02x}" for byte in c.encode()) for c in name)
+            named |= [_extended(f"x-oms-p-{escaped}", value)]
+        return cls(base64.b64decode(item["data"]), httpx.Headers(dict(answer.headers) | named))
 
     @property
     def receipt(self) -> str:
@@ -109,7 +125,7 @@ class Conversation:
         merged: dict[str, Any] = {"waitmills": PATIENCE} | parameters
         answer = await self.get(pairs, **merged)
         assert answer.status_code == 200, f"{answer.status_code} {answer.text}"
-        return Taken(answer.content, answer.headers)
+        return Taken.of(answer)
 
     async def take_all(self, count: int, **parameters: Any) -> list[Taken]:  # noqa: ANN401 - handed on
         """Pull `count` messages one after another, acknowledging each."""
@@ -167,7 +183,11 @@ def connection(url: str) -> httpx.AsyncClient:
 
 def _field(name: str, value: str) -> tuple[str, str]:
     """Return a field as a header: an extended value unless it is ASCII."""
-    return (f"x-oms-h-{name}", value) if value.isascii() else (f"x-oms-h-{name}*", f"UTF-8''{quote(value, safe='')}")
+    return _extended(f"x-oms-h-{name}", value)
+
+
+def _extended(name: str, value: str) -> tuple[str, str]:
+    return (name, value) if value.isascii() else (f"{name}*", f"UTF-8''{quote(value, safe='')}")
 
 
 def _raw(pairs: Pairs) -> list[tuple[bytes, bytes]]:

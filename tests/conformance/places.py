@@ -17,7 +17,7 @@ _LIMITS: Final = {
     "body": 4 << 20,
     "headers": 32 << 10,
     "batch": 1000,
-    "waitMills": 60_000,
+    "waitMills": 55_000,
     "leaseMills": 900_000,
     "nackDelayMills": 86_400_000,
     "transactionMills": 3_600_000,

@@ -108,7 +108,7 @@ order in which they were prepared, in all their destinations.
 ## Pull: `GET /v1/messages`
 [pull.headers] Request headers: `x-oms-version`, `x-oms-consumerid` (the consumer group), `x-oms-source`, `x-oms-ack`
 (default false),
-[pull.wait] `x-oms-waitmills` (long poll, default 0, capped at 60 s).
+[pull.wait] `x-oms-waitmills` (long poll, default 0, capped at 55 s).
 [pull.lease] Ours: `x-oms-leasemills` (how long the message is mine, default 30 s),
 [pull.receipt] `x-oms-receipt` (acknowledge the previous message in the same round trip),
 [pull.requestid] `x-oms-requestid` (a repeated pull with the same id returns the same message while its lease lives,

@@ -13,7 +13,7 @@ async def test_a_pull_finds_nothing(talk: Conversation) -> None:
     """
     > `204` when there is none.
 
-    > `x-oms-waitmills` (long poll, default 0, capped at 60 s).
+    > `x-oms-waitmills` (long poll, default 0, capped at 55 s).
     """
     answer = await talk.get()
     assert (answer.status_code, answer.content) == (204, b"")
@@ -23,7 +23,7 @@ async def test_a_pull_finds_nothing(talk: Conversation) -> None:
 
 async def test_a_waiting_pull_is_woken_by_a_message(talk: Conversation) -> None:
     """
-    > `x-oms-waitmills` (long poll, default 0, capped at 60 s).
+    > `x-oms-waitmills` (long poll, default 0, capped at 55 s).
     """
     waiting = asyncio.create_task(talk.take())
     await asyncio.sleep(0.2)
@@ -35,7 +35,7 @@ async def test_a_waiting_pull_is_woken_by_a_message(talk: Conversation) -> None:
 @pytest.mark.wire
 async def test_a_waiting_pull_waits_for_waitmills(talk: Conversation) -> None:
     """
-    > `x-oms-waitmills` (long poll, default 0, capped at 60 s).
+    > `x-oms-waitmills` (long poll, default 0, capped at 55 s).
     """
     await talk.nothing(wait=0)
     begun = time.monotonic()
@@ -46,9 +46,9 @@ async def test_a_waiting_pull_waits_for_waitmills(talk: Conversation) -> None:
 @pytest.mark.wire
 async def test_a_longer_wait_than_the_cap_is_accepted(bridge: Target, talk: Conversation) -> None:
     """
-    > `x-oms-waitmills` (long poll, default 0, capped at 60 s).
+    > `x-oms-waitmills` (long poll, default 0, capped at 55 s).
     """
-    assert bridge.limit("waitMills") == 60_000
+    assert bridge.limit("waitMills") == 55_000
     waiting = asyncio.create_task(talk.take(waitmills=2**63 - 1))
     await asyncio.sleep(0.1)
     await talk.produce(b"news")

@@ -57,6 +57,9 @@ def test_a_signature_can_be_checked_by_hand(body: bytes) -> None:
     assert not is_genuine(old, signed(now), body + b" ")
     assert not is_genuine(old, signed(now - 400), body)
     assert not is_genuine(f"whsec_{base64.b64encode(b'x' * 32).decode()}", signed(now), body)
+    shifted = {n.decode(): v.decode() for n, v in Signer.parse([old]).headers("7", now - 400, b"%d.%b" % (now, body))}
+    moved = {"webhook-id": f"7.{now - 400}", "webhook-timestamp": str(now)}
+    assert not is_genuine(old, shifted | moved, body), "a time of the body is not taken for that of the signature"
     if body.isascii():
         assert Webhook(old).verify(body, signed(now)) == {"total": 12}
 

@@ -22,7 +22,7 @@ def test_the_defaults_are_those_shown() -> None:
 
 
 def test_the_sentence_about_an_unknown_option_is_the_real_one() -> None:
-    url = re.findall(r"Error: backend: '(memory:\S+)'", PAGE)[0]
-    with pytest.raises(ValueError, match="unknown option") as raised:
+    url = re.findall(r"A mistake, such as `(memory:\S+)`", PAGE)[0]
+    with pytest.raises(ValueError, match="is unknown") as raised:
         parse(url)
     assert f"Error: backend: {raised.value}" in PAGE

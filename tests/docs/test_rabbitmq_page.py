@@ -100,6 +100,7 @@ def test_the_names_are_those_of_the_code() -> None:
     of = "<destination>"
     of_groups = (names.queue(of, "<group>", 3), names.attempts(of, "<group>", 3), names.history(of, "<group>", 3))
     groups = {*(name.replace("3", "<i>") for name in of_groups), names.setup(of, "<group>")}
+    groups.add(names.returned(of, "<group>"))
     ends = {OWN.delay(levels.LEVELS - 1), OWN.delay(0)}
     relay = OWN.relay("", "").rpartition(".")[0] + ".<hash>"
     own = {OWN.catalogue, OWN.bridges, OWN.deliver, OWN.lost, OWN.dropped, relay, f"{OWN.bridges}.<hash>.<n>", *ends}
@@ -175,7 +176,7 @@ def test_the_table_of_native_messages_is_that_of_the_code() -> None:
 
 
 def test_the_bounds_are_those_of_the_code() -> None:
-    bytes_ = f"at most {GROUP_BYTES >> 20} MiB of bodies of a group, and {PARTITION_BYTES >> 20} MiB of a partition"
+    bytes_ = f"at most {GROUP_BYTES >> 20} MiB of a group, and {PARTITION_BYTES >> 20} MiB of a partition"
     assert f"{bytes_} in any case" in PAGE
     assert f"for at least {REFRESH / 60:.0f} minutes" in section("Limits")
     settings = Settings()

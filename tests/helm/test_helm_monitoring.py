@@ -67,6 +67,7 @@ async def _exposition() -> bytes:
     metrics.refusals["forbidden"] += 1
     observer = metrics.observer("POST /v1/messages")
     observer.end(observer.begin(), 200)
+    await metrics.count_unsettled()
     exposition = metrics.exposition()
     consumer.close()
     await engine.close()

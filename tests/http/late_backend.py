@@ -1,11 +1,17 @@
-"""A backend that cannot be reached until a file says otherwise: the memory backend, installed as any other adapter."""
+"""A backend that cannot be reached until a file says otherwise: the memory backend, installed as any other adapter.
 
+While the file `FILE.joining` exists, it does not complete the opening of a group, as a broker that rebalances.
+"""
+
+import asyncio
 import os
 from pathlib import Path
 from typing import Final
 
+from adapters.base import Revoked
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import parse
+from adapters.memory.subscription import MemorySubscription
 from bridge.errors import BackendUnavailable, CannotStart
 
 ROOT: Final = Path(__file__).parents[2]
@@ -24,6 +30,11 @@ class LateAdapter(MemoryAdapter):
         if (text := self._file.read_text("utf-8")) != "ready":
             raise CannotStart(text)
         await super().start()
+
+    async def subscribe(self, source: str, group: str, revoked: Revoked, *, latest: bool = False) -> MemorySubscription:
+        while self._file.with_suffix(".joining").exists():  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.01)
+        return await super().subscribe(source, group, revoked, latest=latest)
 
 
 def connect(url: str) -> LateAdapter:

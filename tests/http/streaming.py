@@ -82,7 +82,7 @@ class Streams(Frames):
                 self._h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
             self._write()
         else:
-            _leave(self._socket, how)
+            leave(self._socket, how)
 
     def lines(self, stream: int) -> list[dict[str, Any]]:
         """Return the messages that have come whole, and the end: of a stream of lines or of events."""
@@ -157,7 +157,7 @@ class Plain:
 
     def leave(self, how: str) -> None:
         """See `Streams.leave`."""
-        _leave(self._socket, how)
+        leave(self._socket, how)
 
     def read_to_the_end(self) -> None:
         """Read until the bridge ends the connection."""
@@ -170,7 +170,7 @@ class Plain:
         self._socket.close()
 
 
-def _leave(connection: socket.socket, how: str) -> None:
+def leave(connection: socket.socket, how: str) -> None:
     if how == "shut":
         connection.shutdown(socket.SHUT_WR)
         return

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conformance.frames import Frames
 from tests.http.asking import fresh, pull, store, stored
+from tests.http.streaming import EVENTS, LINES, Streams
 from tests.launch import Bridge
 
 
@@ -43,6 +44,23 @@ def test_a_group_and_a_destination_are_purged_and_deleted(frames: Frames, operat
     assert operator.delete(path).status_code == 204
     assert operator.delete(path).json()["code"] == "destination-unknown"
     assert pull(frames, name).status == 204
+
+
+@pytest.mark.parametrize(("method", "path", "reason"), [("POST", "/purge", "purged"), ("DELETE", "", "deleted")])
+@pytest.mark.parametrize("group", ["", "/groups/g"])
+@pytest.mark.parametrize("accept", [LINES, EVENTS])
+def test_a_stream_ends_with_what_was_done_to_its_group(  # noqa: PLR0913, PLR0917 - each is a part of the case
+    bridge: Bridge, operator: httpx.Client, method: str, path: str, reason: str, group: str, accept: tuple[bytes, bytes]
+) -> None:
+    name = fresh()
+    with Streams(bridge.url) as there:
+        store(there, name, b"one")
+        stream = there.push(name, accept=accept)
+        there.until(lambda: len(there.lines(stream)) == 1, "it is open and has its message")
+        changed = operator.request(method, f"/v1/destinations/{name.decode()}{group}{path}")
+        assert changed.status_code == 204
+        there.until(lambda: there.over(stream) is not None, "it ends")
+        assert there.lines(stream)[-1] == {"end": reason}
 
 
 def test_a_wrong_request_changes_nothing(frames: Frames, operator: httpx.Client, subtests: pytest.Subtests) -> None:

@@ -1,6 +1,9 @@
 """Callback push on real bridges: who may register, what the endpoint gets, what each of its answers does."""
 
+import base64
 import gzip
+import hmac
+import json
 from collections import defaultdict
 from typing import Final
 
@@ -8,6 +11,7 @@ import httpx
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from bridge.wire.stream_framings import decode_message
 from tests.http.callback_endpoint import (
     OK,
     SECRET,
@@ -100,6 +104,48 @@ def test_a_message_arrives_in_the_produce_form_and_signed(calling: Bridge, endpo
             Webhook(SECRET).verify(tampered, dict(headers))
     wait_until(lambda: (listed(calling, name) or {})["delivered"] == 1)
     assert pull(calling, name).status_code == 204, "it is acknowledged"
+
+
+def test_a_message_with_large_headers_arrives_in_the_json_form(
+    calling: Bridge, endpoint: Endpoint, name: str, subtests: pytest.Subtests
+) -> None:
+    """An HTTP server reads 100 headers, or 8 or 16 KiB of them: the POST would be refused each time."""
+    many = {f"n{number}": "v" for number in range(120)}
+    for number, (properties, message_id) in enumerate(
+        (({"Large": "x" * 20_000}, "a"), (many, "b"), ({}, "c" * 20_000), ({"small": "v"}, "d"))
+    ):
+        with subtests.test(message_id[:1]):
+            item = {"header": {"destination": f"{name}{number}", "messageId": message_id}, "properties": properties}
+            batch = json.dumps([item | {"data": base64.b64encode(gzip.compress(b"body")).decode()}])
+            batch = batch.replace(f'"messageId": "{message_id}"', f'"messageId": "{message_id}", "compression": "gzip"')
+            sent = {"x-oms-version": "1.0.0", "content-type": "application/json"}
+            answer = httpx.post(f"{calling.url}/v1/messages", headers=sent, content=batch, trust_env=False)
+            assert answer.status_code == 200, answer.text
+            assert [each["status"] for each in answer.json()] == [200]
+            register(calling, f"{name}{number}", endpoint.url(path_of(f"{name}{number}")))
+            (posted,) = endpoint.wait_for(path_of(f"{name}{number}"), 1)
+            content = f"{posted.headers['webhook-id']}.{posted.headers['webhook-timestamp']}.".encode() + posted.body
+            digest = hmac.digest(base64.b64decode(SECRET.removeprefix("whsec_")), content, "sha256")
+            assert posted.headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+            if message_id == "d":
+                assert (posted.body, posted.headers["x-oms-p-small"]) == (b"body", "v")
+                assert "x-oms-form" not in posted.headers
+                continue
+            assert posted.headers["x-oms-form"] == "json"
+            assert posted.headers["content-type"] == "application/vnd.oms.message+json"
+            message = decode_message(posted.body)
+            assert (message.body, message.properties, message.message_id) == (b"body", properties, message_id)
+            assert len(posted.headers["webhook-id"]) <= 64
+            assert sum(len(n) + len(v) for n, v in posted.headers.items()) < 4096
+
+
+def test_a_large_event_arrives_in_structured_mode(calling: Bridge, endpoint: Endpoint, name: str) -> None:
+    register(calling, name, endpoint.url(path_of(name)), accept="application/cloudevents")
+    asked = {"h-destination": name, "p-large": "x" * 5000}
+    assert ask(calling, "POST", "/v1/messages", asked, b"body").status_code == 200
+    (posted,) = endpoint.wait_for(path_of(name), 1)
+    assert posted.headers["content-type"] == "application/cloudevents+json"
+    assert json.loads(posted.body)["large"] == "x" * 5000
 
 
 def test_gzip_is_undone(calling: Bridge, endpoint: Endpoint, name: str) -> None:

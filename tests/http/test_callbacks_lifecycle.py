@@ -189,9 +189,97 @@ def test_a_backend_that_is_ready_later_than_the_bridge(house: House, endpoint: E
             endpoint.wait_for("/orders", 1)
 
 
+CHANGES: dict[str, tuple[str, str, int]] = {
+    "the destination is purged": ("POST", "/purge", 204),
+    "the group is purged": ("POST", "/groups/app/purge", 204),
+    "another group is purged": ("POST", "/groups/other/purge", 404),
+    "the group is deleted": ("DELETE", "/groups/app", 204),
+    "the destination is deleted": ("DELETE", "", 204),
+}
+
+
+def test_a_callback_outlives_purge_and_delete(house: House, endpoint: Endpoint, subtests: pytest.Subtests) -> None:
+    with house.bridge() as bridge:
+        for number, (what, (method, path, status)) in enumerate(CHANGES.items()):
+            with subtests.test(what):
+                name = f"orders-{number}"
+                register(bridge, name, endpoint.url(f"/{name}"))
+                produce(bridge, name, b"one")
+                endpoint.wait_for(f"/{name}", 1)
+                wait_until(settled(bridge, name))
+                for _ in range(2):
+                    assert change(bridge, method, f"{name}{path}") in {status, 404}
+                produce(bridge, name, b"two")
+                wait_until(lambda: b"two" in {post.body for post in endpoint.to(f"/{name}")})  # noqa: B023 - at once
+                wait_until(settled(bridge, name))
+                assert (listed(bridge, name) or {})["state"] == "delivering"
+
+
+@MOSTLY_HYPERCORN
+def test_a_deleted_destination_stays_deleted_until_it_is_used(house: House, endpoint: Endpoint) -> None:
+    """With `latest`, too, the callback gets what is produced before its group exists again."""
+    with house.bridge(OMS_DELIVERY__NEW_GROUP="latest") as bridge:
+        register(bridge, "orders", endpoint.url("/orders"))
+        wait_until(lambda: (listed(bridge, "orders") or {})["state"] == "delivering")
+        produce(bridge, "orders", b"one")
+        endpoint.wait_for("/orders", 1)
+        wait_until(settled(bridge, "orders"))
+        assert change(bridge, "DELETE", "orders") == 204
+        wait_until(lambda: "There is no destination orders" in (listed(bridge, "orders") or {}).get("why", ""))
+        entry = listed(bridge, "orders")
+        assert entry is not None
+        assert (entry["state"], entry["inFlight"]) == ("waiting", 0)
+        assert change(bridge, "DELETE", "orders") == 404, "the callback has not created it again"
+        for body in (b"two", b"three"):
+            produce(bridge, "orders", body)
+        assert {post.body for post in endpoint.wait_for("/orders", 3)} == {b"one", b"two", b"three"}
+        wait_until(lambda: (listed(bridge, "orders") or {})["state"] == "delivering")
+
+
+@MOSTLY_HYPERCORN
+def test_a_purge_during_a_post_posts_nothing_that_was_purged(house: House, endpoint: Endpoint) -> None:
+    arrived, purged = threading.Event(), threading.Event()
+
+    def answer_late(_: Posted) -> Answer:
+        arrived.set()
+        assert purged.wait(30)
+        return OK
+
+    endpoint.scripts["/orders"] = answer_late
+    with house.bridge() as bridge:
+        for body in (b"one", b"purged"):
+            produce(bridge, "orders", body)
+        register(bridge, "orders", endpoint.url("/orders"), credit=1)
+        assert arrived.wait(30)
+        assert change(bridge, "POST", "orders/purge") == 204
+        produce(bridge, "orders", b"two")
+        purged.set()
+        wait_until(lambda: b"two" in {post.body for post in endpoint.to("/orders")})
+        assert [post.body for post in endpoint.to("/orders")] == [b"one", b"two"]
+
+
+def test_a_callback_outlives_the_closing_of_idle_groups(house: House, endpoint: Endpoint) -> None:
+    """While its circuit is open, it has no consumer, and its group is closed."""
+    refused: Iterator[Answer] = iter([(500, {})] * 10)
+    endpoint.scripts["/orders"] = lambda _: next(refused, OK)
+    with house.bridge(OMS_DELIVERY__GROUP_IDLE="1") as bridge:
+        for number in range(20):
+            produce(bridge, "orders", b"%d" % number)
+        register(bridge, "orders", endpoint.url("/orders"))
+        wait_until(lambda: len({post.body for post in endpoint.to("/orders")}) == 20 and settled(bridge, "orders")())
+        produce(bridge, "orders", b"last")
+        wait_until(lambda: b"last" in {post.body for post in endpoint.to("/orders")})
+
+
 def test_a_start_with_targets_and_no_secret_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"callbacks\.targets needs callbacks\.secrets"):
         Bridge(tmp_path, settings={"OMS_CALLBACKS__TARGETS": "https://shop.example"})
+
+
+def change(bridge: Bridge, method: str, path: str) -> int:
+    """Purge or delete; `path` begins with the destination. Returns the status."""
+    url = f"{bridge.management}/v1/destinations/{path}"
+    return httpx.request(method, url, trust_env=False, timeout=30).status_code
 
 
 def _refuses(bridge: Bridge) -> bool:

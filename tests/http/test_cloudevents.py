@@ -76,9 +76,9 @@ def post(http: httpx.Client, name: str, message: sdk.HTTPMessage, query: str = "
     return http.post(path, headers=message.headers | more, content=message.body)
 
 
-def take(http: httpx.Client, name: str, accept: str, **more: str) -> httpx.Response:
+def take(http: httpx.Client, name: str, accept: str, group: str = "app", **more: str) -> httpx.Response:
     """Pull and acknowledge one message."""
-    params = {"version": "1.0.0", "source": name, "consumerid": "app", "ack": "true", "waitmills": "20000"}
+    params = {"version": "1.0.0", "source": name, "consumerid": group, "ack": "true", "waitmills": "20000"}
     answer = http.get("/v1/messages", params=params, headers={"accept": accept, **more})
     assert answer.status_code == 200, answer.text
     settled = http.post("/v1/ack", params={"version": "1.0.0", "receipt": answer.headers["x-oms-receipt"]})
@@ -148,6 +148,52 @@ def test_a_message_that_was_no_event_is_read_as_one(http: httpx.Client, name: st
         assert event.get_data() == {"a": 1}, "inflated"
         attributes = event.get_attributes()
         assert (attributes["omscorrelationid"], json.loads(attributes["omsproperties"])) == ("c", {"OrderId": "7"})
+
+
+CONTENT_TYPES: Final = ("json", "", "*/*", "text / plain", "text/plain, application/json", "a/b/c")
+
+
+def test_what_is_delivered_as_an_event_can_be_produced_again(
+    start: Start, endpoint: Endpoint, name: str, subtests: pytest.Subtests
+) -> None:
+    """By pulls and callbacks, in each mode: the copy is the same message."""
+    calling = start(**endpoint.settings())
+    with httpx.Client(base_url=calling.url, trust_env=False, timeout=60) as http:
+        for number, content_type in enumerate(CONTENT_TYPES):
+            with subtests.test(content_type=content_type):
+                source = f"{name}-{number}"
+                headers = {"content-type": content_type, "x-oms-h-messagekey": "", "x-oms-h-traceid*": "UTF-8''a%0Ab"}
+                assert post(http, source, sdk.HTTPMessage(headers, b'{"a": 1}')).status_code == 200
+                for at, event in enumerate(delivered(http, calling, endpoint, source)):
+                    copy = f"{source}-{at}"
+                    answer = post(http, copy, event)
+                    assert answer.status_code == 200, answer.text
+                    found = take(http, copy, "*/*")
+                    assert found.content == b'{"a": 1}'
+                    assert found.headers["content-type"] == (content_type or "application/octet-stream")
+                    assert (found.headers["x-oms-h-messagekey"], found.headers["x-oms-h-traceid*"]) == (
+                        "",
+                        "UTF-8''a%0Ab",
+                    )
+
+
+def delivered(http: httpx.Client, calling: Bridge, endpoint: Endpoint, source: str) -> Iterator[sdk.HTTPMessage]:
+    """Yield the only message of a destination as it is delivered in each mode, and as a batch."""
+    for form, accept in {"binary": BINARY, "structured": STRUCTURED}.items():
+        pulled = take(http, source, accept, group=f"pull-{form}")
+        path = f"/{source}/{form}"
+        register(calling, source, endpoint.url(path), f"callback-{form}", accept=accept)
+        [posted] = endpoint.wait_for(path, 1)
+        for headers, body in ((pulled.headers, pulled.content), (posted.headers, posted.body)):
+            names = {name.lower(): value for name, value in headers.items()}
+            event = {name: value for name, value in names.items() if name.startswith("ce-") or name == "content-type"}
+            yield sdk.HTTPMessage(event, body)
+    path = f"/{source}/batch"
+    register(calling, source, endpoint.url(path), "callback-batch", accept=BATCHED, maxmessages=1)
+    [batch] = endpoint.wait_for(path, 1)
+    [event] = json.loads(batch.body)
+    yield sdk.HTTPMessage({"content-type": STRUCTURED}, json.dumps(event).encode())
+    assert post(http, f"{source}-batch", sdk.HTTPMessage({"content-type": BATCHED}, batch.body)).status_code == 200
 
 
 @MOSTLY_HYPERCORN

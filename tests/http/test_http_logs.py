@@ -1,6 +1,7 @@
 """The log: one JSON object a line, whatever a client sends, and nothing in it that is the client's own."""
 
 import json
+import re
 
 import pytest
 
@@ -38,10 +39,12 @@ def test_no_client_can_forge_a_line_of_the_log(start: Start, level: str) -> None
             path = quoted.replace(b" ", b"%20").replace(b"\x1b", b"%1b").decode("latin-1")
             pairs = producing(
                 target,
-                (b"x-oms-h-messageid*", escaped(text)),
+                (b"x-oms-h-messageid*", escaped(re.sub(r"[\0-\x1f]", "", text))),
+                (b"x-oms-h-correlationid*", escaped(text)),
                 (b"x-oms-p-n*", escaped(text)),
                 (b"content-type", b"a/b"),
             )
+            post(frames, producing(target, (b"x-oms-h-messageid*", escaped(text + "\n"))))  # a 400
             assert post(frames, pairs, text.encode()).status == 200
             frames.ask("GET", f"/{path}", [VERSION])
             frames.ask("GET", f"/v1/messages?source={path}&version={path}", [])

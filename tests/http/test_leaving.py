@@ -2,6 +2,7 @@
 
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from tests.conformance.frames import Frames
 from tests.http.asking import fresh, post, producing, pull, pulling, refusal, store, stored
 from tests.http.conftest import Start
+from tests.http.late_backend import install
+from tests.http.streaming import wait_until
 from tests.launch import Bridge
+from tests.leaving import LEAVES, Leaving
 
 WAIT = (b"x-oms-waitmills", b"60000")
 
@@ -74,6 +78,34 @@ def test_a_client_that_leaves_a_long_poll_loses_no_message(alone: Bridge, how: s
             counts.append(answer.headers[b"x-oms-h-deliverycount"])
         assert counts == [b"1"] * 3
         assert pull(there, target).status == 204
+
+
+@pytest.mark.parametrize("path", [b"/v1/messages", b"/v1/push"])
+@pytest.mark.parametrize("ack", [b"true", b"false"])
+def test_a_client_that_leaves_while_its_group_is_opened_loses_no_message(
+    server: str, path: bytes, ack: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "state"
+    file.write_text("ready", "utf-8")
+    joining = file.with_suffix(".joining")
+    with Bridge(tmp_path, server=server, backend=f"late://{file}", settings=install(tmp_path)) as bridge:
+        with Frames(bridge.url) as there:
+            target = fresh()
+            store(there, target, b"precious")
+            joining.touch()
+            groups = {b"g-%b-%d" % (how.encode(), number): how for how in LEAVES for number in range(3)}
+            clients = [Leaving(bridge, path, pulling(target, group=g, ack=ack), how) for g, how in groups.items()]
+            wait_until(lambda: active_requests(bridge) == len(clients), lambda: active_requests(bridge))
+            for client in clients:
+                client.leave()
+            until_quiet(bridge)
+            joining.unlink()
+            for group in groups:
+                answer = pull(there, target, WAIT, group=group)
+                assert (answer.body, answer.headers[b"x-oms-h-deliverycount"]) == (b"precious", b"1"), group
+            for client in clients:
+                client.close()
+        assert bridge.terminate() == 0
 
 
 def test_a_message_that_comes_while_its_client_leaves_is_kept(alone: Bridge) -> None:

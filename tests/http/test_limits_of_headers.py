@@ -58,4 +58,39 @@ def test_headers_that_would_grow_beyond_what_consumers_take_are_refused(
     with httpx.Client(http1=False, http2=True, trust_env=False) as consumer:
         url = f"http://{frames.authority.decode()}/v1/messages"
         taken = consumer.get(url, headers={name.decode(): value.decode() for name, value in pulling(target)})
-    assert taken.headers["x-oms-p-small"] == "x" * 50_000
+    assert taken.json()["properties"] == {"small": "x" * 50_000}
+    assert (taken.headers["x-oms-form"], taken.headers["content-type"]) == ("json", "application/vnd.oms.message+json")
+
+
+def test_a_produce_that_requires_headers_is_refused_if_they_may_not_fit(bridge: Bridge) -> None:
+    """In each form of a produce, whatever it is that makes them large."""
+    target = fresh().decode()
+    many, large = {f"n{number}": "v" for number in range(65)}, {"large": "x" * 4000}
+    fields = {"x-oms-version": "1.0.0", "x-oms-require": "headers", "x-oms-h-destination": target}
+    with httpx.Client(base_url=bridge.url, trust_env=False) as client:
+
+        def refused(answer: httpx.Response) -> None:
+            assert (answer.status_code, answer.json()["code"]) == (422, "field-unsupported"), answer.text
+
+        for properties in (many, large):
+            pairs = {f"x-oms-p-{name}": value for name, value in properties.items()}
+            refused(client.post("/v1/messages", headers=fields | pairs))
+            refused(client.post(f"/v1/destinations/{target}/messages?require=headers", headers=pairs))
+        refused(client.post("/v1/messages", headers=fields | {"x-oms-h-messagekey": "k" * 3000}))
+        event = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "large": "x" * 4000}
+        refused(
+            client.post("/v1/messages", headers=fields | {"content-type": "application/cloudevents+json"}, json=event)
+        )
+        del fields["x-oms-h-destination"]
+        item = {"header": {"destination": target}, "properties": {"small": "v"}}
+        batch = client.post("/v1/messages", headers=fields, json=[item | {"properties": many}, item])
+        assert [result["status"] for result in batch.json()] == [422, 200]
+        line = json.dumps(item | {"properties": large}).encode() + b"\n"
+        stream = client.post("/v1/stream", headers=fields | {"content-type": "application/x-ndjson"}, content=line)
+        assert json.loads(stream.text.splitlines()[0])["code"] == "field-unsupported"
+        ok = client.post(
+            "/v1/messages", headers=fields | {"x-oms-h-destination": target, "x-oms-require": "Headers, qos"}
+        )
+        assert ok.status_code == 200, ok.text
+    with Frames(bridge.url) as frames:
+        assert len(stored(frames, target.encode())) == 2

@@ -1,6 +1,8 @@
 """Paths, methods, hosts and origins."""
 
+import re
 from itertools import product
+from pathlib import Path
 
 import httpx
 import pytest
@@ -204,3 +206,12 @@ def test_http1_gets_the_same_answers(bridge: Bridge) -> None:
         assert answer.json()["code"] == answer.headers["x-oms-error"] == "destination-invalid"
         assert http.get("/nowhere").json()["code"] == "not-found"
         assert http.head("/v1/messages").status_code == 405
+
+
+def test_the_host_of_an_ipv6_client_has_brackets(server: str, tmp_path: Path) -> None:
+    with Bridge(tmp_path, server=server, settings={"OMS_LISTEN": "[::1]:0", "OMS_MANAGEMENT": "[::1]:0"}) as own:
+        with httpx.Client(base_url=own.url, trust_env=False, timeout=20) as http:
+            http.post("/v1/destinations/orders/messages").raise_for_status()
+            pulled = http.get("/v1/messages?version=1.0.0&source=orders&consumerid=g")
+            assert re.fullmatch(r"\[::1\]:\d+", pulled.headers["x-oms-h-bornhost"])
+        assert httpx.get(f"{own.management}/status", trust_env=False).status_code == 200

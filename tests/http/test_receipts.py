@@ -1,13 +1,15 @@
 """Receipts that are forged, stale, foreign or used twice."""
 
+import json
 import time
 from itertools import product
 
 import pytest
 
 from tests.conformance.frames import Answer, Frames
-from tests.http.asking import VERSION, Pair, fresh, pull, refusal, store
+from tests.http.asking import VERSION, Pair, fresh, post, pull, pulling, refusal, store
 from tests.http.conftest import MOSTLY_HYPERCORN, Start
+from tests.http.streaming import LINES
 
 pytestmark = MOSTLY_HYPERCORN
 
@@ -124,3 +126,56 @@ def test_a_pause_that_is_none_is_refused_and_the_lease_kept(frames: Frames, subt
             answer = settle(frames, "nack", receipt, (b"x-oms-delaymills", delay))
             refusal(answer, 400, "header-invalid", "x-oms-delaymills")
     still_leased(frames, target, receipt)
+
+
+JSON = (b"content-type", b"application/json; charset=utf-8")
+
+
+def settle_in_body(frames: Frames, how: str, body: object, *more: Pair) -> Answer:
+    pairs = [VERSION, JSON, *more]
+    return frames.ask("POST", f"/v1/{how}", pairs, body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def test_a_thousand_receipts_are_taken_in_the_body(frames: Frames) -> None:
+    """Many servers and proxies refuse them as a header, nginx 200 of them."""
+    target = fresh()
+    item = {"header": {"destination": target.decode()}}
+    assert post(frames, [VERSION, JSON], json.dumps([item] * 1000).encode()).status == 200
+    push = [*pulling(target, LINES), (b"x-oms-credit", b"1000"), (b"x-oms-maxmessages", b"1000")]
+    stream = frames.request("GET", "/v1/push", push, b"")
+    receipts: list[str] = []
+    while len(receipts) < 1000:
+        lines = frames.body_of(stream).split(b"\n")[:-1]
+        receipts = [json.loads(line)["receipt"] for line in lines if line]
+        assert len(receipts) == 1000 or frames.grows(stream, len(frames.body_of(stream)), 30)
+    assert settle_in_body(frames, "extend", {"receipts": receipts}, (b"x-oms-leasemills", b"60000")).status == 204
+    assert settle_in_body(frames, "nack", {"receipts": receipts[:1]}).status == 204
+    refusal(settle_in_body(frames, "ack", {"receipts": receipts}), 410, "lease-ended", receipts[0])
+    again = pull(frames, target, (b"x-oms-waitmills", b"30000"))
+    assert settle_in_body(frames, "ack", {"receipts": [again.headers[b"x-oms-receipt"].decode()]}).status == 204
+    assert pull(frames, target, (b"x-oms-waitmills", b"100")).status == 204
+    assert frames.answer(stream).ended == "complete", "all are settled"
+
+
+def test_a_body_that_has_no_receipts_is_refused(frames: Frames, subtests: pytest.Subtests) -> None:
+    target = fresh()
+    receipt = leased(frames, target)
+    given = (b"x-oms-receipt", receipt)
+    for body, more, status, code in (
+        (b"{", (), 400, "body-invalid"),
+        (b"[]", (), 400, "body-invalid"),
+        ({"receipts": "a"}, (), 400, "body-invalid"),
+        ({"receipts": [1]}, (), 400, "body-invalid"),
+        ({"receipt": ["a"]}, (), 400, "body-invalid"),
+        ({"receipts": ["a"] * 1001}, (), 400, "header-invalid"),
+        ({"receipts": [""]}, (), 400, "header-invalid"),
+        ({"receipts": []}, (), 400, "header-missing"),
+        ({"receipts": ["a"]}, (given,), 400, "header-repeated"),
+    ):
+        for how in HOW:
+            with subtests.test(f"{how} {body!r:.60}"):
+                refusal(settle_in_body(frames, how, body, *more), status, code)
+    for how in HOW:
+        form = [VERSION, (b"content-type", b"application/x-www-form-urlencoded"), given]
+        refusal(frames.ask("POST", f"/v1/{how}", form, b"a=b"), 415, "content-type-unsupported")
+    assert settle_in_body(frames, "ack", {}, given).status == 204, "an empty object says nothing"

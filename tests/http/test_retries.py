@@ -48,6 +48,32 @@ def test_a_journal_remembers_over_a_kill(tmp_path: Path) -> None:
         assert _stored(bridge) == len(batch) + 2
 
 
+def test_a_journal_remembers_each_kind_of_name_over_a_kill(tmp_path: Path) -> None:
+    """An event by its source, a batch by its key: none equals another name with the same text."""
+    backend = f"memory://?journal={tmp_path / 'journal'}"
+    names: list[dict[str, str]] = [
+        {"x_oms_h_messageid": "m"},
+        *({"x_oms_h_messageid": "m", "x_oms_p_source": source} for source in ("/a", "/b")),
+        {"idempotency_key": "m"},
+        {"idempotency_key": "m/0"},
+    ]
+    batch = [{"header": {"destination": "orders"}, "data": ""}] * 2
+
+    def send(bridge: Bridge) -> list[bool]:
+        singles = [_produce(bridge, b"", x_oms_h_destination="orders", **name) for name in names]
+        headers = VERSION | {"idempotency-key": "m"}
+        answer = httpx.post(f"{bridge.url}/v1/messages", headers=headers, json=batch, trust_env=False, timeout=30)
+        results = [result.get("duplicate", False) for result in answer.json()]
+        return ["x-oms-duplicate" in each.headers for each in singles] + results
+
+    with Bridge(tmp_path, backend=backend) as bridge:
+        assert send(bridge) == [False] * 7
+        bridge.kill()
+    with Bridge(tmp_path, backend=backend) as bridge:
+        assert send(bridge) == [True] * 7
+        assert _stored(bridge) == 7
+
+
 def test_a_journal_remembers_delayed_messages_over_a_kill(tmp_path: Path) -> None:
     backend = f"memory://?journal={tmp_path / 'journal'}"
     delayed = {"x_oms_h_destination": "orders", "idempotency_key": "k", "x_oms_h_delaytime": "3600000"}

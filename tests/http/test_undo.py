@@ -28,7 +28,7 @@ NAME = SubscriptionKey("orders", "app")
 class Client:
     """The ASGI side of one waiting pull."""
 
-    def __init__(self, *, ack: bytes) -> None:
+    def __init__(self, *, ack: bytes, wait: bytes = b"5000") -> None:
         self.left = asyncio.Event()
         self.sent: list[Any] = []
         headers = [
@@ -36,7 +36,7 @@ class Client:
             (b"x-oms-source", b"orders"),
             (b"x-oms-consumerid", b"app"),
             (b"x-oms-ack", ack),
-            (b"x-oms-waitmills", b"5000"),
+            (b"x-oms-waitmills", wait),
         ]
         self.scope = {
             "type": "http",
@@ -53,6 +53,13 @@ class Client:
 
     async def send(self, event: Any) -> None:  # noqa: ANN401 - ASGI
         self.sent.append(event)
+
+    @property
+    def got_it(self) -> bool:
+        """Whether the message was sent; else the reply says that there is none."""
+        status = self.sent[0]["status"]
+        assert status in {200, 204}
+        return bool(status == 200)
 
 
 @pytest.fixture
@@ -84,12 +91,43 @@ async def test_a_message_whose_client_left_meanwhile_is_not_counted(engine: Engi
             client.left.set()
             await waiting
             again = await result(engine.pull(NAME, PullRequest(1000), ack=False))
-            if client.sent:
+            if client.got_it:
                 assert again is None
             else:
                 assert again is not None
                 assert (again.message.body, again.message.delivery_count) == (b"news", 1)
             assert engine.counters.waiting_pulls == 0
+
+
+@pytest.mark.parametrize("wait", [b"0", b"5000"])
+@pytest.mark.parametrize("ack", [b"true", b"false"])
+async def test_a_message_whose_client_left_before_its_group_was_open_is_not_taken(
+    subtests: pytest.Subtests, ack: bytes, wait: bytes
+) -> None:
+    """The server reports the disconnect some turns of the loop after the group was opened, or before."""
+    for turns in range(12):
+        with subtests.test(f"{turns=}"):
+            engine = Engine(connect("memory://"), SystemClock(), EngineOptions("host", disconnect_reported=10))
+            await engine.start()
+            await _produce(engine)
+            limits = Limits()
+            app = DataApp(
+                routes(engine, CallbackRegistry(engine), limits, 16),
+                OriginPolicy((), ()),
+                limits,
+                BridgeMetrics(engine),
+            )
+            client = Client(ack=ack, wait=wait)
+            waiting = asyncio.ensure_future(app(client.scope, client.receive, client.send))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            client.left.set()
+            await waiting
+            assert client.sent == []
+            again = await result(engine.pull(NAME, PullRequest(1000), ack=False))
+            assert again is not None
+            assert (again.message.body, again.message.delivery_count) == (b"news", 1)
+            await engine.close()
 
 
 async def test_both_ends_of_that_moment_are_reached(engine: Engine) -> None:
@@ -107,7 +145,7 @@ async def test_both_ends_of_that_moment_are_reached(engine: Engine) -> None:
             await asyncio.sleep(0)
         client.left.set()
         await waiting
-        sent.add(bool(client.sent))
+        sent.add(client.got_it)
         while await result(engine.pull(NAME, PullRequest(1000), ack=False)) is not None:
             pass
     assert sent == {True, False}

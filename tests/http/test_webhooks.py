@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.frames import Frames
+from tests.conformance.frames import Answer, Frames
 from tests.http.asking import VERSION, Pair, fresh, post, producing, pull, refusal, stored
 from tests.http.conftest import Start
 from tests.launch import Bridge
@@ -110,6 +110,72 @@ def test_a_batch_stores_only_what_needs_no_signature(webhooks: Bridge) -> None:
         ]
         assert stored(frames, target) == [b"x"]
         assert stored(frames, b"shop") == []
+
+
+def test_a_header_in_another_charset_becomes_a_property(webhooks: Bridge) -> None:
+    with Frames(webhooks.url) as frames:
+        for raw, text in {b"caf\xe9/1.0": b"caf%C3%A9%2F1.0", b"\xc3\xa9": b"%C3%A9"}.items():
+            assert frames.ask("POST", messages("open"), [(b"user-agent", raw)], b"x").status == 200
+            pulled = pull(frames, b"open", group=b"charsets")
+            while pulled.status == 200 and b"x-oms-p-user-agent*" not in pulled.headers:
+                pulled = pull(frames, b"open", group=b"charsets")
+            assert pulled.headers[b"x-oms-p-user-agent*"] == b"UTF-8''" + text
+
+
+def test_slack_gets_its_challenge_back(webhooks: Bridge) -> None:
+    now = int(time.time())
+    body = b'{"token": "t", "challenge": "3eZbrw1aBm2rZgRN", "type": "url_verification"}'
+    json_body = (b"content-type", b"application/json")
+    with Frames(webhooks.url) as frames:
+        before = stored(frames, b"slack")
+        for method, path in ("POST", messages("slack")), ("PUT", f"{messages('slack')}/7"):
+            answer = frames.ask(method, path, [json_body, *slack(body, now)], body)
+            assert (answer.status, answer.body) == (200, b"3eZbrw1aBm2rZgRN")
+            assert answer.headers[b"content-type"] == b"text/plain; charset=utf-8"
+        refusal(frames.ask("POST", messages("slack"), [json_body], body), 401, "signature-invalid")
+        forged = [json_body, *slack(b"another", now)]
+        refusal(frames.ask("POST", messages("slack"), forged, body), 401, "signature-invalid")
+        assert stored(frames, b"slack") == before
+        assert frames.ask("POST", messages("open"), [json_body], body).status == 200
+        assert stored(frames, b"open")[-1:] == [body], "elsewhere it is a message as any other"
+
+
+def handshake(frames: Frames, path: str, origin: bytes = b"eventgrid.azure.net", *more: Pair) -> Answer:
+    """Ask as a sender of CloudEvents does before its first event."""
+    return frames.ask("OPTIONS", path, [(b"webhook-request-origin", origin), *more], b"")
+
+
+def test_a_sender_of_cloud_events_may_post(webhooks: Bridge, subtests: pytest.Subtests) -> None:
+    asked = [
+        (b"webhook-request-callback", b"https://eventgrid.azure.net/validate?id=1"),
+        (b"webhook-request-rate", b"120"),
+    ]
+    with Frames(webhooks.url) as frames:
+        for origin in (b"eventgrid.azure.net", b"events.example:8443"):
+            for path in (messages("open"), messages(fresh().decode()), f"{messages('open')}?key=k"):
+                with subtests.test(origin=origin, path=path):
+                    answer = handshake(frames, path, origin, *asked)
+                    assert (answer.status, answer.headers[b"webhook-allowed-origin"]) == (200, origin)
+                    assert (answer.headers[b"webhook-allowed-rate"], answer.headers[b"allow"]) == (b"*", b"POST")
+        event = b'{"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": 7}'
+        assert frames.ask("POST", messages("events"), [EVENT], event).status == 200
+
+
+def test_no_other_options_request_is_a_handshake(webhooks: Bridge) -> None:
+    with Frames(webhooks.url) as frames:
+        refusal(handshake(frames, messages("slack")), 401, "signature-invalid", "only signed")
+        refusal(handshake(frames, messages("a,b")), 400, "destination-invalid")
+        refusal(handshake(frames, messages("open"), b"a b"), 400, "header-invalid", "webhook-request-origin")
+        refusal(handshake(frames, messages("open"), b"a", (b"origin", b"https://evil.example")), 403, "forbidden")
+        for answer in (handshake(frames, "/v1/messages"), frames.ask("OPTIONS", messages("open"), [], b"")):
+            assert answer.status == 204
+            assert not {name for name in answer.headers if name.startswith(b"webhook-")}
+            assert b"access-control-allow-methods" in answer.headers
+
+
+def test_the_allowed_rate_is_the_quota_in_a_minute(start: Start) -> None:
+    with Frames(start(OMS_LIMITS__QUOTA="7").url) as frames:
+        assert handshake(frames, messages("open")).headers[b"webhook-allowed-rate"] == b"420"
 
 
 def test_a_replay_is_refused_after_the_tolerance_of_the_settings(webhooks: Bridge) -> None:

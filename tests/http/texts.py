@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
@@ -45,7 +46,8 @@ def messages(form: str) -> list[Sent]:
     found = []
     for number, text in enumerate(TEXTS):
         fields = dict.fromkeys(FIELDS, text)
-        fields["messageId"] = f"{form} {number} {text}"
+        identity = re.sub(r"[\0-\x1f\x7f-\x9f]", "", text)  # an id has no control characters
+        fields["messageId"], fields["transactionId"] = f"{form} {number} {identity}", identity
         names = PROPERTIES if len(text) < 100 else PROPERTIES[:1]
         found.append(Sent(f"{form} {number}".encode(), fields, dict.fromkeys(names, text)))
     return found

@@ -1,11 +1,15 @@
 """Dead letters and nacks with a delay, as a native consumer of Kafka sees them."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
+from kafka import KafkaAdminClient
+
+from tests.conformance.conversation import refused
 from tests.kafka.bridged import backend, bridged
 from tests.kafka.delays import wall
-from tests.kafka.natives import everything, read
+from tests.kafka.natives import everything, read, topic_of
 
 
 async def test_a_dead_letter_tells_its_reason(kafka_servers: str, tmp_path: Path) -> None:
@@ -52,3 +56,18 @@ async def test_a_nack_with_a_delay_brings_it_back_then(kafka_servers: str, tmp_p
         assert (again.body, again.count) == (b"body", 2)
         await talk.ack(again.receipt)
         assert len(everything(kafka_servers, talk.destination)) == 1
+
+
+async def test_a_group_is_refused_if_its_dead_letters_could_not_be_stored(kafka_servers: str, tmp_path: Path) -> None:
+    """Neither may the bridge create their topic, nor is it there."""
+    url = backend(kafka_servers, create="false")
+    async with bridged(tmp_path, url, OMS_DELIVERY__MAX_DELIVERIES="1") as (_, talk):
+        talk.destination = topic_of(kafka_servers, 1)
+        missing = f"{talk.destination}.dlq"
+        await talk.produce(b"poison", messagekey="k")
+        assert f"its groups need {missing}" in refused(await talk.get(), 404, "destination-unknown")
+        with closing(KafkaAdminClient(bootstrap_servers=kafka_servers)) as admin:
+            admin.create_topics({missing: {"num_partitions": 1}}, wait_for_metadata=True)
+        await talk.nack((await talk.take()).receipt)
+        [record] = await asyncio.to_thread(read, kafka_servers, missing, 1)
+        assert record.value == b"poison"

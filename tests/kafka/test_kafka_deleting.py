@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.deleting import check_delete, check_purge, check_unknown, two_bridges
+from tests.deleting import check_callbacks, check_delete, check_purge, check_unknown, two_bridges
 from tests.kafka.bridged import backend
 
 
@@ -14,6 +14,10 @@ async def test_a_group_and_a_topic_are_purged(tmp_path: Path, kafka_servers: str
 async def test_a_topic_is_deleted_under_two_bridges(tmp_path: Path, kafka_servers: str) -> None:
     async with two_bridges(tmp_path, backend(kafka_servers, partitions=2, lanes="true")) as two:
         await check_delete(two)
+
+
+def test_callbacks_of_two_bridges_outlive_purge_and_delete(tmp_path: Path, kafka_servers: str) -> None:
+    check_callbacks(tmp_path, backend(kafka_servers, partitions=2))
 
 
 async def test_what_does_not_exist_is_unknown(tmp_path: Path, kafka_servers: str) -> None:

@@ -67,6 +67,11 @@ ROWS: Final[dict[str, Row]] = {
         ],
     ),
     "texts that are none": (b"k", b"body", [("oms_h_messageId", b"\xff\xff"), ("oms_h_correlationId", b"\x00\r\n")]),
+    "ids that clients may not send": (
+        b"k",
+        b"body",
+        [("oms_h_messageId", b"\x00vk2\x1f\x7f\xc2\x85"), ("oms_h_transactionId", b"\x00\n")],
+    ),
     "another destination": (b"k", b"body", [("oms_h_destination", b"../../etc"), ("oms_h_messageKey", b"other")]),
     "gzip that is none": (b"k", b"body", [("oms_h_compression", b"gzip")]),
     "a content type that is none": (b"k", b"body", [("content-type", b"\r\n\x00"), ("traceparent", b"junk")]),
@@ -301,3 +306,20 @@ def properties(headers: httpx.Headers) -> dict[str, str]:
             text = unquote(value.removeprefix("UTF-8''")) if plain.endswith("*") else value
             found[unquote(plain.removesuffix("*"))] = text
     return found
+
+
+async def test_a_record_with_150_headers_is_sent_in_the_json_form(talk: Conversation, kafka_servers: str) -> None:
+    """Several HTTP libraries fail at 100 headers."""
+    talk.destination = natives.topic_of(kafka_servers, 1)
+    written = {f"h{number}": f"v{number}" for number in range(150)}
+    headers = [(name, value.encode()) for name, value in written.items()]
+    natives.write(kafka_servers, talk.destination, [(b"k", b"body", headers)])
+    answer = await talk.get(waitmills=20_000)
+    assert (answer.headers["x-oms-form"], answer.headers["content-type"]) == (
+        "json",
+        "application/vnd.oms.message+json",
+    )
+    assert len(answer.headers) < 20
+    item = answer.json()
+    assert item["properties"] == written
+    assert (item["data"], item["receipt"]) == ("Ym9keQ==", answer.headers["x-oms-receipt"])

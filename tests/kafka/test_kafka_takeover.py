@@ -43,7 +43,8 @@ async def test_no_topic_is_made_where_the_settings_say_so(tmp_path: Path, kafka_
         refused(await talk.get(), 404, "destination-unknown")
         with closing(KafkaAdminClient(bootstrap_servers=kafka_servers)) as admin:
             assert talk.destination not in admin.list_topics()
-            admin.create_topics({talk.destination: {"num_partitions": 2}}, wait_for_metadata=True)
+            topics = talk.destination, f"{talk.destination}.dlq"
+            admin.create_topics({name: {"num_partitions": 2} for name in topics}, wait_for_metadata=True)
         await talk.produce(b"there now")
         assert (await talk.take()).body == b"there now"
 

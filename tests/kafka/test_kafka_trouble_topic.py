@@ -57,7 +57,8 @@ async def test_a_deleted_topic_is_unknown_where_none_is_made(
     client: str, tmp_path: Path, kafka_servers: str, admin: KafkaAdminClient
 ) -> None:
     async with bridged(tmp_path, backend(kafka_servers, client=client, create="false")) as (_, talk):
-        admin.create_topics({talk.destination: {"num_partitions": FEW}}, wait_for_metadata=True)
+        topics = talk.destination, f"{talk.destination}.dlq"
+        admin.create_topics({name: {"num_partitions": FEW} for name in topics}, wait_for_metadata=True)
         # Nothing is read before: of a topic made anew within seconds librdkafka goes on where it was in the old one.
         await talk.nothing()
         admin.delete_topics([talk.destination])

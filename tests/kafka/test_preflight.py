@@ -28,7 +28,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in cache, packages, preflight:
         monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
     monkeypatch.setattr("platform.freedesktop_os_release", dict)
-    for name in ("_GO", "_CARGO"):
+    for name in ("_GO", "_CARGO", "_SBIN"):
         monkeypatch.setattr(preflight, name, str(folder))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     return folder
@@ -102,6 +102,8 @@ def test_other_programs_are_found_by_their_names(programs: Path, tmp_path: Path)
     assert _found(programs, "chromium") == {"Chromium"}
     assert _found(programs, "curl") == set()
     assert _found(programs, "curl", "jq") == {"curl"}
+    assert _found(programs, "nginx") == set()
+    assert _found(programs, "nginx", "haproxy") == {"Proxies"}
     assert _found(programs, "postgres") == {"PostgreSQL"}
     built = tmp_path / "cache" / "bin" / "helm-v3.0.0"
     built.parent.mkdir(parents=True)

@@ -22,7 +22,7 @@ from tests.migrate.reports import findings_about, report_on, seen, verdicts
 from tests.rabbitmq import natives
 
 WORKS, DIFFERS, FAILS, UNKNOWN = Verdict.WORKS, Verdict.DIFFERS, Verdict.FAILS, Verdict.UNKNOWN
-HIDDEN = {"bindings", "policies", "headers"}
+HIDDEN = {"bindings", "policies", "headers", "decimal headers"}
 """What AMQP does not show."""
 
 

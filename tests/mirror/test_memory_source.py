@@ -1,11 +1,13 @@
 """The in-memory source with a real bridge and a real Spark."""
 
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import httpx
 import pytest
@@ -15,13 +17,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.errors import BackendUnavailable, CannotStart
-from bridge.message import FIELDS
+from bridge.message import FIELDS, Message
 from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.sources import OnDataLoss, Options
 from bridge.mirror.sources.memory import MemorySource, _MemoryReader
 from bridge.mirror.sources.range_source import DataLost, ReaderOptions, Splits
 from bridge.mirror.sources.ranges import Split
 from tests.launch import Bridge
+from tests.unit.blocks import encode
 
 Row = dict[str, Any]
 VERSION: Final = {"x-oms-version": "1.0.0"}
@@ -391,6 +394,73 @@ def test_a_range_is_read_to_its_end_and_what_is_not_there_is_told(
                 if missing:
                     with pytest.raises(DataLost, match=told):
                         list(reading(bridge, "fail").read(splits))
+
+
+def test_a_log_of_large_headers_is_read_to_its_end(serve: Callable[..., Bridge]) -> None:
+    """A block of these messages was 110 MB once, which the bridge refused each time."""
+    bridge = serve("partitions=1")
+    message = {"header": {"destination": "orders"}, "properties": {"p": "x" * 55_000}}
+    for _ in range(29):
+        answer = httpx.post(
+            f"{bridge.url}/v1/messages", headers=VERSION, json=[message] * 70, trust_env=False, timeout=60
+        )
+        assert answer.status_code == 200, answer.text
+    (log,) = source_of(bridge).bounds()
+    offsets: list[int] = []
+    for batch in reading(bridge).read(Splits((Split(log, 0, 2030),))):
+        offsets += batch.column("offset").to_pylist()
+        assert set(batch.column("error").to_pylist()) == {None}
+    assert offsets == list(range(2030))
+
+
+class _Narrow(BaseHTTPRequestHandler):
+    """A bridge whose memory for this client has room for 100 messages, and none at all every third time."""
+
+    asked: ClassVar[list[int]] = []
+
+    def do_GET(self) -> None:
+        many = int(self.headers.get("x-oms-maxmessages", "0"))
+        self.asked.append(many)
+        start = int(self.headers.get("x-oms-offset", "0"))
+        status, body, code = 200, b'{"logs": {"e/orders/0": [0, 3000]}}', ""
+        if many > 100 or len(self.asked) % 3 == 0:
+            status, body, code = 429, b"{}", "limit-reached"
+        elif many:
+            body = encode([Message("orders")] * many, range(start, start + many), start + many, [])
+        self.send_response(status)
+        for name, value in (("x-oms-error", code), ("retry-after", "5"), ("content-length", str(len(body)))):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_it_asks_for_less_and_goes_on_when_the_bridge_has_no_memory_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.mirror.sources.memory.time.sleep", lambda _: None)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Narrow)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        reader = _MemoryReader(ReaderOptions(Options("memory://", "/none", url), {}, 1))
+        offsets = [
+            offset
+            for batch in reader.read(Splits((Split("e/orders/0", 0, 3000),)))
+            for offset in batch.column("offset").to_pylist()
+        ]
+        assert offsets == list(range(3000))
+        assert max(_Narrow.asked) <= 2000
+        _Narrow.asked[:] = [0, 0]
+        with pytest.raises(BackendUnavailable, match="429 limit-reached"):
+            reader.bounds()
+        _Narrow.asked.clear()
+        assert reader.bounds() == {"e/orders/0": (0, 3000)}
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def reading(bridge: Bridge, on_data_loss: OnDataLoss = "fail") -> _MemoryReader:

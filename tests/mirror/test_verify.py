@@ -122,6 +122,9 @@ def test_a_ledger(out: Path, tmp_path: Path, verified: Verified) -> None:
         ("ledger-doubled", "orders-0", 1),
     ]
     assert len(verified(ledger=str(ledger), names=1)) == 2
+    before = found(verified(ledger=str(ledger)))
+    ledger.write_text(ledger.read_text("utf-8"), "utf-8-sig")
+    assert found(verified(ledger=str(ledger))) == before, "a byte order mark is no part of the first line"
 
 
 def test_a_ledger_that_is_none(out: Path, tmp_path: Path, verified: Verified) -> None:

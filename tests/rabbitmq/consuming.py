@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -14,6 +14,7 @@ from adapters.amqp.properties import Properties
 from adapters.base import Delivery, Outcome
 from adapters.rabbitmq.consume.assigned import GroupDependencies
 from adapters.rabbitmq.consume.attempts import read_attempts
+from adapters.rabbitmq.consume.consumer import Consumer
 from adapters.rabbitmq.consume.subscription import RabbitMQSubscription
 from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import parse
@@ -170,6 +171,7 @@ class Pool:
         self.link = Link(self.options, "test")
         self.publisher = Publisher(self.options, self.link)
         self.shared = False
+        self.shared_arguments: Mapping[str, object] = {"x-queue-type": "classic"}
         self.has_history = False
         self.made = 0
         self._stack = stack
@@ -188,13 +190,17 @@ class Pool:
         return names.attempts(self.destination, GROUP, partition)
 
     @property
+    def returned(self) -> str:
+        return names.returned(self.destination, GROUP)
+
+    @property
     def history(self) -> str:
         return names.history(self.destination, GROUP, 0)
 
     async def make_history(self) -> None:
         """Let partition 0 have a history."""
         self.has_history = True
-        await self.ask("queue_declare", **declarations.partition_queue(self.history).arguments)
+        await self.ask("queue_declare", **declarations.partition_queue(self.history, self.returned).arguments)
 
     async def noted(self, partition: int = 0) -> dict[str, int] | None:
         """What the note of a partition says; None: there is none."""
@@ -204,10 +210,11 @@ class Pool:
     async def make_sources(self) -> list[Source]:
         """Declare what is missing."""
         self.made += 1
+        await self.ask("queue_declare", **declarations.group_queues(self.destination, GROUP, 0)[0].arguments)
         for source in self.sources:
-            arguments = dict(declarations.partition_queue(source.queue).arguments)
+            arguments = dict(declarations.partition_queue(source.queue, self.returned).arguments)
             if self.shared:
-                arguments["arguments"] = {"x-queue-type": "classic"}
+                arguments["arguments"] = self.shared_arguments
             await self.ask("queue_declare", **arguments)
         return self.sources
 
@@ -265,6 +272,7 @@ class Pool:
             await self.ask("queue_delete", queue=self.queue(partition))
             await self.ask("queue_delete", queue=self.note(partition))
         await self.ask("queue_delete", queue=self.history)
+        await self.ask("queue_delete", queue=self.returned)
         await self.publisher.close()
         await self.link.close()
 
@@ -299,6 +307,19 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
 def bodies(deliveries: Iterable[Delivery], partition: int | None = None) -> list[str]:
     """Return what was delivered, of one partition or of all."""
     return [each.message.body.decode() for each in deliveries if partition in {None, each.partition}]
+
+
+def consumer_of(bridge: Bridge) -> Consumer | None:
+    partition = bridge.subscription._assigned.partitions.get(0)
+    return None if partition is None else partition._consumer
+
+
+async def renewed(bridge: Bridge, before: Consumer | None) -> Consumer:
+    """Wait until it consumes on another channel."""
+    await until(lambda: consumer_of(bridge) not in {None, before})
+    consumer = consumer_of(bridge)
+    assert consumer is not None
+    return consumer
 
 
 async def _nothing(_partition: int) -> None:

@@ -10,7 +10,7 @@ from pika import BasicProperties
 
 from adapters.amqp.channel import Channel
 from adapters.amqp.link import Link
-from adapters.amqp.messages import Outgoing
+from adapters.amqp.messages import Arrival, Outgoing
 from adapters.base import Stored
 from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.publish.publisher import Publisher
@@ -73,6 +73,22 @@ class Desk(NamedTuple):
             await asyncio.wait_for(enough.wait(), SECONDS)
         await channel.close()
         return bodies
+
+    async def arrivals(self, queue: str, last: bytes) -> list[Arrival]:
+        """Consume up to the message with that body."""
+        channel = await self.beside_link.channel()
+        came: list[Arrival] = []
+        ended = asyncio.Event()
+
+        def arrived(_consumer: str, arrival: Arrival) -> None:
+            came.append(arrival)
+            if arrival.body == last:
+                ended.set()
+
+        await channel.consume(queue, arrived, auto_ack=True)
+        await asyncio.wait_for(ended.wait(), SECONDS)
+        await channel.close()
+        return came
 
     def send(
         self,

@@ -5,27 +5,13 @@ import asyncio
 import pytest
 
 from adapters.base import Outcome
-from adapters.rabbitmq.consume.consumer import Consumer
 from tests.brokers.rabbitmq import RabbitMQ
-from tests.rabbitmq.consuming import GUARD, Bridge, bodies, pool, until
+from tests.rabbitmq.consuming import GUARD, bodies, consumer_of, pool, renewed, until
 
 
 @pytest.fixture
 def rabbit(stoppable_rabbitmq: RabbitMQ) -> RabbitMQ:
     return stoppable_rabbitmq
-
-
-def consumer_of(bridge: Bridge) -> Consumer | None:
-    partition = bridge.subscription._assigned.partitions.get(0)
-    return None if partition is None else partition._consumer
-
-
-async def renewed(bridge: Bridge, before: Consumer | None) -> Consumer:
-    """Wait until it consumes on another channel."""
-    await until(lambda: consumer_of(bridge) not in {None, before})
-    consumer = consumer_of(bridge)
-    assert consumer is not None
-    return consumer
 
 
 async def test_what_lies_here_for_long_comes_on_a_new_channel(

@@ -4,11 +4,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 from uuid import uuid4
 
+import httpx
 import pika
 from pika.exceptions import ChannelClosedByBroker
 
 from adapters.rabbitmq.topology import names
-from tests.deleting import check_delete, check_purge, check_unknown, two_bridges
+from tests.deleting import check_callbacks, check_delete, check_purge, check_unknown, two_bridges
+from tests.http.callback_endpoint import Endpoint, ask, listed, register, wait_until
+from tests.launch import Bridge
 from tests.rabbitmq.bridged import backend
 
 
@@ -20,6 +23,32 @@ async def test_a_group_and_a_destination_are_purged(tmp_path: Path, rabbitmq_url
 async def test_a_destination_is_deleted_under_two_bridges(tmp_path: Path, rabbitmq_url: str) -> None:
     async with two_bridges(tmp_path, backend(rabbitmq_url, partitions=2)) as two:
         await check_delete(two)
+
+
+def test_callbacks_of_two_bridges_outlive_purge_and_delete(tmp_path: Path, rabbitmq_url: str) -> None:
+    check_callbacks(tmp_path, backend(rabbitmq_url, partitions=2))
+
+
+def test_without_a_log_a_callback_has_its_destination_created_again(tmp_path: Path, rabbitmq_url: str) -> None:
+    """A group that is made later would miss what was produced before."""
+    name = f"orders-{uuid4().hex[:8]}"
+    endpoint = Endpoint().listen()
+    url = backend(rabbitmq_url, partitions=2, log="false")
+    try:
+        with Bridge(tmp_path, backend=url, settings=endpoint.settings()) as bridge:
+            register(bridge, name, endpoint.url("/"))
+            path = f"{bridge.management}/v1/destinations/{name}"
+            for _ in range(2):  # the second time, only the callback can have created it
+                wait_until(lambda: httpx.delete(path, trust_env=False, timeout=60).status_code == 204)
+
+            def delivered() -> bool:
+                ask(bridge, "POST", "/v1/messages", {"h-destination": name}, b"one")  # 503 while its queues are made
+                return len(endpoint.to("/")) > 0
+
+            wait_until(delivered)
+            assert (listed(bridge, name) or {})["state"] == "delivering"
+    finally:
+        endpoint.close()
 
 
 async def test_what_does_not_exist_is_unknown(tmp_path: Path, rabbitmq_url: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.brokers.provide import own_rabbitmq
 from tests.ledger.client import Where, ask, http
-from tests.ledger.run import AUDIT, GROUP, Progress, in_batches, run
+from tests.ledger.run import AUDIT, GROUP, Producers, Progress, in_batches, one_by_one, run
 from tests.ledger.stage import Stage
 from tests.rabbitmq.bridged import backend
 from tests.tiers import SOAK
@@ -52,6 +52,29 @@ async def test_a_kill_in_the_middle_of_a_batch(tmp_path: Path) -> None:
             assert verdict.good, str(verdict)
             assert verdict.counts["answered stored"] >= MESSAGES
             assert verdict.counts["answered unknown"], "no kill fell into a batch"
+
+
+@pytest.mark.parametrize("producers", [in_batches, one_by_one])
+async def test_no_outcome_is_unknown_after_a_kill_of_the_broker(tmp_path: Path, producers: Producers) -> None:
+    """What was sent and not confirmed is sent again, and each group gets it once."""
+    with own_rabbitmq(tmp_path / "rabbit") as rabbit, ExitStack() as closing:
+        where = Where()
+        stage = Stage(tmp_path, {where: backend(rabbit.url)}, closing)
+        await stage.start(where)
+
+        async def story(progress: Progress) -> None:
+            for kill in range(KILLS):
+                await progress.reach((kill + 1) / (KILLS + 1))
+                await asyncio.to_thread(rabbit.kill)
+                await asyncio.to_thread(rabbit.start)
+
+        destination = f"ledger-{uuid4().hex}"
+        await _make_groups(await where.url(), destination)
+        for verdict in await run([where], destination, MESSAGES, story, producers=producers):
+            print(f"\nRabbitMQ, {producers.__name__}: {verdict}")  # noqa: T201 - the counts are the result
+            assert verdict.good, str(verdict)
+            assert verdict.counts["answered stored"] >= MESSAGES
+            assert verdict.counts["answered unknown"] < MESSAGES / 1000
 
 
 async def _make_groups(url: str, destination: str) -> None:

@@ -113,6 +113,7 @@ ROWS: Final[dict[str, Sent]] = {
         oms_h_partition=99,
     ),
     "texts that are none": with_headers(oms_h_messageId=[1], oms_h_correlationId="\x00\r\n", oms_h_messageKey=5),
+    "ids that clients may not send": with_headers(oms_h_messageId="\x00vk2\x1f\x7f\x85", oms_h_transactionId="\x00\n"),
     "another destination": with_headers(oms_h_destination="../../etc", oms_h_messageKey="other"),
     "gzip that is none": of(content_encoding="gzip", headers={"oms_h_compression": "gzip"}),
     "a content type that is none": of(content_type="\r\n\x00", headers={"traceparent": "junk", "tracestate": "x"}),

@@ -12,8 +12,11 @@ from adapters.amqp.link import Link
 from adapters.amqp.messages import Outgoing
 from adapters.base import Delivery, Stored
 from adapters.rabbitmq.adapter import RabbitMQAdapter
+from adapters.rabbitmq.consume.repeated_arrivals import RepeatedArrivals
+from adapters.rabbitmq.headers import STORED as STORED_AT
 from adapters.rabbitmq.options import parse
-from adapters.rabbitmq.publish.publisher import Publisher
+from adapters.rabbitmq.publish.confirm_channel import PendingPublish
+from adapters.rabbitmq.publish.publisher import Publisher, RouteChannel
 from adapters.rabbitmq.topology import destinations
 from bridge.errors import BackendUnavailable, NotStored, OutcomeUnknown
 from tests.brokers.rabbitmq import RabbitMQ
@@ -41,6 +44,44 @@ async def lose(to: Desk) -> None:
     assert connection is not None
     connection.abort()
     await until(lambda: bool(lost))
+
+
+async def test_messages_that_were_sent_and_not_confirmed_are_sent_again_in_order(rabbitmq_url: str) -> None:
+    """Whether the broker had read them or not; consumers drop the second copies."""
+    async with desk(rabbitmq_url) as to:
+        exchange = await to.exchange()
+        queue = await to.queue(exchange)
+        await to.send(exchange)
+        sent = []
+        for number in range(500):
+            headers = {STORED_AT: number}
+            properties = BasicProperties(message_id=uuid4().hex, headers=headers, delivery_mode=2)
+            deadline = asyncio.get_running_loop().time() + SECONDS
+            outgoing = Outgoing(exchange, "p0", properties, b"%d" % number)
+            sent.append(to.publisher.send(outgoing, deadline=deadline, resend=number != 100))
+            if number % 100 == 99:
+                await asyncio.sleep(0)
+        refused = to.send(exchange, b"by the bridge")
+        await lose(to)
+        assert isinstance(refused.exception(), OutcomeUnknown)
+        later = patient(to.publisher, exchange, b"500")
+        unsure, *answers = await outcomes([sent.pop(100), *sent, later])
+        assert unsure == STORED or isinstance(unsure, OutcomeUnknown)
+        assert answers == [STORED] * 500
+        seen = RepeatedArrivals()
+        came = [arrival.body for arrival in await to.arrivals(queue, b"500") if not seen.repeats(arrival)]
+        assert [body for body in came if body not in {b"x", b"by the bridge", b"100"}] == [
+            b"%d" % number for number in range(501) if number != 100
+        ]
+
+
+async def test_a_message_that_was_sent_and_waits_too_long_to_be_sent_again_is_unknown() -> None:
+    sent = PendingPublish(Outgoing("x", "p0", BasicProperties(), b"x"), stored=STORED, deadline=0.0, resend=True)
+    publisher = Publisher(parse("amqp://127.0.0.1:1"), Link(parse("amqp://127.0.0.1:1"), "test"))
+    RouteChannel(publisher).send_again([sent])
+    (error,) = await outcomes([sent.done])
+    assert isinstance(error, OutcomeUnknown)
+    assert "may have stored it" in error.detail
 
 
 @pytest.mark.parametrize("proven", [True, False], ids=["an exchange that is known", "a new one"])

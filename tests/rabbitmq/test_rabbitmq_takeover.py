@@ -240,3 +240,20 @@ async def test_a_destination_may_keep_no_log(tmp_path: Path, rabbitmq_url: str) 
         late = Conversation(talk.http)
         late.destination = without
         await late.nothing()
+
+
+async def test_a_log_cannot_have_a_decimal_header(tmp_path: Path, rabbitmq_url: str) -> None:
+    """RabbitMQ closes the producer's connection over the stream, and the groups get the message all the same."""
+    priced = Sent(b"1", "x", BasicProperties(headers={"price": Decimal("12.5")}))
+    nested = Sent(b"2", "x", BasicProperties(headers={"prices": [Decimal("12.5")], "of": {"one": Decimal("0.5")}}))
+    async with bridged(tmp_path, backend(rabbitmq_url)) as (_, talk):
+        await talk.nothing(wait=0)
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="541"):
+            natives.write(rabbitmq_url, talk.destination, [priced])
+        natives.write(rabbitmq_url, talk.destination, [nested])
+        found = {taken.body: taken.headers for taken in await talk.take_all(2)}
+        assert found[b"1"]["x-oms-p-price"] == "12.5"
+        late = Conversation(talk.http)
+        late.destination = talk.destination
+        assert [taken.body for taken in await late.take_all(1)] == [b"2"]
+        await late.nothing()

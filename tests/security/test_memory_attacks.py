@@ -14,6 +14,7 @@ from typing import Final
 import httpx
 import pytest
 
+from bridge.wire.log_block import decode
 from tests.conformance.frames import Frames
 from tests.http.asking import VERSION, fresh, post, producing, pulling, store
 from tests.launch import Bridge
@@ -81,6 +82,25 @@ def test_replies_that_are_not_read(bridge: Bridge, size: tuple[int, int]) -> Non
         store(frames, b"large", bytes(BODY))
         logs = json.loads(frames.ask("GET", "/v1/logs", [VERSION]).body)["logs"]
     log = next(name for name, (first, end) in logs.items() if "/large/" in name and end > first)
+    attack(bridge, size, "/v1/log", [VERSION, (b"x-oms-log", log.encode())])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_blocks_of_large_headers_that_are_not_read(bridge: Bridge, size: tuple[int, int]) -> None:
+    """A block was 110 MB once: only bodies counted, and these messages have none."""
+    message = {
+        "header": {"destination": "headers"},
+        "extensionHeader": {"partition": 0},
+        "properties": {"p": "x" * 55_000},
+    }
+    batch = json.dumps([message] * 70, separators=(",", ":")).encode()
+    with Frames(bridge.url) as frames:
+        for _ in range(29):
+            assert post(frames, [VERSION, (b"content-type", b"application/json")], batch).status == 200
+        [log] = json.loads(frames.ask("GET", "/v1/logs", [VERSION]).body)["logs"]
+        answer = frames.ask("GET", "/v1/log", [VERSION, (b"x-oms-log", log.encode())])
+    assert len(answer.body) <= BODY
+    assert 70 < len(decode(answer.body).offsets) < 80
     attack(bridge, size, "/v1/log", [VERSION, (b"x-oms-log", log.encode())])
 
 

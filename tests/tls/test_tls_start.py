@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 
 from tests.launch import Bridge
@@ -123,6 +125,17 @@ def test_other_forms_of_pem_can_be_used(server: str, pki: Pki, tmp_path: Path, s
             client(bridge, pki.trusting(), http2=True) as talk,
         ):
             assert talk.get("/v1/capabilities").status_code == 200
+
+
+def test_files_with_a_byte_order_mark_can_be_used(server: str, pki: Pki, tmp_path: Path) -> None:
+    settings = pki.settings(mutual=True)
+    for variable, file in settings.items():
+        settings[variable] = str(pki.file(f"marked-{Path(file).name}", BOM_UTF8 + Path(file).read_bytes()))
+    with Bridge(tmp_path, server=server, settings=settings) as bridge:
+        with client(bridge, pki.known(), http2=True) as talk:
+            assert talk.get("/v1/capabilities").status_code == 200
+        with client(bridge, pki.trusting(), http2=True) as talk, pytest.raises(httpx.TransportError):
+            talk.get("/v1/capabilities")
 
 
 def assert_one_sentence(end: tuple[int, str, str], sentence: str) -> None:

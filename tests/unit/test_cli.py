@@ -175,6 +175,13 @@ def test_lines_travel_in_batches(fake: Bridge) -> None:
     assert [message.body for message in fake.messages[-4:]] == [b"1199", b"", b"\r", b"last"]
 
 
+def test_the_byte_order_mark_of_lines_is_not_sent(fake: Bridge) -> None:
+    for lines in (b"\xef\xbb\xbffirst\nsecond\n", b"\xef\xbb\xbf"):
+        assert oms("produce", "orders", "--file", "-", "--lines", stdin=lines).exit_code == 0
+    assert oms("produce", "orders", "--file", "-", stdin=b"\xef\xbb\xbfwhole").exit_code == 0
+    assert [message.body for message in fake.messages] == [b"first", b"second", b"", b"\xef\xbb\xbfwhole"]
+
+
 def test_a_batch_of_lines_ends_at_a_mebibyte_too(fake: Bridge) -> None:
     result = oms("produce", "orders", "--file", "-", "--lines", stdin=(b"x" * 700_000 + b"\n") * 3)
     assert (result.exit_code, fake.batches) == (0, [2, 1])

@@ -73,6 +73,31 @@ def test_a_page_of_another_site_is_refused_unless_its_origin_is_allowed(subtests
             assert policy.check(LOCAL | {SITE: site, b"origin": b"http://localhost:8080"}) == []
 
 
+def test_a_host_may_have_a_port_and_a_dot_at_its_end(subtests: pytest.Subtests) -> None:
+    policy = OriginPolicy(("bridge.svc", "other.svc."), ())
+    for host in (
+        *("localhost", "localhost.", "LOCALHOST.:80", "localhost:", "bridge.svc.", "bridge.svc.:8080", "other.svc"),
+        *("127.0.0.1.", "[::1]", "[::1]:80", "::1", "10.1.2.3:8080"),
+    ):
+        with subtests.test(host):
+            assert policy.check({b"host": host.encode()}) == []
+    for host in (
+        *("localhost..", ".localhost", "localhost.evil.example", "localhost:a", "localhost:80@evil.example"),
+        *(
+            "a@localhost",
+            "localhost@evil.example",
+            "[::1]x",
+            "[::1]:x",
+            "[::1].evil.example",
+            "localhost:\u00b2",
+            "",
+            ".",
+        ),
+    ):
+        with subtests.test(host), pytest.raises(Forbidden):
+            policy.check({b"host": host.encode("latin-1")})
+
+
 LOOPBACK = (b"localhost", b"LOCALHOST:1", b"a.localhost:8080", b"127.9.9.9:8080", b"[::1]:8080")
 BEYOND = (b"10.1.2.3", b"10.1.2.3:8080", b"bridge.svc:8080", b"[2001:db8::1]:80", b"localhost.evil.example", b"")
 

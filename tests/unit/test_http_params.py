@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from functools import partial
 from typing import cast
 from urllib.parse import urlencode
 
@@ -8,8 +9,12 @@ from hypothesis import strategies as st
 
 from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated, VersionUnsupported
 from bridge.http import params
+from bridge.http.openapi.operations import OPERATIONS
 from bridge.http.params import (
+    DESTINATION_MESSAGES,
+    Requirements,
     flag,
+    header_names,
     merge,
     number,
     parse_optional_subscription,
@@ -22,7 +27,7 @@ from bridge.http.params import (
 )
 from bridge.http.request_and_reply import RECEIPTS_MAX, BodyStream, CancelOnDisconnect, Request
 from bridge.message import FIELDS, LONG_MAX
-from bridge.wire.headers import PARAMETERS, Headers
+from bridge.wire.headers import PARAMETERS, Headers, parse
 from tests.unit.strategies import NO_NUMBERS, refusal
 
 
@@ -85,10 +90,44 @@ def test_a_mistyped_parameter_names_the_nearest_one(subtests: pytest.Subtests) -
         assert refused.value.detail == sentence
 
 
+def test_suggestions_are_what_the_request_takes_spelled_for_its_place(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str, str]] = [
+        ("POST /v1/nack", "delay", "x-oms-delaymills", "delaymills"),
+        ("POST /v1/nack", "delaytime", "x-oms-delaymills", "delaymills"),
+        ("POST /v1/nack", "h-delaytimes", "x-oms-delaymills", ""),
+        ("POST /v1/extend", "lease", "x-oms-leasemills", "leasemills"),
+        ("POST /v1/ack", "receipts", "x-oms-receipt", "receipt"),
+        ("GET /v1/messages", "waitms", "x-oms-waitmills", "waitmills"),
+        ("GET /v1/push", "maxmessage", "x-oms-maxmessages", "maxmessages"),
+        ("POST /v1/push", "callback", "x-oms-callbackurl", "callbackurl"),
+        ("POST /v1/messages", "delay", "x-oms-h-delaytime", ""),
+        (f"POST {DESTINATION_MESSAGES}", "delaytimes", "x-oms-h-delaytime", ""),
+        ("GET /v1/log", "offsets", "x-oms-offset", "offset"),
+    ]
+    for route, mistyped, header, parameter in cases:
+        with subtests.test(f"{route} {mistyped}"):
+            with pytest.raises(HeaderInvalid, match=f"did you mean `{header}`"):
+                parse([(f"x-oms-{mistyped}".encode(), b"1")], partial(header_names, route))
+            if parameter:
+                for spelled in (mistyped, f"x-oms-{mistyped}"):
+                    with pytest.raises(HeaderInvalid, match=f"did you mean `{parameter}`"):
+                        merge({}, f"{spelled}=1".encode(), route)
+
+
+def test_every_route_has_suggestions_and_none_that_it_does_not_take() -> None:
+    for path, operations in OPERATIONS.items():
+        for method, operation in operations.items():
+            taken = set(header_names(f"{method} {path}").values())
+            assert taken == {f"x-oms-{name}" for name in operation.parameters} | {
+                f"x-oms-h-{field.lower()}" for field in operation.fields
+            }
+
+
 def test_require_names_fields_that_ask_for_behaviour() -> None:
-    assert [f.name for f in parse_require({"require": "delayTime, PRIORITY"})] == ["delayTime", "priority"]
-    assert parse_require({}) == parse_require({"require": ""}) == ()
-    assert len(parse_require({"require": ",".join(f.name for f in FIELDS if f.is_feature)})) == 11
+    assert [f.name for f in parse_require({"require": "delayTime, PRIORITY"}).fields] == ["delayTime", "priority"]
+    assert parse_require({}) == parse_require({"require": ""}) == Requirements()
+    assert parse_require({"require": "Headers"}) == Requirements([], headers=True)
+    assert len(parse_require({"require": ",".join(f.name for f in FIELDS if f.is_feature)}).fields) == 11
     for wrong in ("speed", "delayTime,", ",", "destination", "ü"):
         with pytest.raises(HeaderInvalid):
             parse_require({"require": wrong})

@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -16,13 +16,14 @@ from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import BackendUnavailable, LeaseEnded, LimitReached
-from bridge.http import push
+from bridge.http import heartbeat, push
 from bridge.http.push import PushEndpoint
 from bridge.http.request_and_reply import BodyStream, Limits, Reply, Request
-from bridge.long_work import Slicer, Steps
+from bridge.long_work import Slicer, Steps, run_at_once
 from bridge.message import Message
-from bridge.wire import gzip_body
+from bridge.wire import gzip_body, multipart
 from bridge.wire.headers import parse
+from bridge.wire.stream_framings import StreamMessage, decode_lines
 from tests.calls import result
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ class Reader:
     async def _write(self, piece: bytes) -> None:
         failure, self.failure = self.failure, None
         if failure is not None:
+            self.came.set()
             raise failure
         await self._reads.acquire()
         self.pieces.append(piece)
@@ -60,10 +62,20 @@ class Reader:
         return [json.loads(line) for line in self.text.splitlines()]
 
     async def until(self, part: bytes) -> None:
+        await self.until_true(lambda: part in self.text)
+
+    async def until_pieces(self, count: int) -> None:
+        await self.until_true(lambda: len(self.pieces) >= count)
+
+    async def until_true(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
-            while part not in self.text:
+            while not condition():
                 self.came.clear()
                 await self.came.wait()
+
+    def let(self, pieces: int) -> None:
+        for _ in range(pieces):
+            self._reads.release()
 
     async def leave(self) -> None:
         self.task.cancel()
@@ -260,3 +272,61 @@ async def test_the_receipts_that_a_stream_brings_along_are_settled_first(bench: 
     with pytest.raises(LeaseEnded):
         await bench.open(receipt=receipts[1])
     assert bench.consumers == 0
+
+
+@pytest.mark.parametrize("accept", [LINES, EVENTS, "multipart/mixed"])
+async def test_a_silent_stream_sends_heartbeats_that_are_no_messages(
+    bench: PushBench, accept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.01)
+    reader = await bench.reader(accept, maxmessages=2, leasemills=200)
+    for number in range(2):
+        await reader.until_pieces(len(reader.pieces) + 3)
+        await bench.produce(Message("orders", b"%d" % number))
+        await reader.until(b"%d" % number if accept.startswith("multipart") else [b"MA==", b"MQ=="][number])
+    await asyncio.wait((reader.task,), timeout=20)
+    bodies = [each.body for each in read(accept, reader.text)]
+    assert bodies == [b"0", b"1"]
+
+
+def read(accept: str, text: bytes) -> list[Message]:
+    """Read a whole stream, its heartbeats excepted."""
+    if accept.startswith("multipart"):
+        boundary = text.partition(b"\r\n")[0].removeprefix(b"--")
+        assert text.endswith(b"--\r\n")
+        return [m for m in run_at_once(multipart.decode(text, boundary, 10_000, 1 << 15)) if isinstance(m, Message)]
+    if accept == EVENTS:
+        events = [event.partition(b"data: ")[2] for event in text.split(b"\n\n") if b"data: " in event]
+        text = b"".join(event + b"\n" for event in events)
+    return [line.message for line in decode_lines(text) if isinstance(line, StreamMessage)]
+
+
+async def test_a_heartbeat_that_cannot_be_written_fails_the_next_message(
+    bench: PushBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client has stopped reading: the message goes back when the stream ends."""
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.01)
+    reader = await bench.reader()
+    await reader.until(b"")
+    reader.failure = TimeoutError()
+    await reader.until_true(lambda: reader.failure is None)
+    await bench.produce(*messages(1))
+    await asyncio.wait((reader.task,), timeout=20)
+    assert isinstance(reader.task.exception(), TimeoutError)
+    assert b"data" not in reader.text
+    assert bench.consumers == 0
+
+
+async def test_messages_and_heartbeats_never_mix(bench: PushBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat that waits for the client is written whole before the next message."""
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.01)
+    reader = await bench.reader(reads=1)
+    await reader.until(b"")
+    await asyncio.sleep(0.1)
+    await bench.produce(*messages(2))
+    await asyncio.sleep(0.1)
+    assert reader.pieces == [b""]
+    reader.let(2)
+    await reader.until(b"data")
+    assert reader.pieces[:2] == [b"", b"\n"]
+    await reader.leave()

@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -14,13 +15,19 @@ from adapters.memory.subscription import MemorySubscription
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
+from bridge.engine.group import Group
 from bridge.engine.options import EngineOptions
+from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.http.data_port import DataApp, routes
 from bridge.http.management_port import management_app
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_and_reply import Limits
+from bridge.long_work import Slicer
+from bridge.message import Message
 from bridge.metrics import BridgeMetrics, Observer
+from tests.calls import result
 
 OPERATIONS_PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 VERSION = {"x-oms-version": "1.0.0"}
@@ -118,6 +125,7 @@ async def test_destinations_and_groups_have_labels_up_to_a_limit(bridge: InProce
         await bridge.data.get("/v1/messages", headers=source | {"x-oms-ack": "true"})  # a lease does not settle
         if count > 1:
             await bridge.data.get("/v1/messages", headers=source)
+    await bridge.metrics.count_unsettled()
     families = bridge.scrape()
     found = {
         name: {tuple(sample.labels.values()): sample.value for sample in families[f"oms_{name}"].samples}
@@ -129,6 +137,39 @@ async def test_destinations_and_groups_have_labels_up_to_a_limit(bridge: InProce
         "group_settled": {("orders", "app"): 1, ("other", "other"): 1},
         "group_lag_messages": {("orders", "app"): 2, ("other", "other"): 2},
     }
+
+
+async def test_a_scrape_of_many_groups_and_partitions_leaves_the_loop_to_others() -> None:
+    """Each of 300 groups has a position in each of 256 partitions."""
+    engine = Engine(connect("memory://?partitions=256"), SystemClock(), EngineOptions("here", metric_labels=10))
+    await engine.start()
+    metrics = BridgeMetrics(engine)
+    client = _client(httpx.ASGITransport(management_app(engine, metrics, "memory://", OriginPolicy((), ()))))
+    await result(engine.produce(Message("orders", b"x"), (), ""))
+    for number in range(300):
+        await result(engine.pull(SubscriptionKey("orders", f"g{number}"), PullRequest(1000), ack=True))
+    counted: list[Group] = []
+    most = 0
+    ticks = itertools.count()
+    metrics._slicer = Slicer(lambda: next(ticks) / 1000)  # each step takes 1 ms, and a slice has five
+
+    def lag(group: Group) -> int:
+        counted.append(group)
+        return 7
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Group, "lag", property(lag))
+        scraping = asyncio.ensure_future(client.get("/metrics"))
+        while not scraping.done():
+            before = len(counted)
+            await asyncio.sleep(0)
+            most = max(most, len(counted) - before)
+    assert 'oms_group_lag_messages{destination="orders",group="g7"} 7.0' in (await scraping).text
+    assert len(counted) == len(set(counted)) == 300
+    assert most <= 6
+    await metrics.count_unsettled()
+    assert 'oms_group_lag_messages{destination="orders",group="g7"} 1.0' in metrics.exposition().decode()
+    await engine.close()
 
 
 async def test_requests_are_counted_by_route_and_status(bridge: InProcessBridge) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.settings import Address, LimitsSettings, Settings, SettingsError, list_settings, load, redact
+from bridge.settings import Address, LimitsSettings, Settings, SettingsError, list_settings, load, read_secrets, redact
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 SECRET = "hunter2"  # noqa: S105 - the canary that no sentence may show
@@ -116,6 +116,7 @@ def test_invalid_origins(subtests: pytest.Subtests) -> None:
 
 def test_sizes(subtests: pytest.Subtests) -> None:
     cases: list[tuple[str, int]] = [("1", 1), ("64 KiB", 65536), ("1MB", 1_000_000), ("1GiB", 1 << 30)]
+    cases += [("1.5MiB", 3 << 19), (".5 kib", 512), ("4M", 4_000_000), ("1024.0", 1024), ("1_024", 1024)]
     for text, size in cases:
         with subtests.test(text=text, size=size):
             settings = load(
@@ -149,6 +150,13 @@ def test_a_wrong_variable_stops_the_start(subtests: pytest.Subtests) -> None:
             f"3 {SECRET}",
             "OMS_LIMITS__HEADERS must be a number of bytes, such as 65536 or 64KiB, from 1KiB to 1MiB.",
         ),
+        *(
+            ("OMS_LIMITS__BODY", size, "OMS_LIMITS__BODY must be a number of bytes, such as 65536 or 64KiB, from 1 to")
+            for size in ("1.5", "1.5 B", "1,5MiB", "1.0001KiB", "4MiBx", "8bit", "1e3", "-1", "true")
+        ),
+        ("OMS_DEDUP__BYTES", "1048576.5", "OMS_DEDUP__BYTES must be a number of bytes"),
+        ("OMS_TIMEOUTS__BODY", "1.5", "OMS_TIMEOUTS__BODY must be a whole number from 1 to 3600000."),
+        ("OMS_DRAIN", "1.5", "OMS_DRAIN must be a whole number from 0 to 3600000."),
         ("OMS_SERVER", SECRET, "OMS_SERVER must be hypercorn or granian."),
         ("OMS_LOG__LEVEL", SECRET, "OMS_LOG__LEVEL must be debug, info, warning or error."),
         ("OMS_BINDING__STRICT", SECRET, "OMS_BINDING__STRICT must be true or false."),
@@ -177,6 +185,17 @@ def test_a_wrong_file_stops_the_start(tmp_path: Path, subtests: pytest.Subtests)
         ("port: 1", "port in FILE is not a setting; did you mean listen?"),
         ("1: 2", "1 in FILE is not a setting; docs/configuration.md lists all settings."),
         ("limits: {batch: yes}", "limits.batch in FILE must be a whole number from 1 to 100000."),
+        (
+            "limits: {body: 1.5}",
+            "limits.body in FILE must be a number of bytes, such as 65536 or 64KiB, from 1 to 1GiB.",
+        ),
+        (
+            "limits: {body: true}",
+            "limits.body in FILE must be a number of bytes, such as 65536 or 64KiB, from 1 to 1GiB.",
+        ),
+        ("limits: {batch: true}", "limits.batch in FILE must be a whole number from 1 to 100000."),
+        ("timeouts: {body: 1.5}", "timeouts.body in FILE must be a whole number from 1 to 3600000."),
+        ("drain: true", "drain in FILE must be a whole number from 0 to 3600000."),
         ("drain: ~", "drain in FILE must be a whole number from 0 to 3600000."),
         ("limits:", "limits in FILE: a section is expected, with some of body, headers, batch,"),
         ("tls: 'no'", "tls in FILE: a section is expected, with some of certificate, key, client_ca."),
@@ -238,6 +257,17 @@ def test_the_backend_may_be_in_a_file(tmp_path: Path) -> None:
     for override in overrides:
         sentence = refused({"OMS_BACKEND_FILE": str(secret)}, overrides=override)
         assert sentence.startswith("backend and backend_file are both set")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    secret, secrets, config = tmp_path / "url", tmp_path / "secrets", tmp_path / "bridge.yaml"
+    secret.write_text("memory://?bytes=1000000\n", "utf-8-sig")
+    secrets.write_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", "utf-8-sig")
+    config.write_text(f"backend_file: {secret}\ncallbacks: {{secrets_file: {secrets}}}\n", "utf-8-sig")
+    settings = load(config, {}, {})
+    assert settings.backend == "memory://?bytes=1000000"
+    assert settings.callbacks.secrets == ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",)
+    assert read_secrets(secrets) == ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
 
 
 def test_a_backend_file_that_holds_no_url(tmp_path: Path, subtests: pytest.Subtests) -> None:

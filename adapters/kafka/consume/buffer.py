@@ -124,7 +124,7 @@ class Buffer:
         self._queue(held)
 
     def take(self, limit: int, max_bytes: int, wall: int) -> list[Delivery]:
-        """Return the next deliveries: at most `limit`; bodies of at most `max_bytes`, unless there is only one."""
+        """Return the next deliveries: at most `limit`; of at most `max_bytes`, unless there is only one."""
         while self._delayed and self._delayed[0][0] <= wall:
             _, _, held, item = heappop(self._delayed)
             held.due.append(item)
@@ -141,7 +141,7 @@ class Buffer:
                     continue
                 item = queue[0]
                 record = item.record
-                if found and record.value is not None and len(record.value) > max_bytes:
+                if found and item.size > max_bytes:
                     return found
                 turns.rotate(-1)
                 queue.popleft()
@@ -154,7 +154,7 @@ class Buffer:
                     heappush(self._delayed, (message.due, order, held, item))
                     continue
                 self.bytes -= item.size
-                max_bytes -= len(message.body)
+                max_bytes -= item.size
                 found.append(Delivery(message, held.handle, record.offset, item.attempts))
         return found
 

@@ -96,6 +96,7 @@ class BatchSender(Sender):  # type: ignore[misc] # has no types
         self.unanswered = False
         """A request is unanswered: without a `wakeup`, too, this thread looks for batches within `_LOOK`."""
         self._look_again = 0.0
+        self._options = options
         self._doubtful: set[ProducerBatch] = set()
         """Batches of which an earlier attempt may have been stored."""
         self._tell = started
@@ -254,9 +255,14 @@ class BatchSender(Sender):  # type: ignore[misc] # has no types
             patience = DELIVERY_TIMEOUT if batch in self._doubtful else UNSENT_TIMEOUT
             return bool(now - batch.created >= patience / 1000)
 
-        self._fail_waiting(
-            overdue, lambda topic, _: BackendUnavailable(f"{topic}: no broker accepts messages for it now.")
-        )
+        self._fail_waiting(overdue, lambda topic, _: BackendUnavailable(f"{topic}: {self._why_unsent()}"))
+
+    def _why_unsent(self) -> str:
+        """Return why nothing was sent; the last failure counts only while there is no connection at all."""
+        connections = self._client.connections
+        if connections.failure is None or connections.least_used_connections():
+            return "no broker accepts messages for it now."
+        return errors.no_connection(self._options, connections.failure).detail
 
     def _fail_waiting(self, which: Callable[[ProducerBatch], bool], error_of: ErrorOf) -> None:
         """Fail batches that are not on their way just now."""

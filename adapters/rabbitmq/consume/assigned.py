@@ -14,10 +14,12 @@ from adapters.rabbitmq.consume.consumer import Waiter
 from adapters.rabbitmq.consume.partition import Partition, RecordDrained
 from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
+from adapters.rabbitmq.consume.repeated_arrivals import RepeatedArrivals
+from adapters.rabbitmq.consume.returned import ReturnedMessages
 from adapters.rabbitmq.group.membership import Changed, Membership
 from adapters.rabbitmq.headers import ACQUIRED_COUNT, DELIVERY_COUNT
 from adapters.rabbitmq.publish.publisher import Publisher
-from adapters.rabbitmq.topology.names import Source
+from adapters.rabbitmq.topology.names import Source, returned_of
 from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, OutcomeUnknown
 
 _RETRY: Final = 1.0
@@ -60,6 +62,9 @@ class Owner(Protocol):
     def failed(self, error: BridgeError) -> None:
         """Fail a waiting fetch: some of the share cannot be consumed now."""
 
+    def wanted(self) -> int:
+        """Return how many messages a waiting fetch still asks for."""
+
 
 class AssignedPartitions:
     """Consumes the partitions that the membership assigns."""
@@ -78,9 +83,13 @@ class AssignedPartitions:
         self._sources: dict[int, Source] = {}
         self._membership: Membership | None = None
         """None: this bridge consumes all partitions; other programs may as well."""
+        self._returned: ReturnedMessages | None = None
+        """None: others own the queue, and decide about the messages that exceed its limit."""
         self._share: frozenset[int] = frozenset()
         self._earlier_attempts: dict[int, AttemptsRecord] = {}
         """Of partitions that were consumed when the connection was lost."""
+        self._repeated: dict[int, RepeatedArrivals] = {}
+        """By partition, kept when the connection is lost."""
         self._must_declare = False
         """Whether a queue was missing, and the group has not been declared again."""
         self._rerun = False
@@ -95,7 +104,7 @@ class AssignedPartitions:
         self._link.on_lost.append(self._lost)
         self._link.on_connected.append(self._apply_soon)
         await self._make_sources()
-        if any(source.shared for source in self._sources.values()):
+        if self.shared:
             self._share = frozenset(self._sources)
         else:
             self._membership = self._dependencies.make_membership(len(self._sources), self._share_changed)
@@ -103,8 +112,17 @@ class AssignedPartitions:
         error = await self._open_missing(self._share)
         if error is not None:
             raise error
+        if not self.shared:
+            use = self._dependencies
+            self._returned = ReturnedMessages(use.consuming, use.publisher, returned_of(self._sources[0]))
+            self._returned.start()
         await asyncio.gather(*(partition.filled(_FILL) for partition in self.partitions.values()))
         self._later(self._dependencies.refresh, self._refresh)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the queue is one of others."""
+        return any(source.shared for source in self._sources.values())
 
     async def close(self) -> None:
         """Leave the group, and release all partitions."""
@@ -117,6 +135,8 @@ class AssignedPartitions:
         if self._applying is not None:
             self._applying.cancel()
             await asyncio.wait((self._applying,))
+        if self._returned is not None:
+            await self._returned.close()
         if self._membership is not None:
             await self._membership.leave()  # first, so that the other bridges are ready to consume
         await self._close(list(self.partitions.values()))
@@ -211,10 +231,12 @@ class AssignedPartitions:
             unacked,
             self._link,
             PrefetchWindow(use.prefetch, len(self._sources)),
+            self._repeated.setdefault(number, RepeatedArrivals()),
             attempts_writer=AttemptsWriter(self._link, use.publisher, source, self._token, unacked),
             arrived=self._owner.arrived,
             repair=self.repair,
             record_drained=use.record_drained,
+            wanted=self._owner.wanted,
         )
         partition.earlier_attempts = self._earlier_attempts.pop(number, None)
         return partition
@@ -287,7 +309,8 @@ class AssignedPartitions:
         """Repair partitions with messages that were unacknowledged the last time, or that have become few or small."""
         for partition in list(self.partitions.values()):
             outgrown, has_stale = partition.window.review(), partition.unacked.has_stale()
-            if outgrown or has_stale or partition.is_too_wide:
+            # a queue of others counts what returns: its messages stay on their channel until RabbitMQ closes that
+            if (outgrown or has_stale or partition.is_too_wide) and not partition.source.shared:
                 self.repair(partition, None)
         self._later(self._dependencies.refresh, self._refresh)
 

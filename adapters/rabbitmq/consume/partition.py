@@ -7,15 +7,17 @@ deleted once all its messages are settled. If this bridge ends before, the next 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from adapters.amqp.link import Link
 from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
-from adapters.rabbitmq.consume.consumer import Acks, Consumer, Waiter
+from adapters.rabbitmq.consume.consumer import Acks, Consumer, RequestingConsumer, Waiter
 from adapters.rabbitmq.consume.partition_state import Unacked
 from adapters.rabbitmq.consume.prefetch_window import PREFETCH_MAX, PrefetchWindow
+from adapters.rabbitmq.consume.repeated_arrivals import RepeatedArrivals
 from adapters.rabbitmq.group.queues_and_history import END
 from adapters.rabbitmq.mapping import is_marker
 from adapters.rabbitmq.topology.names import Source
@@ -25,6 +27,8 @@ _READS: Final = 3
 """Attempts to read the attempts record. Then the broker's count is used, which may be too high."""
 _RETRY: Final = 1.0
 """Seconds between two of them."""
+_SEARCH: Final = 0.5
+"""Seconds in which messages that are ready arrive; another consumer may get them."""
 _log = logging.getLogger("bridge.rabbitmq")
 
 RecordDrained = Callable[[int], Awaitable[None]]
@@ -45,12 +49,15 @@ class Partition:
         unacked: Unacked[Waiter],
         link: Link,
         window: PrefetchWindow,
+        repeated: RepeatedArrivals,
         *,
         attempts_writer: AttemptsWriter,
         arrived: Arrived,
         repair: Repair,
         record_drained: RecordDrained,
+        wanted: Callable[[], int],
     ) -> None:
+        """`wanted` returns how many messages are waited for; no more are requested of a queue of others."""
         self.source = source
         self.unacked = unacked
         self.attempts_writer = attempts_writer
@@ -58,6 +65,7 @@ class Partition:
         """Whether the broker has removed acknowledged messages."""
         self.acks = Acks(unacked, self._removed.set)
         self.window = window
+        self._repeated = repeated
         self.revoked = False
         """Whether the engine has released it: nothing more is fetched."""
         self.earlier_attempts: AttemptsRecord | None = None
@@ -66,6 +74,7 @@ class Partition:
         self._on_arrived = arrived
         self._repair = repair
         self._record_drained = record_drained
+        self._wanted = wanted
         self._loop = asyncio.get_running_loop()
         self._consumer: Consumer | None = None
         self._prefetch = 0
@@ -201,12 +210,15 @@ class Partition:
             await self._consume(self.source.queue)
 
     async def _consume(self, queue: str) -> None:
+        channel, ended = await self._link.channel(), partial(self._repair, self)
+        if self.source.shared:
+            await self._request(RequestingConsumer(channel, self._arrived, ended, self._requested, queue))
+            return
         prefetch = self._prefetch = max(self.window.for_consumer(len(self.unacked.fetched)), self._least)
         self._since, self._widened = 0, self._least > 0
         if not self._widened:
             self.attempts_writer.window = 0
-        channel, ended = await self._link.channel(), partial(self._repair, self)
-        consumer = Consumer(channel, prefetch, self._arrived, ended, shared=self.source.shared)
+        consumer = Consumer(channel, prefetch, self._arrived, ended)
         self._consumer = consumer
         self._discarding = False
         self._missing = prefetch  # until the count is known
@@ -218,6 +230,34 @@ class Partition:
             raise
         self._missing += min(ready, prefetch) - prefetch
         self.acks.begin(consumer)
+
+    async def _request(self, consumer: RequestingConsumer) -> None:
+        """Request what is wanted, of a queue that exists, on a new channel."""
+        try:
+            await consumer.ready()
+        except BaseException:
+            await consumer.close()
+            raise
+        self._consumer = consumer
+        self.acks.begin(consumer)
+        consumer.request()
+
+    def _requested(self) -> int:
+        """Return how many messages to request now: what is waited for, and what must be delivered again."""
+        unacked = self.unacked
+        return self.window.for_request(self._wanted() - len(unacked.waiting) + unacked.expected)
+
+    def request(self) -> None:
+        """Request of a queue of others what is wanted now."""
+        if isinstance(self._consumer, RequestingConsumer):
+            self._consumer.request()
+
+    async def search(self) -> None:
+        """Wait until the messages that are ready in a queue of others have arrived, if they were requested."""
+        consumer = self._consumer
+        with suppress(BridgeError):
+            if isinstance(consumer, RequestingConsumer) and await consumer.ready():
+                await asyncio.sleep(_SEARCH)  # the caller does not wait any longer than until they have
 
     async def _close_channel(self) -> None:
         consumer = self._consumer
@@ -242,7 +282,10 @@ class Partition:
             self._filled.set_result(None)
         unacked = self.unacked
         if not is_marker(arrival.properties):
-            self._accept(arrival)
+            if self._repeated.repeats(arrival):
+                unacked.discard(arrival.tag)
+            else:
+                self._accept(arrival)
         elif self.source.history is not None and not self._end_tag and is_marker(arrival.properties, END):
             self._end_tag = arrival.tag
             unacked.hold_end(arrival.tag)
@@ -260,9 +303,10 @@ class Partition:
 
     def _accept(self, arrival: Arrival) -> None:
         backfilled = self.source.history is not None and not self._end_tag
-        self.unacked.arrived(arrival, backfilled=backfilled)
+        size = self.unacked.arrived(arrival, backfilled=backfilled)
         self._complete_removed()
-        if self.window.arrived(len(arrival.body), self.unacked.bytes, widened=self._widened):
+        shrinks = self.window.arrived(size, self.unacked.bytes, widened=self._widened)
+        if shrinks and not self.source.shared:  # a message that returns to a queue of others counts as delivered
             self._discarding = True
             self._repair(self, None)
 

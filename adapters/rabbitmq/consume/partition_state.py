@@ -38,7 +38,7 @@ class Item(Generic[W]):
         """-1: it was not fetched."""
         self.settled = False
         self.size = 0
-        """Bytes of the body."""
+        """Bytes of the message."""
         self.waiters: tuple[W, ...] = ()
         """Calls that wait until the broker has removed it."""
         self.again: DeliveredAgain | None = None
@@ -57,6 +57,9 @@ class Expected(Generic[W]):
 
     def __bool__(self) -> bool:
         return bool(self._items)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._items.values()))
 
     def take(self, identity: str, *, backfilled: bool) -> Item[W] | None:
         """Return the message that was delivered again. Of several with this id, an unsettled one: none may be lost."""
@@ -96,7 +99,7 @@ class Unacked(Generic[W]):
         self.attempts: dict[str, int] = {}
         """By message id: of unsettled messages that consumers got, also from an earlier bridge."""
         self.bytes = 0
-        """Size of the bodies that wait to be fetched."""
+        """Sizes of the messages that wait to be fetched."""
         self.removed: list[W] = []
         """Calls that waited for messages that were not delivered again: so the broker has removed those."""
         self.attempts_missing = False
@@ -139,10 +142,15 @@ class Unacked(Generic[W]):
         """Bytes of the message that is fetched next; None: none can be fetched."""
         if not self.waiting or self.attempts_missing:
             return None
-        return len(self.waiting[0][1].body)
+        return self.waiting[0][1].size
+
+    @property
+    def expected(self) -> int:
+        """How many messages the broker will deliver again."""
+        return len(self._expected)
 
     def unacknowledged_bytes(self) -> int:
-        """Return the size of the bodies of all messages that are delivered and not acknowledged."""
+        """Return the size of all messages that are delivered and not acknowledged."""
         return sum(item.size for item in self.unacknowledged.values())
 
     def has_stale(self) -> bool:
@@ -151,8 +159,8 @@ class Unacked(Generic[W]):
         self._newest = next(reversed(self.unacknowledged), 0)
         return 0 < oldest <= newest
 
-    def arrived(self, arrival: Arrival, *, backfilled: bool = False) -> None:
-        """Add a delivered message; `backfilled`: of the partition's history."""
+    def arrived(self, arrival: Arrival, *, backfilled: bool = False) -> int:
+        """Add a delivered message, and return its size; `backfilled`: of the partition's history."""
         redelivered = arrival.redelivered
         item = None
         if redelivered and self._expected:
@@ -174,11 +182,13 @@ class Unacked(Generic[W]):
         if item.settled:
             self.to_ack[arrival.tag] = None
         elif item.position < 0:
-            item.size = len(arrival.body)
-            self.bytes += item.size
             message = from_arrival(arrival, self._destination, self.partition)
+            item.size = message.size
+            self.bytes += item.size
             item.identity = message.message_id or ""
             self.waiting.append((item, message, arrival if redelivered else None))
+            return message.size
+        return len(arrival.body)
 
     def hold_end(self, tag: int) -> None:
         """Leave the mark that ends the history unacknowledged until `discard`."""
@@ -203,7 +213,7 @@ class Unacked(Generic[W]):
     def take(self) -> Delivery:
         """Return the next message for the engine, if `next_size` is not None."""
         item, message, arrival = self.waiting.popleft()
-        self.bytes -= len(message.body)
+        self.bytes -= message.size
         item.position = next(self._positions)
         self.fetched[item.position] = item
         attempts = self._attempts_of(item, arrival)

@@ -3,12 +3,14 @@
 from typing import Final
 
 UNACKNOWLEDGED_BYTES: Final = 256 << 20
-"""Bodies of a group that RabbitMQ has delivered and that are not acknowledged, above which none are added to those that
-wait in the engine. After a restart all of them are here for a moment."""
+"""Messages of a group that RabbitMQ has delivered and that are not acknowledged, above which none are added to those
+that wait in the engine. After a restart all of them are here for a moment."""
 GROUP_BYTES: Final = 64 << 20
-"""Bodies of one group that wait to be fetched, divided among its partitions."""
+"""Messages of one group that wait to be fetched, divided among its partitions."""
 PARTITION_BYTES: Final = 1 << 20
 """The least share of a partition, in a group with very many."""
+REQUEST_BYTES: Final = 256 << 10
+"""Bodies that are requested at once of a queue of others: a consumer can take as much."""
 
 PREFETCH_MAX: Final = 65535
 """AMQP's largest number for a consumer."""
@@ -28,14 +30,14 @@ class PrefetchWindow:
         self._most = most
         self._share = max(GROUP_BYTES // partitions, PARTITION_BYTES)
         self._largest = 0
-        """Bytes of the largest body since the last `review`."""
+        """Bytes of the largest message since the last `review`."""
 
-    def arrived(self, size: int, waiting: int, *, widened: bool) -> bool:
-        """Add a body of `size` bytes; returns whether `count` becomes smaller because too many bytes are `waiting`.
+    def arrived(self, size: int, waiting: int, *, widened: bool = False) -> bool:
+        """Add a message of `size` bytes; returns whether `count` becomes smaller: too many bytes are `waiting`.
 
         `widened`: whether more than `count` may come, beside messages that wait in the engine.
         """
-        self._largest = max(self._largest, size)
+        self._largest = max(self._largest, size, 1)
         if waiting <= (UNACKNOWLEDGED_BYTES if widened else self._share) or self._fitting >= self.count:
             return False
         self.count = self._fitting
@@ -59,6 +61,10 @@ class PrefetchWindow:
         if grows:
             self.count = count
         return grows
+
+    def for_request(self, wanted: int) -> int:
+        """Return how many of the `wanted` messages to request at once: one until the size of a message is known."""
+        return min(wanted, self.count, max(1, REQUEST_BYTES // self._largest) if self._largest else 1)
 
     def for_consumer(self, fetched: int) -> int:
         """Return the number for a new consumer: more than the `fetched`, which are delivered again first."""

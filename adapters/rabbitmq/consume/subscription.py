@@ -20,7 +20,6 @@ _SHARE: Final = 20
 """Counting takes at most a twentieth of the time, also for a group of a thousand queues."""
 _UNREAD: Final = 120.0
 """Seconds after which a count that is not read stops: two intervals of a slow scraper."""
-
 _REVIEW: Final = 0.2
 """Seconds between two looks at partitions that are full while a fetch waits."""
 _AGAIN: Final = 30.0
@@ -79,8 +78,12 @@ class RabbitMQSubscription:
         self._loop = asyncio.get_running_loop()
         self._fetchable: dict[Partition, None] = {}
         """Partitions with messages to fetch, in the order in which they are served."""
+        self.on_demand = False
+        """See `OnDemand`: so it is on a queue of others."""
         self._pending: asyncio.Future[list[Delivery]] | None = None
         self._requested = (1, 0)
+        self._requesting = False
+        """Whether messages are to be requested in the next iteration of the loop."""
         self._answering = False
         self._count_waiting: Callable[[], Mapping[int, int]] = dict
         self._review: asyncio.TimerHandle | None = None
@@ -96,6 +99,7 @@ class RabbitMQSubscription:
         except BaseException:
             await self.close()
             raise
+        self.on_demand = self._assigned.shared
 
     def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
         """See `Subscription`. Raises `BackendUnavailable` also while some of the share cannot be consumed."""
@@ -109,7 +113,10 @@ class RabbitMQSubscription:
             future.set_exception(BackendUnavailable(last_error.detail))
         else:
             self._pending, self._requested = future, (limit, max_bytes)
-            if self._review is None and any(each.is_full for each in self._assigned.partitions.values()):
+            if self.on_demand:
+                future.add_done_callback(lambda _: self._request_soon())
+                self._request_soon()
+            elif self._review is None and any(each.is_full for each in self._assigned.partitions.values()):
                 self._review = self._loop.call_later(_REVIEW, self._make_space)
         return future
 
@@ -132,6 +139,10 @@ class RabbitMQSubscription:
     def count_waiting_by(self, count: Callable[[], Mapping[int, int]]) -> None:
         """See `Windowed`."""
         self._count_waiting = count
+
+    def searched(self) -> asyncio.Future[None]:
+        """See `OnDemand`."""
+        return asyncio.ensure_future(self._search())
 
     def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
         """See `Subscription`. Settled messages are removed from the broker's log when the future is done.
@@ -231,6 +242,25 @@ class RabbitMQSubscription:
                 each.widen(waiting.get(each.unacked.partition, 0), UNACKNOWLEDGED_BYTES - held)
             self._review = self._loop.call_later(_REVIEW, self._make_space)
 
+    def wanted(self) -> int:
+        """Return how many messages a waiting fetch still asks for."""
+        return 0 if self._pending is None or self._pending.done() else self._requested[0]
+
+    def _request_soon(self) -> None:
+        """Request what is wanted once in an iteration of the loop: several pulls may begin to wait in it."""
+        if not self._requesting:
+            self._requesting = True
+            self._loop.call_soon(self._request)
+
+    def _request(self) -> None:
+        self._requesting = False
+        for partition in self._assigned.partitions.values():
+            partition.request()
+
+    async def _search(self) -> None:
+        await asyncio.gather(*(partition.search() for partition in self._assigned.partitions.values()))
+        self._answer()
+
     def _queues(self) -> list[str]:
         sources = [partition.source for partition in self._assigned.partitions.values()]
         return [queue for source in sources for queue in (source.history, source.queue) if queue is not None]
@@ -275,7 +305,7 @@ class RabbitMQSubscription:
             del fetchable[partition]
             fetchable[partition] = None  # behind the others
             delivery = partition.unacked.take()
-            max_bytes -= len(delivery.message.body)
+            max_bytes -= size
             found.append(delivery)
         return found
 

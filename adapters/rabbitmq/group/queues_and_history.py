@@ -76,6 +76,7 @@ class Backfill:
         self._log = names.log(pair[0])
         self._queues = [names.queue(*pair, partition) for partition in range(partitions)]
         self._histories = [names.history(*pair, partition) for partition in range(partitions)]
+        self._returned = names.returned(*pair)
         self._partitions = {names.routing_key(partition): partition for partition in range(partitions)}
         self._name = uuid4().hex
         self._arrivals: deque[tuple[Reader, Arrival]] = deque()
@@ -137,7 +138,7 @@ class Backfill:
         partition = self._partitions.get(arrival.routing_key.rpartition(".")[2], 0)
         if partition not in self._copied:
             queue = self._histories[partition]
-            await perform(self._lock, queue, [declarations.partition_queue(queue)])
+            await perform(self._lock, queue, [declarations.partition_queue(queue, self._returned)])
             self._copied.add(partition)
         if self._after_a:
             self._overlap.setdefault(partition, Overlap()).add(arrival)

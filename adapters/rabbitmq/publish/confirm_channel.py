@@ -19,6 +19,7 @@ from adapters.amqp.errors import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED,
 from adapters.amqp.messages import Outgoing
 from adapters.amqp.publish_frames import Frames
 from adapters.base import Stored
+from adapters.rabbitmq.headers import RESENT
 from bridge.errors import (
     BackendFull,
     BackendUnavailable,
@@ -31,17 +32,26 @@ from bridge.errors import (
 
 
 class PendingPublish:
-    """A message that is being published. Its body is freed once it is written to the socket's buffer."""
+    """A message that is being published.
 
-    __slots__ = ("done", "outgoing", "size", "stored", "waits", "written")
+    Its body is freed once it is written to the socket's buffer, unless it may be sent again.
+    """
 
-    def __init__(self, outgoing: Outgoing, *, stored: Stored, waits: bool = False) -> None:
+    __slots__ = ("deadline", "done", "outgoing", "resend", "resent", "size", "stored", "written")
+
+    def __init__(
+        self, outgoing: Outgoing, *, stored: Stored, deadline: float | None = None, resend: bool = False
+    ) -> None:
         self.outgoing = outgoing
         self.stored = stored
         """The result of `done`, if it is stored."""
         self.size = len(outgoing.body)
-        self.waits = waits
-        """Whether it waits for the broker during an outage; otherwise it fails at once."""
+        self.deadline = deadline
+        """Until when it waits during an outage, in seconds of the loop's clock; None: it fails at once."""
+        self.resend = resend
+        """Whether it is sent again if the connection is lost before its confirm: its consumers drop a second copy."""
+        self.resent = 0
+        """How often it was sent before without a confirm: then it may be stored already."""
         self.written = False
         self.done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
 
@@ -49,6 +59,18 @@ class PendingPublish:
     def target(self) -> str:
         """The exchange or queue, for error texts: the default exchange has no name."""
         return self.outgoing.exchange or self.outgoing.routing_key
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for the broker during an outage."""
+        return self.deadline is not None
+
+    def again(self) -> None:
+        """Prepare it to be sent again, after the connection was lost before its confirm."""
+        self.resent += 1
+        self.written = False
+        properties = self.outgoing.properties
+        properties.headers = {**(properties.headers or {}), RESENT: self.resent}
 
     def drop_body(self) -> None:
         """Free the body: the message is written, or is not sent any more."""
@@ -61,7 +83,9 @@ class PendingPublish:
             self.done.set_result(self.stored)
 
     def fail(self, error: BridgeError) -> None:
-        """It is not stored, or the outcome is unknown."""
+        """It is not stored; or the outcome is unknown, as it is if it was sent before."""
+        if self.resent and not isinstance(error, OutcomeUnknown):
+            error = OutcomeUnknown(f"{error.detail} An earlier attempt, whose connection was lost, may have stored it.")
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -75,6 +99,8 @@ class ConfirmChannel:
         self._frames = Frames(channel.raw.channel_number, self._connection.params.frame_max)
         self.on_closed: Callable[[PendingPublish | None, BaseException], None] = lambda _over, _reason: None
         """Called when it was closed, with the message that was the cause, if known, and pika's reason."""
+        self.on_unconfirmed: Callable[[list[PendingPublish]], None] = lambda _again: None
+        """Called when the connection was lost, with the messages that are to be sent again, in order."""
         self.on_nacked: Callable[[PendingPublish], None] = lambda _sent: None
         """Called with a message that a queue has refused."""
         self._prefix = prefix
@@ -105,7 +131,8 @@ class ConfirmChannel:
             values = f"the message has a value that AMQP cannot carry ({type(error).__name__})"
             sent.fail(HeaderInvalid(f"{sent.target}: {values}."))
             return
-        sent.drop_body()
+        if not sent.resend:
+            sent.drop_body()
         sent.written = True
         self._last += 1
         self.unconfirmed[self._last] = sent
@@ -174,6 +201,9 @@ class ConfirmChannel:
         self.ended = reason
         self._check_settled()
         self.on_closed(None if cause is None else unconfirmed[cause], reason)
+        if not isinstance(reason, ChannelClosedByBroker):
+            self.on_unconfirmed([sent for sent in unconfirmed.values() if sent.resend])
+            unconfirmed = {number: sent for number, sent in unconfirmed.items() if not sent.resend}
         for number, sent in unconfirmed.items():
             if cause is None or number < cause:  # the broker sends no more confirms
                 said = "Before that it did not say whether it stored the message."

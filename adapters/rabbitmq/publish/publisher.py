@@ -5,7 +5,8 @@ exchange is missing or not permitted, and a quorum queue without a leader blocks
 until a nack (3.10.8). So neither concerns messages to another destination.
 
 The first message on a channel is sent alone: if the exchange is missing, those behind it were certainly not stored.
-During an outage or an alarm, clients' messages wait, and are sent in order after it.
+During an outage or an alarm, clients' messages wait, and are sent in order after it. Those that were sent before it and
+not confirmed are sent again, first and in order, with a header by which consumers drop the second copy of a message.
 """
 
 import asyncio
@@ -95,6 +96,14 @@ class RouteChannel:
                 del self.waiting[sent]
                 sent.fail(copy_of(error))
 
+    def send_again(self, unconfirmed: list[PendingPublish]) -> None:
+        """Put messages that were sent before the connection was lost before those that wait."""
+        for sent in unconfirmed:
+            sent.again()
+        self.waiting = dict.fromkeys(unconfirmed) | self.waiting
+        for sent in unconfirmed:
+            self._publisher.expire_later(self, sent)
+
     async def settled(self) -> None:
         """Wait until all accepted messages have their outcome."""
         while self._verifying is not None:
@@ -143,6 +152,7 @@ class RouteChannel:
         if channel is None:
             channel = await self._publisher.channel()
             self.channel, channel.on_closed, channel.on_nacked = channel, self._closed, self._nacked
+            channel.on_unconfirmed = self.send_again
         await channel.settled()  # messages that were sent before a nack
         if channel.ended is not None or not self.waiting or self._publisher.refusal() is not None:
             return
@@ -189,16 +199,18 @@ class Publisher:
         confirmed: bool = True,
         stored: Stored = _NOWHERE,
         deadline: float | None = None,
+        resend: bool = False,
     ) -> asyncio.Future[Stored]:
         """Store a message; `stored` is the result of the future.
 
         During an outage it waits until `deadline` (seconds of the loop's clock), then it is not stored; None: it fails
-        at once.
+        at once. With `resend` it is sent again if the connection is lost before its confirm; otherwise its outcome is
+        unknown then.
 
         The future raises as `Adapter.publish` says. Without `confirmed` it is done at once, if not too many are under
         way. `is_unroutable` and `is_missing` recognize the errors of a missing queue and a missing exchange.
         """
-        sent = PendingPublish(outgoing, stored=stored, waits=deadline is not None)
+        sent = PendingPublish(outgoing, stored=stored, deadline=deadline, resend=resend)
         refusal = closing() if self._closing else None if sent.waits else self.refusal()
         if refusal is not None:
             sent.fail(refusal)
@@ -213,9 +225,8 @@ class Publisher:
                 done: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
                 done.set_result(stored)
                 return done
-        elif deadline is not None:
-            timer = asyncio.get_running_loop().call_at(deadline, self._expire, channel, sent)
-            sent.done.add_done_callback(lambda _done: timer.cancel())
+        else:
+            self.expire_later(channel, sent)
         return sent.done
 
     async def close(self) -> None:
@@ -255,6 +266,12 @@ class Publisher:
         self.limit = limit_of(reason) or self.limit
         if over is not None and is_missing(of_publish(reason, over.target)):
             self.on_exchange_missing(over.outgoing.exchange)
+
+    def expire_later(self, channel: RouteChannel, sent: PendingPublish) -> None:
+        """Fail a message at its deadline if it was not sent by then."""
+        if sent.deadline is not None and not sent.done.done():
+            timer = asyncio.get_running_loop().call_at(sent.deadline, self._expire, channel, sent)
+            sent.done.add_done_callback(lambda _done: timer.cancel())
 
     def _awaited(self, done: "asyncio.Future[Stored]") -> None:
         self._unawaited -= 1

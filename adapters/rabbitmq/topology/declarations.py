@@ -21,7 +21,17 @@ _SEGMENTS: Final = 8
 _SEGMENT_MAX: Final = 500_000_000
 """RabbitMQ's default, bytes."""
 UNLIMITED: Final = 1_000_000_000
-"""Deliveries. With a limit, a returned message keeps its place in a quorum queue. Below 4.0, -1 drops messages."""
+"""Deliveries. With a limit, a returned message keeps its place in a quorum queue. Below 4.0, -1 drops messages.
+
+A policy may set a lower limit: so there is a queue for the messages that exceed it, see `consume.returned`.
+"""
+
+
+_CONSUMED_BY_ONE: Final[Mapping[str, Any]] = {
+    "x-queue-type": "quorum",
+    "x-single-active-consumer": True,
+    "x-delivery-limit": UNLIMITED,
+}
 
 
 class Layout(NamedTuple):
@@ -83,12 +93,20 @@ def check_destination(name: str) -> list[Request]:
 
 def group_queues(name: str, group: str, partitions: int) -> list[Request]:
     """Return the queues of a group."""
-    return [partition_queue(names.queue(name, group, partition)) for partition in range(partitions)]
+    returned = names.returned(name, group)
+    queues = [partition_queue(names.queue(name, group, partition), returned) for partition in range(partitions)]
+    return [queue(returned, _CONSUMED_BY_ONE), *queues]
 
 
-def partition_queue(name: str) -> Request:
-    """Return a quorum queue with a single active consumer, in which returned messages keep their place."""
-    return queue(name, {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": UNLIMITED})
+def partition_queue(name: str, returned: str) -> Request:
+    """Return a quorum queue with a single active consumer, in which returned messages keep their place.
+
+    If a policy limits their deliveries, RabbitMQ moves them to the queue `returned`: at least once, for which it also
+    needs reject-publish.
+    """
+    moving = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": returned}
+    safely = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+    return queue(name, {**_CONSUMED_BY_ONE, **moving, **safely})
 
 
 def group_bindings(name: str, group: str, partitions: int, existing: Existing | None = None) -> list[Request]:

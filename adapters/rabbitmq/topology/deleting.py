@@ -65,6 +65,7 @@ class Deletion:
             for partition in range(partitions)
             for name in (names.queue, names.history, names.attempts)
         ]
+        queues += [names.returned(destination, each) for each in self._groups(destination, group)]
         requests = [] if group is not None else self._delete_shared(destination)
         try:
             await perform_on(self._link, destination, [*requests, *delete_queues(queues)])
@@ -113,6 +114,7 @@ class Deletion:
             histories = [names.history(destination, group, each) for each in range(partitions)]
             await perform_on(self._link, group, delete_queues(histories))
         until = monotonic() + _RELEASED
+        await self._purge_queue(names.returned(destination, group), until)
         for partition in range(partitions):
             await self._purge_queue(names.queue(destination, group, partition), until)
 

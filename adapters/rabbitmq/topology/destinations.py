@@ -9,6 +9,7 @@ from typing import Final
 from adapters.amqp.link import Link
 from adapters.amqp.retry import retry
 from adapters.amqp.settings import REQUEST_TIMEOUT
+from adapters.base import DEAD_LETTER_SUFFIX
 from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.catalogue import Catalogue
@@ -76,13 +77,17 @@ class Destinations:
         return existing.exchange, existing.routing_key or ""
 
     def log_bytes(self, destination: str) -> int:
-        """Return the limit of its log; 0: it has none. The settings override the catalogue."""
+        """Return the limit of its log; 0: it has none. The settings override the catalogue.
+
+        Dead letters have one in any case: the log keeps them until a group pulls them.
+        """
         settings = self._options.destinations.get(destination, Existing())
         if settings.queue is not None or settings.log is False:
             return 0
         layout = self._catalogue.contents.destinations.get(destination)
         entered = layout.log_bytes if layout is not None else self._options.log_bytes * self._options.log
-        return self._options.log_bytes if settings.log and not entered else entered
+        needed = settings.log or destination.endswith(DEAD_LETTER_SUFFIX)
+        return self._options.log_bytes if needed and not entered else entered
 
     def purges(self, destination: str, group: str | None = None) -> int:
         """Return how often the delayed messages of a destination, or of a group of it, were purged."""

@@ -9,6 +9,7 @@
 | `<d>.<g>.p<i>` | a group's quorum queue of one partition; a dot in `<g>` is `:`, so no two pairs share a name |
 | `<d>.<g>.n<i>` | the delivery attempts of that partition: one message, the newest |
 | `<d>.<g>.h<i>` | a copy of the log for that partition, if the group was created later; deleted once it is consumed |
+| `<d>.<g>.r0` | what a policy's delivery limit has taken out of the group's quorum queues, until it is put back |
 | `<d>.<g>.setup` | exclusive: a lock while a bridge sets the group up |
 """
 
@@ -60,6 +61,16 @@ def attempts_of(source: "Source") -> str:
 def history(destination: str, group: str, partition: int) -> str:
     """Return the queue with a copy of the log for that partition."""
     return fit(_pair(destination, group), f".h{partition}")
+
+
+def returned(destination: str, group: str) -> str:
+    """Return the queue to which the group's quorum queues dead-letter."""
+    return fit(_pair(destination, group), ".r0")
+
+
+def returned_of(source: "Source") -> str:
+    """Return that queue from the name of a partition's own queue."""
+    return f"{source.queue.removesuffix(f'.p{source.partition}')}.r0"
 
 
 def setup(destination: str, group: str) -> str:

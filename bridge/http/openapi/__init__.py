@@ -8,8 +8,9 @@ import json
 from typing import Final
 
 from bridge.engine.engine import Engine
+from bridge.engine.pull_and_prefetch import WAIT_MAX
 from bridge.http.params import merge
-from bridge.http.request_and_reply import NACK_DELAY_MAX, TRANSACTION_TIMEOUT_MAX, WAIT_MAX, Limits, Reply, Request
+from bridge.http.request_and_reply import NACK_DELAY_MAX, TRANSACTION_TIMEOUT_MAX, Limits, Reply, Request
 from bridge.wire.headers import VERSION
 
 CONTENT_SECURITY: Final = b"default-src 'none'; style-src 'unsafe-inline'"
@@ -30,7 +31,7 @@ class DescriptionEndpoints:
 
     async def capabilities(self, request: Request) -> Reply:
         """Return the support of each field, native, emulated or unsupported, which is that of every destination."""
-        merge(request.headers.parameters, request.query)  # raises for an unknown parameter
+        merge(request.headers.parameters, request.query, request.route)  # raises for an unknown parameter
         document = {
             "version": VERSION.decode("ascii"),
             "fields": {name: support.value for name, support in self._features.fields.items()},

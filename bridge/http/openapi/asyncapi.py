@@ -8,12 +8,12 @@ from bridge.http.openapi.document import MESSAGE
 from bridge.http.openapi.header_descriptions_and_examples import (
     FIELD_DESCRIPTIONS,
     HTTP_MEMBERS,
-    PARAMETER_DESCRIPTIONS,
 )
 from bridge.http.openapi.operations import OPERATIONS
 from bridge.http.params import DESTINATION_MESSAGES
 from bridge.http.request_and_reply import Limits
 from bridge.message import FIELDS
+from bridge.wire import jsonform
 
 Document = dict[str, Any]
 
@@ -40,9 +40,9 @@ _OPERATIONS: Final = {
     "produce": _Operation("messages", "receive", "/v1/messages", "POST", ("Message", "Batch")),
     "produceByUrl": _Operation("destination", "receive", DESTINATION_MESSAGES, "POST", ("Message",)),
     "produceStream": _Operation("produceStream", "receive", "/v1/stream", "POST", ("ProducedLine",)),
-    "pull": _Operation("messages", "send", "/v1/messages", "GET", ("Message",)),
+    "pull": _Operation("messages", "send", "/v1/messages", "GET", ("Message", "LargeMessage")),
     "push": _Operation("stream", "send", "/v1/push", "GET", ("Line",)),
-    "callback": _Operation("callback", "send", "/v1/push", "POST", ("Message", "Batch")),
+    "callback": _Operation("callback", "send", "/v1/push", "POST", ("Message", "LargeMessage", "Batch")),
 }
 _CHANNELS: Final = {
     "messages": ("/v1/messages", "Produce with headers, and pull."),
@@ -80,6 +80,11 @@ def build(limits: Limits) -> Document:
                     "summary": "One message: its fields are headers, its body is the payload, of any content type.",
                     "headers": _headers(),
                     "payload": {},
+                },
+                "LargeMessage": {
+                    "summary": "One message whose headers not every client could read.",
+                    "contentType": jsonform.MEDIA_TYPE.decode("ascii"),
+                    "payload": schemas.delivered_schema(),
                 },
                 "Batch": {
                     "summary": "Several messages as JSON; multipart/mixed is the other form.",
@@ -149,9 +154,4 @@ def _headers() -> Document:
 
 def _line() -> Document:
     """Describe a line of a stream: a message with its lease, or the end."""
-    message = schemas.message_schema()
-    lease = {
-        "receipt": {"type": "string", "description": PARAMETER_DESCRIPTIONS["receipt"].meaning},
-        "leaseUntil": {"type": "integer", "description": PARAMETER_DESCRIPTIONS["leaseuntil"].meaning},
-    }
-    return {"oneOf": [message | {"properties": message["properties"] | lease}, schemas.stream_end_schema()]}
+    return {"oneOf": [schemas.delivered_schema(), schemas.stream_end_schema()]}

@@ -63,12 +63,14 @@ def build(limits: Limits) -> Document:
             "headers": _headers(limits),
             "schemas": {
                 "Message": schemas.message_schema(),
+                "Delivered": schemas.delivered_schema(),
                 "Batch": schemas.batch_schema(limits),
                 "Stored": schemas.stored_schema(),
                 "StoredByUrl": schemas.stored_by_url_schema(),
                 "Event": schemas.event_schema(),
                 "Events": {"type": "array", "items": _ref("schemas", "Event"), "maxItems": limits.batch},
                 "Results": schemas.results_schema(),
+                "Receipts": schemas.receipts_schema(),
                 "ProduceStreamLine": schemas.produce_stream_line_schema(),
                 "Capabilities": schemas.capabilities_schema(),
                 "Transaction": schemas.transaction_schema(),
@@ -108,6 +110,11 @@ def _operation(operation: Operation, limits: Limits) -> Document:
         document["requestBody"] = {
             "description": "A message on each line, without end.",
             "content": {"application/x-ndjson": {"schema": _ref("schemas", operation.line)}},
+        }
+    elif operation.body is not None:
+        document["requestBody"] = {
+            "description": "Receipts, instead of the header; the body may be empty.",
+            "content": {"application/json": {"schema": _ref("schemas", operation.body)}},
         }
     elif operation.fields:
         batch = {"schema": _ref("schemas", "Batch"), "examples": {"one": {"value": [MESSAGE]}}}

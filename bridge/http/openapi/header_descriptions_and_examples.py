@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from bridge.engine.pull_and_prefetch import WAIT_MAX
 from bridge.http.request_and_reply import (
     CALLBACK_BATCH_MAX,
-    WAIT_MAX,
 )
 from bridge.message import DEFAULT_PRIORITY, PRIORITIES
 
@@ -19,7 +19,9 @@ class Description(NamedTuple):
 
 FIELD_DESCRIPTIONS: Final[Mapping[str, Description]] = {
     "destination": Description("Queue or topic of the message. Without it, the request is a batch.", "orders"),
-    "messageId": Description("Identity of the message. Default: a UUIDv7.", "0198f0a2-order-7"),
+    "messageId": Description(
+        "Identity of the message, without control characters. Default: a UUIDv7.", "0198f0a2-order-7"
+    ),
     "bornTimestamp": Description(
         "When the producer made the message, ms since 1970. Default: when the bridge received it.", 1767225600000
     ),
@@ -58,7 +60,11 @@ FIELD_DESCRIPTIONS: Final[Mapping[str, Description]] = {
 
 PARAMETER_DESCRIPTIONS: Final[Mapping[str, Description]] = {
     "version": Description("Version of OpenMessaging.", "1.0.0"),
-    "require": Description("Fields that must be honoured. If one cannot, 422, and nothing is stored.", "delayTime"),
+    "require": Description(
+        "Fields that must be honoured, and headers: consumers get the message as headers, not in the JSON form. If one"
+        " cannot, 422, and nothing is stored.",
+        "delayTime",
+    ),
     "source": Description("Destination to consume from.", "orders"),
     "consumerid": Description("Consumer group.", "billing"),
     "ack": Description(
@@ -107,6 +113,11 @@ PARAMETER_DESCRIPTIONS: Final[Mapping[str, Description]] = {
     "duplicate": Description("true: an earlier message of the same name was stored, and this one was not.", "true"),
     "leaseuntil": Description("End of the lease, ms since 1970.", 1767225630000),
     "error": Description("Code of the problem.", "lease-ended"),
+    "form": Description(
+        "json: the body has what is usually in the headers, as not every client could read them: of a pull, the message"
+        " in the JSON form with its receipt; of a produce, the result.",
+        "json",
+    ),
     "retry-safe": Description("true: nothing was stored, and the same request may succeed later.", "true"),
 }
 

@@ -48,7 +48,7 @@ from bridge.http.params import (
     TRANSACTION_ROLLBACK,
 )
 from bridge.message import FIELDS
-from bridge.wire import log_block
+from bridge.wire import jsonform, log_block
 from bridge.wire.cloudevents import Mode
 from bridge.wire.query_fields import QUERY_NAMES, REQUIRE
 
@@ -70,15 +70,17 @@ _END: Final[Errors] = (
     *(LimitReached, BackendFull, OutcomeUnknown),
 )
 _RECEIPT: Final[Errors] = (*_VERSION, DestinationInvalid, ReceiptInvalid, LeaseEnded)
+_SETTLE: Final[Errors] = (*_RECEIPT, *_BODY, ContentTypeUnsupported)
 _JSON: Final = "application/json"
 _NDJSON: Final = "application/x-ndjson"
+_LARGE: Final = jsonform.MEDIA_TYPE.decode("ascii")
 _STORED_HEADERS: Final = (
     *("x-oms-h-messageid", "x-oms-h-transactionid", "x-oms-h-storetimestamp", "x-oms-h-storehost", "x-oms-h-partition"),
-    *("x-oms-offset", "x-oms-applied", "x-oms-duplicate"),
+    *("x-oms-offset", "x-oms-applied", "x-oms-duplicate", "x-oms-form"),
 )
 _DELIVERED_HEADERS: Final = (
     *(f"x-oms-h-{field.name.lower()}" for field in FIELDS),
-    *("x-oms-receipt", "x-oms-leaseuntil", "traceparent", "tracestate", "content-encoding"),
+    *("x-oms-receipt", "x-oms-leaseuntil", "x-oms-form", "traceparent", "tracestate", "content-encoding"),
 )
 _SET_BY_BRIDGE: Final = frozenset({"storeTimestamp", "storeHost", "deliveryCount"})
 _FIELDS_BY_URL: Final = tuple(
@@ -102,7 +104,8 @@ _BY_URL: Final = (
 )
 _TRANSACTION_PARAMETERS: Final = ("transaction", "transaction-timeout", "transaction-check")
 _RECEIPTS: Final = (
-    "Several receipts are processed one by one: the response names those that failed. `x-oms-source` and"
+    "The receipts are in `x-oms-receipt` or, if there are many, in the body; one of both is required. Several receipts"
+    " are processed one by one: the response names those that failed. `x-oms-source` and"
     " `x-oms-consumerid` are optional; with them, a receipt of another group is a 400."
 )
 
@@ -141,6 +144,8 @@ class Operation(NamedTuple):
     """Query parameters with names of their own, and the field or parameter that each of them sets."""
     line: str | None = None
     """Name of the schema of a line of the request's body."""
+    body: str | None = None
+    """Name of the schema of the request's body in JSON, which is optional."""
 
 
 _STORED_BY_URL: Final = (
@@ -202,10 +207,12 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             description="Returns the ready message with the highest priority, oldest first. If none is ready, it waits"
             " for one as long as `x-oms-waitmills` says. `x-oms-receipt` acknowledges earlier messages of the same"
             " group first. The message has the form in which it was produced; its properties are `x-oms-p-NAME`"
-            " headers.",
+            " headers. With more than 64 properties or 4 KiB of headers, which not every client reads, the body is the"
+            f" message in the JSON form, `{_LARGE}`, and `x-oms-form` is `json`.",
             responses=(
                 Response(200, "One message.", ("x-oms-version", *_DELIVERED_HEADERS), "*/*"),
                 Response(200, "One message.", ("x-oms-version", *_DELIVERED_HEADERS), Mode.STRUCTURED.value, "Event"),
+                Response(200, "One message.", ("x-oms-version", *_DELIVERED_HEADERS), _LARGE, "Delivered"),
                 Response(204, "No message is ready, or none became ready in time."),
             ),
             errors=(
@@ -364,7 +371,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             name="register",
             summary="Have messages posted to a URL",
             description="From now on, the bridge posts the messages of the group to `x-oms-callbackurl`, in the form in"
-            " which they are produced and signed as Standard Webhooks says. A 2xx acknowledges a message. With"
+            " which a pull returns them, and signed as Standard Webhooks says. A 2xx acknowledges a message. With"
             " `x-oms-maxmessages`, each POST is a batch of up to that number of messages. A second registration"
             " replaces the first; an empty URL stops the callback. Callbacks are disabled until the setting"
             " `callbacks.targets` names the allowed endpoints.",
@@ -413,9 +420,10 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             description="The group will not receive these messages again. A repeated acknowledgement also returns 204."
             f" {_RECEIPTS}",
             responses=(Response(204, "Acknowledged."),),
-            errors=(*_RECEIPT, *_BODY, BackendFull, BackendUnavailable, Refused, OutcomeUnknown),
+            errors=(*_SETTLE, BackendFull, BackendUnavailable, Refused, OutcomeUnknown),
             parameters=("version", "receipt", "source", "consumerid"),
-            required=("version", "receipt"),
+            required=("version",),
+            body="Receipts",
             query=True,
         )
     },
@@ -426,9 +434,10 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             description="They are ready again after the delay; until then, later messages of the same keys wait."
             f" {_RECEIPTS}",
             responses=(Response(204, "Returned."),),
-            errors=(*_RECEIPT, *_BODY),
+            errors=_SETTLE,
             parameters=("version", "receipt", "delaymills", "source", "consumerid"),
-            required=("version", "receipt"),
+            required=("version",),
+            body="Receipts",
             query=True,
         )
     },
@@ -438,9 +447,10 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             summary="Extend leases",
             description=f"The leases end the given time from now, which may be earlier than before. {_RECEIPTS}",
             responses=(Response(204, "Extended."),),
-            errors=(*_RECEIPT, *_BODY),
+            errors=_SETTLE,
             parameters=("version", "receipt", "leasemills", "source", "consumerid"),
-            required=("version", "receipt"),
+            required=("version",),
+            body="Receipts",
             query=True,
         )
     },

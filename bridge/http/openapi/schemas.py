@@ -16,6 +16,7 @@ from bridge.http.openapi.header_descriptions_and_examples import (
     HTTP_MEMBERS,
     PARAMETER_DESCRIPTIONS,
 )
+from bridge.http.params import REQUIRE_HEADERS
 from bridge.http.request_and_reply import (
     NACK_DELAY_MAX,
     RECEIPTS_MAX,
@@ -71,7 +72,7 @@ def parameter_schemas(limits: Limits) -> Mapping[str, Schema]:
     features = [field.name for field in FIELDS if field.is_feature]
     return {
         "version": {"type": "string", "title": "1.x.y", "pattern": r"^1\.[0-9]{1,9}\.[0-9]{1,9}$"},
-        "require": {"type": "array", "items": {"enum": features}},
+        "require": {"type": "array", "items": {"enum": [*features, REQUIRE_HEADERS]}},
         "source": name_schema(),
         "consumerid": name_schema(),
         "ack": {"type": "boolean", "default": False},
@@ -93,6 +94,7 @@ def parameter_schemas(limits: Limits) -> Mapping[str, Schema]:
         "leaseuntil": whole(0, LONG_MAX),
         "error": {"type": "string"},
         "retry-safe": {"type": "string", "enum": ["true"]},
+        "form": {"type": "string", "enum": ["json"]},
     }
 
 
@@ -120,6 +122,18 @@ def message_schema() -> Schema:
         },
         required=["header"],
     )
+
+
+def delivered_schema() -> Schema:
+    """Describe a message in the JSON form with its lease, by references to the schema of a message."""
+    members = {
+        name: {"$ref": f"#/components/schemas/Message/properties/{name}"} for name in message_schema()["properties"]
+    }
+    lease = {
+        "receipt": {"type": "string", "description": PARAMETER_DESCRIPTIONS["receipt"].meaning},
+        "leaseUntil": {"type": "integer", "description": PARAMETER_DESCRIPTIONS["leaseuntil"].meaning},
+    }
+    return closed(members | lease, required=["header"])
 
 
 def closed(properties: Schema, *, required: Iterable[str] = ()) -> Schema:
@@ -172,6 +186,12 @@ def results_schema() -> Schema:
     """Describe the reply to a batch."""
     either = [{"$ref": f"#/components/schemas/{name}"} for name in ("Stored", "Problem")]
     return {"type": "array", "items": {"anyOf": either}}
+
+
+def receipts_schema() -> Schema:
+    """Describe the body of a request that settles messages."""
+    receipt = {"type": "string", "minLength": 1}
+    return closed({"receipts": {"type": "array", "items": receipt, "maxItems": RECEIPTS_MAX}})
 
 
 def produce_stream_line_schema() -> Schema:

@@ -10,8 +10,8 @@ import click
 from bridge.cli.command import CommandFailed
 from bridge.errors import BridgeError, CannotStart
 
-_EXTRA: Final = frozenset({"pyspark", "pyarrow", "pandas", "numpy", "duckdb", "deltalake", "rich", "pygal"})
-
+_OWN: Final = ("bridge", "adapters")
+"""Packages that are always installed; others may be parts of the extra that are missing."""
 
 Command = Callable[..., None]
 Amount = TypeVar("Amount", int, timedelta)
@@ -75,7 +75,7 @@ class MirrorCommand(click.Command):
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] not in _EXTRA:
+            if error.name is None or error.name.partition(".")[0] in _OWN:
                 raise
             text = f"The mirror needs {error.name}, which is not installed: pip install 'openmessaging-bridge[mirror]'."
             raise CommandFailed(CannotStart(text), as_json=as_json) from None

@@ -26,6 +26,9 @@ def open_source(options: Options) -> Source:
                 return RabbitMQSource(options)
     except ValueError as error:
         raise CannotStart(f"backend: {error}") from None
-    except ImportError as error:
-        raise CannotStart(f"backend: {scheme}:// needs a library that is not installed: {error.name}.") from None
+    except ModuleNotFoundError as error:
+        extra = "kafka" if scheme == "kafka" else "rabbitmq"
+        raise CannotStart(
+            f"backend: {scheme}:// needs {error.name}: pip install 'openmessaging-bridge[mirror,{extra}]'."
+        ) from None
     raise CannotStart(f"backend: {scheme}:// cannot be mirrored; memory, kafka, amqp and amqps can.")

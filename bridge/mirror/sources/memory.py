@@ -24,8 +24,10 @@ from bridge.wire.log_block import Block
 _PATIENCE: Final = (0.2, 0.5, 1, 2, 4, 8, 8, 8)
 """Seconds before each further attempt of a task: a bridge that is started again is back within them."""
 _TIMEOUT: Final = 30.0
-_PASSING: Final = 500
-"""From this status on it is the bridge's trouble, and may pass."""
+_BLOCK: Final = 2000
+"""Messages of one block that are asked for; a bridge sends fewer if they are large."""
+_PASSING: Final = frozenset((429, *range(500, 600)))
+"""The statuses of trouble that may pass: of the bridge, or with the memory that it has for this client."""
 BACKEND: Final = "memory"
 
 
@@ -91,6 +93,8 @@ class _MemoryReader(RangeReader):
         self._url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self._connection: HTTPConnection | None = None
+        self._most = _BLOCK
+        """Messages to ask for: half of it after each failure, as the bridge may not have the memory for more."""
 
     def bounds(self) -> Ranges:
         logs = json.loads(self._get("/v1/logs", {}))["logs"]
@@ -134,17 +138,21 @@ class _MemoryReader(RangeReader):
 
         Raises `BackendUnavailable` after half a minute, and `CannotStart`.
         """
-        headers = {"x-oms-log": log, "x-oms-offset": str(start), "x-oms-maxmessages": str(limit)}
         pauses = iter(_PATIENCE)
         while True:
+            headers = {"x-oms-log": log, "x-oms-offset": str(start), "x-oms-maxmessages": str(min(limit, self._most))}
             try:
-                return log_block.decode(self._get("/v1/log", headers))
+                block = log_block.decode(self._get("/v1/log", headers))
             except DestinationUnknown:
                 return None
             except BackendUnavailable:
                 if (pause := next(pauses, None)) is None:
                     raise
                 time.sleep(pause)
+                self._most = max(1, self._most // 2)
+            else:
+                self._most = min(2 * self._most, _BLOCK)
+                return block
 
     def _get(self, path: str, headers: dict[str, str]) -> bytes:
         if self._connection is None:
@@ -163,7 +171,7 @@ class _MemoryReader(RangeReader):
     def _refused(self, status: int, code: str | None, body: bytes) -> Exception:
         if code == DestinationUnknown.code:
             return DestinationUnknown("there is no such log")
-        if status >= _PASSING:
+        if status in _PASSING:
             return BackendUnavailable(f"The bridge at {self._url} answers {status} {code or ''}".rstrip() + ".")
         if code == NotFound.code:
             return CannotStart(

@@ -40,8 +40,14 @@ class HttpProtocol(Protocol):
         Raises H2ProtocolAssumedError, with the bytes, if HTTP/1.1 receives the preface of HTTP/2.
         """
 
+    def half_closed(self) -> bool:
+        """The client has closed its sending side, and may read on. Returns whether its requests are answered.
+
+        Each request learns that no more arrives, and ends its waiting: the client may also have disconnected.
+        """
+
     async def input_ended(self) -> None:
-        """Refuse a request that is cut short: the client may read the response although it sends nothing more."""
+        """Return when everything that has arrived is answered; refuse a request that is cut short."""
 
     async def disconnected(self) -> None:
         """End all requests: the connection is closed."""
@@ -170,7 +176,9 @@ class Connection:
         reader.on_end = self._on_input_end
         self._idle_timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._handling = self._input_ended = False
+        self._handling = self._input_lost = False
+        self.half_closed = False
+        """Whether the client has closed its sending side, and its requests are answered all the same."""
         tls = writer.get_extra_info("ssl_object")
         self._tls = tls is not None
         self.tls_and_addresses = (self._tls, _address(writer, "peername"), _address(writer, "sockname"))
@@ -188,11 +196,12 @@ class Connection:
                     await self._receive(data)
                     self._handling = False
             if not self.closing:
+                self._handling = True
                 await self._protocol.input_ended()
         except OSError:
             pass  # the client has disconnected
         except asyncio.CancelledError:
-            if not self._input_ended:
+            if not self._input_lost:
                 self.abort()
         except Exception:
             logger.exception("a connection failed")
@@ -208,9 +217,12 @@ class Connection:
             await self._protocol.receive(prior_knowledge.data)
 
     def _on_input_end(self) -> None:
+        lost = self._tls or self._reader.exception() is not None or self._writer.transport.is_closing()
+        if not lost:  # over TLS, asyncio closes both directions
+            self.half_closed = self._protocol.half_closed()
         # While a request is answered, the reading task waits with a pipelined request or the rest of a body.
-        if self._handling and self._task is not None:
-            self._input_ended = True
+        if (lost or not self.half_closed) and self._handling and self._task is not None:
+            self._input_lost = True
             self._task.cancel()
 
     async def _finish(self) -> None:

@@ -14,6 +14,7 @@ from hypercorn.typing import ConnectionState, LifespanState
 from bridge.errors import BridgeError, HeadersTooLarge, RequestMalformed
 from bridge.server.hypercorn.connection import Connection
 from bridge.server.hypercorn.stream import RequestStream
+from bridge.server.request_target import to_origin_form
 
 
 class StrictReceiveBuffer(ReceiveBuffer):
@@ -24,11 +25,19 @@ class StrictReceiveBuffer(ReceiveBuffer):
     either reject the message [...] or replace each received obs-fold" (RFC 9112, section 5.2).
     """
 
+    def __init__(self, parser: h11.Connection) -> None:
+        super().__init__()
+        self._parser = parser
+
     def maybe_extract_lines(self) -> list[bytearray] | None:
         """Return the lines up to the first empty line, or None while that is missing.
 
+        Empty lines before the request line are ignored (RFC 9112, section 2.2): old clients send one after a body.
         Raises LocalProtocolError, which h11 reports as an error of the client.
         """
+        if self._parser.their_state is h11.IDLE:  # else the lines are trailers
+            while self._data.startswith(b"\r\n"):
+                del self._data[:2]
         end = self._data.find(b"\r\n\r\n")
         block = self._data if end < 0 else self._data[:end]
         if block.count(b"\n") != block.count(b"\r\n"):
@@ -36,6 +45,10 @@ class StrictReceiveBuffer(ReceiveBuffer):
         if b"\r\n " in block or b"\r\n\t" in block:
             raise LocalProtocolError("a folded line")
         return super().maybe_extract_lines()
+
+    def is_next_line_obviously_invalid_request_line(self) -> bool:
+        """See h11. Half of an empty line is not invalid."""
+        return self._data != b"\r" and super().is_next_line_obviously_invalid_request_line()
 
 
 PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -53,17 +66,26 @@ class Http1(H11Protocol):
         )
         self.client_connection = client_connection
         parser = h11.Connection(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
-        parser._receive_buffer = StrictReceiveBuffer()  # noqa: SLF001 - h11 has no option for it
+        parser._receive_buffer = StrictReceiveBuffer(parser)  # noqa: SLF001 - h11 has no option for it
         self.connection = parser
 
     async def receive(self, data: bytes) -> None:
         """See HttpProtocol."""
         await self.handle(RawData(data))
 
+    def half_closed(self) -> bool:
+        """See HttpProtocol."""
+        if self.stream is not None and self.stream.body.ended:
+            self.stream.body.close()
+        return True
+
     async def input_ended(self) -> None:
         """See HttpProtocol."""
         if self.connection.their_state is h11.SEND_BODY:
             await self.handle(RawData(b""))
+        elif self.stream is not None:
+            await self.can_read.clear()
+            await self.can_read.wait()  # set at the end of each response
 
     async def disconnected(self) -> None:
         """See HttpProtocol."""
@@ -89,7 +111,8 @@ class Http1(H11Protocol):
             await super().stream_send(event)
             return
         headers = [*event.headers, *self.config.response_headers("h11")]
-        if self.client_connection.server.draining or self.connection.their_state is not h11.DONE:
+        ends = self.client_connection.server.draining or self.connection.their_state is not h11.DONE
+        if ends and (b"connection", b"close") not in headers:
             # A response before the end of the body (413, 401) leaves bytes on the wire that are not a request.
             headers.append((b"connection", b"close"))
         phrase = PHRASES.get(event.status_code, b"")
@@ -120,4 +143,5 @@ class Http1(H11Protocol):
     async def _create_stream(self, request: h11.Request) -> None:
         # Hypercorn opens a WebSocket if a request asks for one. The bridge has none: the request is an ordinary GET.
         self.stream = RequestStream(self.client_connection, self.stream_send, STREAM_ID, lambda _: None)
-        await self.stream.start(request.http_version.decode(), request.method, request.target, list(request.headers))
+        target, headers = to_origin_form(request.method, request.target, list(request.headers))
+        await self.stream.start(request.http_version.decode(), request.method, target, headers)

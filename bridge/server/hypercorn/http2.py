@@ -95,8 +95,12 @@ class Http2:
         if self._connection.unsent > READ_PAUSE:
             await self._connection.drained()
 
-    async def input_ended(self) -> None:
+    def half_closed(self) -> bool:
         """See HttpProtocol. A client of HTTP/2 does not close only its half: it ends each request with a flag."""
+        return False
+
+    async def input_ended(self) -> None:
+        """See HttpProtocol."""
 
     async def disconnected(self) -> None:
         """See HttpProtocol."""

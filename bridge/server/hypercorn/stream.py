@@ -11,6 +11,7 @@ from hypercorn.typing import ASGISendEvent
 
 from bridge.errors import BridgeError, HeadersTooLarge, Internal, RequestMalformed
 from bridge.server.hypercorn.connection import Connection
+from bridge.server.request_target import host_refusal, normal_path
 
 WINDOW = 65536
 """Bytes of one request's body that may wait for the application."""
@@ -120,8 +121,7 @@ class RequestStream(HTTPStream):
     async def start(self, version: str, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         """Call the application in a task, or refuse the request.
 
-        No path is decoded: a path that a proxy in front of the bridge may read differently matches no route. Only the
-        messageId of a PUT may be percent-encoded, which its endpoint decodes.
+        The target is in origin form; see `normal_path` for what of its path is decoded.
         """
         self.start_time = time()
         path, _, query = target.partition(b"?")
@@ -132,7 +132,7 @@ class RequestStream(HTTPStream):
             "asgi": {"spec_version": "2.3", "version": "3.0"},
             "method": method.decode("latin-1"),
             "scheme": self.scheme,
-            "path": path.decode("latin-1"),
+            "path": normal_path(path),
             "raw_path": path,
             "query_string": query,
             "root_path": "",
@@ -156,7 +156,7 @@ class RequestStream(HTTPStream):
             # "Such a message might indicate an attempt to perform request smuggling" (RFC 9112, section 6.1). Http1
             # closes the connection, because the body has not been read.
             return RequestMalformed("A request has either content-length or transfer-encoding, not both.")
-        return None
+        return host_refusal(headers) if self.scope["http_version"] == "1.1" else None
 
     async def handle(self, event: Event) -> None:
         """Handle a part of the request, from Hypercorn's HTTP/1.1; waits while too much of the body is unread."""
@@ -168,6 +168,8 @@ class RequestStream(HTTPStream):
                 await asyncio.sleep(0)
         elif isinstance(event, EndBody):
             self.body.feed_end()
+            if self.client_connection.half_closed:
+                self.body.close()
         elif isinstance(event, StreamClosed):
             self.close()
 

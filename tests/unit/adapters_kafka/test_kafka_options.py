@@ -7,6 +7,7 @@ import pytest
 
 from adapters.kafka.options import Options, Security, parse
 from adapters.kafka.produce.publisher import producer_of
+from adapters.kafka.security import TokenProvider
 from bridge.settings.values import redact
 from tests.unit.strategies import says_whole
 
@@ -58,6 +59,14 @@ def test_a_login_as_options() -> None:
 def test_a_password_from_a_file(file: Path) -> None:
     security = parse(f"kafka://u@k:9092?tls=true&mechanism=SCRAM-SHA-256&password_file={file}").security
     assert (security.user, security.password) == ("u", SECRET)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_secret(file: Path) -> None:
+    file.write_text(f"{SECRET}\n", "utf-8-sig")
+    security = parse(f"kafka://u@k:9092?tls=true&mechanism=SCRAM-SHA-256&password_file={file}").security
+    assert security.password == SECRET
+    security = parse(f"kafka://k:9092?tls=true&mechanism=OAUTHBEARER&token_file={file}").security
+    assert TokenProvider(security).token() == SECRET
 
 
 def test_a_token_from_a_file(file: Path) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from adapters.base import Outcome, Stored
+from adapters.memory.backend_state import SLICE
 from adapters.memory.durable_adapter import DurableAdapter
 from bridge.errors import DestinationUnknown
 from bridge.message import Message
@@ -138,3 +139,48 @@ async def test_a_message_that_waits_for_the_journal_goes_with_its_destination(pl
     assert adapter.gauges()["messages"] == 0
     adapter = await place.restart(partitions=1)
     assert (adapter.gauges()["destinations"], adapter.gauges()["messages"]) == (0, 0)
+
+
+@pytest.mark.parametrize("how", ["purge", "delete"])
+async def test_purging_or_deleting_a_group_leaves_the_loop_to_others(start: Open, how: str) -> None:
+    """It visits what the group had not settled, a slice in each turn of the loop."""
+    adapter = await start(max_messages=10_001)
+    await publish(adapter, *[b"x"] * 10_000)
+    for name in ("one", "other"):
+        subscription = await adapter.subscribe("orders", name, alone)
+        if name == "other":
+            await subscription.settle(await fetch(subscription, 10_000), Outcome.SETTLED)
+        await subscription.close()
+    changing = asyncio.ensure_future(getattr(adapter, how)("orders", "one"))
+    turns = 0
+    while not changing.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 10_000 // SLICE
+    await changing
+    await publish(adapter, *[b"y"] * 10_000)  # every group that is left has settled all of the old ones
+    assert bodies(await fetch(await adapter.subscribe("orders", "other", alone), 20_000)) == [b"y"] * 10_000
+
+
+async def test_a_full_backend_does_not_refuse_because_a_purge_is_still_counted(start: Open) -> None:
+    adapter = await start(max_messages=2000)
+    await publish(adapter, *[b"x"] * 2000)
+    await (await adapter.subscribe("orders", "g", alone)).close()
+    purging = asyncio.ensure_future(adapter.purge("orders", "g"))
+    await asyncio.sleep(0)
+    await publish(adapter, b"new")
+    purging.cancel()
+    await publish(adapter, *[b"y"] * 1999)
+    assert len(await fetch(await adapter.subscribe("orders", "g", alone), 3000)) == 2000
+
+
+async def test_purging_delayed_messages_leaves_the_loop_to_others(start: Open) -> None:
+    adapter = await start()
+    await publish(adapter, *[b"x"] * 5000, delay_time=HOUR)
+    purging = asyncio.ensure_future(adapter.purge("orders", None))
+    turns = 0
+    while not purging.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 5000 // SLICE
+    assert [adapter.gauges()[name] for name in ("messages", "bytes", "delayed")] == [0] * 3

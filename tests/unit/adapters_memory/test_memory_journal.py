@@ -674,3 +674,37 @@ async def test_real_write_errors_lose_nothing_and_pass(place: Place) -> None:
     adapter = await place.start()
     got = await fetch(await adapter.subscribe("orders", "g", alone))
     assert {str(d.position): d.message.body.split()[0].decode() for d in got} == stored
+
+
+async def test_a_journal_that_others_can_read_is_warned_of_once_and_a_new_one_is_private(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[int, int, str | None]] = [
+        (0o755, 0o644, "journal.db"),
+        (0o750, 0o640, "journal.db"),
+        (0o711, 0o604, "journal.db"),
+        (0o777, 0o600, "d"),
+        (0o755, 0o600, None),
+        (0o755, 0o640, "journal.db"),
+        (0o700, 0o644, None),
+        (0o740, 0o644, None),  # without x they reach no file in it
+        (0o2775, 0o600, None),
+    ]
+    for folder, file, exposed in cases:
+        with subtests.test(f"{folder:o} {file:o}"):
+            path = tmp_path / f"{folder:o}-{file:o}" / "d"
+            path.mkdir(parents=True)
+            path.chmod(folder)
+            place = Place(path)
+            try:
+                await place.start()
+                await place.open.pop().close()
+                assert {each.stat().st_mode & 0o777 for each in path.iterdir()} == {0o600}
+                caplog.clear()
+                (path / "journal.db").chmod(file)
+                await place.start()
+                warnings = [vars(record)["exposed"] for record in caplog.records]
+                assert warnings == ([] if exposed is None else [exposed])
+            finally:
+                for adapter in place.open:
+                    await adapter.close()

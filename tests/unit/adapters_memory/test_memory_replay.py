@@ -52,16 +52,18 @@ async def test_messages_come_back_whole_and_in_order(start: Open) -> None:
     assert adapter.replay(only(adapter), 99, 2, LOTS)[:3] == ([], [], 99)
 
 
-async def test_bodies_do_not_exceed_max_bytes_unless_there_is_one(start: Open) -> None:
+async def test_sizes_do_not_exceed_max_bytes_unless_there_is_one(start: Open) -> None:
+    """Bodies, properties and other headers count, whichever is large."""
     adapter = await start(partitions=1)
-    await publish(adapter, b"x" * 60, b"y" * 60, b"z" * 60)
-    assert [len(adapter.replay(only(adapter), 0, 9, size).offsets) for size in (1, 60, 119, 120, 180)] == [
-        1,
-        1,
-        1,
-        2,
-        3,
+    await publish(adapter, b"x" * 60)
+    await publish(adapter, b"", properties={"n" * 30: "v" * 30})
+    await publish(adapter, b"x" * 30, message_id="m" * 30)
+    each = 60 + len("orders")
+    counts = [
+        len(adapter.replay(only(adapter), 0, 9, size).offsets)
+        for size in (1, each, 2 * each - 1, 2 * each, 3 * each - 1, 3 * each)
     ]
+    assert counts == [1, 1, 1, 2, 2, 3]
 
 
 async def test_settled_messages_are_still_read(start: Open) -> None:

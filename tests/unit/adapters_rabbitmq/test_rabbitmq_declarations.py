@@ -11,11 +11,19 @@ GIB = 1 << 30
 
 def test_a_partition_keeps_its_order_on_every_version() -> None:
     """Below 4.0 a limit of -1 destroys messages; without one what is given back goes to the end."""
-    step = declarations.partition_queue("q")
+    step = declarations.partition_queue("q", "r")
     assert step.arguments == {
         "queue": "q",
         "durable": True,
-        "arguments": {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": 1_000_000_000},
+        "arguments": {
+            "x-queue-type": "quorum",
+            "x-single-active-consumer": True,
+            "x-delivery-limit": 1_000_000_000,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "r",
+            "x-dead-letter-strategy": "at-least-once",
+            "x-overflow": "reject-publish",
+        },
     }
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from adapters.rabbitmq.consume.prefetch_window import (
     GROUP_BYTES,
     PARTITION_BYTES,
+    REQUEST_BYTES,
     UNACKNOWLEDGED_BYTES,
     PrefetchWindow,
 )
@@ -17,7 +18,7 @@ def test_what_waits_is_never_much_more_than_the_share(most: int, partitions: int
     window, share, waiting = PrefetchWindow(most, partitions), max(GROUP_BYTES // partitions, PARTITION_BYTES), 0
     for size in sizes:
         before = window.count
-        if window.arrived(size, waiting + size, widened=False):
+        if window.arrived(size, waiting + size):
             assert 1 <= window.count < before
             waiting = 0
         else:
@@ -27,21 +28,21 @@ def test_what_waits_is_never_much_more_than_the_share(most: int, partitions: int
 
 def test_large_messages_are_few_until_small_ones_have_come() -> None:
     window = PrefetchWindow(256, 8)
-    assert not window.arrived(4 << 20, 4 << 20, widened=False)
-    assert window.arrived(4 << 20, 12 << 20, widened=False)
+    assert not window.arrived(4 << 20, 4 << 20)
+    assert window.arrived(4 << 20, 12 << 20)
     assert window.count == 2
     assert [window.for_consumer(fetched) for fetched in (0, 1, 100, 256)] == [2, 2, 101, 256]
     assert [window.for_consumer(fetched) for fetched in (300, 70_000)] == [301, 65_535]
     assert not window.review(), "they were still large"
     assert not window.review(), "nothing has come since"
-    window.arrived(200, 200, widened=False)
+    window.arrived(200, 200)
     assert window.review()
     assert window.count == 256
 
 
 def test_small_messages_change_nothing() -> None:
     window = PrefetchWindow(256, 8)
-    assert not any(window.arrived(1000, 1000 * number, widened=False) for number in range(256))
+    assert not any(window.arrived(1000, 1000 * number) for number in range(256))
     assert not window.review()
     assert window.count == 256
 
@@ -72,3 +73,14 @@ def test_what_is_added_beside_those_that_wait_is_bounded_in_bytes() -> None:
 
 def test_with_one_message_at_a_time_each_holds_up_its_partition() -> None:
     assert PrefetchWindow(1, 8).more(1, 1, 10, LOTS) == 0
+
+
+def test_of_a_queue_of_others_as_much_is_requested_as_a_consumer_takes() -> None:
+    window = PrefetchWindow(256, 1)
+    assert window.for_request(40) == 1
+    window.arrived(0, 0)
+    assert [window.for_request(wanted) for wanted in (40, 1000, 0, -3)] == [40, 256, 0, -3]
+    window.arrived(10_000, 0)
+    assert window.for_request(40) == REQUEST_BYTES // 10_000
+    window.arrived(REQUEST_BYTES + 1, 0)
+    assert window.for_request(40) == 1

@@ -26,6 +26,14 @@ def existing(tmp_path: Path, text: str) -> Path:
     return path
 
 
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path, file: Path) -> None:
+    file.write_text(f"{SECRET}\n", "utf-8-sig")
+    destinations = existing(tmp_path, "\ufefforders: {queue: legacy.orders}")
+    options = parse(f"amqp://u@localhost?password_file={file}&destinations={destinations}")
+    assert options.security.password == SECRET
+    assert set(options.destinations) == {"orders"}
+
+
 def test_defaults() -> None:
     assert parse("amqp://localhost") == Options((("localhost", 5672),), "/", Security("guest", "guest"))
 
@@ -118,6 +126,7 @@ def test_destinations_that_mean_nothing(subtests: pytest.Subtests, tmp_path: Pat
         ("orders: {log: 'yes'}", "orders: log must be true or false"),
         ("orders: {routing_key: k}", "orders: routing_key needs exchange"),
         ("orders: {queue: q, log: true}", "orders: an existing queue has no log"),
+        ("orders.dlq: {log: false}", "orders.dlq: dead letters need the log, or an exchange with a queue of yours"),
     ]
     for text, says in cases:
         with subtests.test(text=text, says=says):

@@ -47,10 +47,12 @@ async def shape(*messages: Message, size: int = 10) -> list[int]:
 
 async def test_a_post_has_at_most_its_size_and_256_kib() -> None:
     plain = Message("orders", b"x", delivery_count=1)
-    half = plain._replace(body=bytes(BYTES_MAX // 2))
+    half = plain._replace(body=bytes(BYTES_MAX // 2 - len("orders")))
+    large = plain._replace(properties={"p": "x" * (BYTES_MAX // 2)})
     assert await shape() == []
     assert await shape(*[plain] * 25) == [10, 10, 5]
     assert await shape(half, half, plain, size=10) == [2, 1]
+    assert await shape(large, large, plain, size=10) == [1, 2], "headers count"
     assert await shape(plain, plain._replace(body=bytes(BYTES_MAX + 1)), plain) == [1, 1, 1]
     assert await shape(*[plain] * 3, size=1) == [1, 1, 1]
 

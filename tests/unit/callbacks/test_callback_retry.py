@@ -1,3 +1,5 @@
+import time
+from collections.abc import Iterator
 from email.utils import formatdate
 
 import pytest
@@ -62,6 +64,17 @@ def test_anything_else_is_tried_again(subtests: pytest.Subtests) -> None:
                 assert classify_response(EndpointResponse(status, header), NOW) == RetryDecision(ResponseAction.RETRY)
 
 
+@pytest.fixture(params=["UTC", "America/New_York", "Asia/Kolkata", "XXX-14"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run the test in another time zone."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("zone")
 def test_429_and_503_say_how_long_to_pause(subtests: pytest.Subtests) -> None:
     cases: list[tuple[str, int]] = [
         ("30", 30_000),
@@ -76,6 +89,10 @@ def test_429_and_503_say_how_long_to_pause(subtests: pytest.Subtests) -> None:
         (formatdate(NOW / 1000 + 90_000, usegmt=True), PAUSE_MAX),
         ("Thursday, 01-Jan-26 00:00:30 GMT", 30_000),
         ("Thu Jan  1 00:00:30 2026", 30_000),
+        ("Thu, 01 Jan 2026 00:00:30 -0000", 30_000),
+        ("Thu, 01 Jan 2026 01:00:30 +0100", 30_000),
+        ("Thu, 01 Jan 2026 00:00:30", 30_000),
+        ("Thu, 01 Jan 2026 00:00:60 GMT", 60_000),
         ("Fri, 31 Dec 9999 23:59:59 GMT", PAUSE_MAX),
     ]
     for header, pause in cases:
@@ -88,6 +105,7 @@ def test_429_and_503_say_how_long_to_pause(subtests: pytest.Subtests) -> None:
 
 def test_429_and_503_that_do_not_say_it_are_tried_again(subtests: pytest.Subtests) -> None:
     cases: list[str | None] = [None, "", "soon", "-5", "+5", "1.5", "1_0", "\u00b2", "Thu, 99 Jan 2026 00:00:00 GMT"]
+    cases += ["Thu, 01 Jan 2026 00:00:61 GMT", "Thu, 01 Jan 2026 24:00:00 GMT"]
     for header in cases:
         for status in (429, 503):
             with subtests.test(header=header, status=status):

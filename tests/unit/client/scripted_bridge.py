@@ -1,6 +1,7 @@
 """A scripted bridge behind the client: it plays push streams and settles receipts as a test says."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
@@ -58,7 +59,8 @@ class ScriptedBridge:
             if isinstance(stream, BridgeError):
                 return error_response(stream)
             return httpx.Response(200, headers={"content-type": "application/x-ndjson"}, content=self._play(stream))
-        how, receipts = request.url.path.removeprefix("/v1/"), asked["receipt"].split(",")
+        how = request.url.path.removeprefix("/v1/")
+        receipts = json.loads(request.content)["receipts"] if request.content else asked["receipt"].split(",")
         if (error := await self._settle(how, receipts)) is not None:
             return error_response(error)
         self.settled.append((how, receipts))

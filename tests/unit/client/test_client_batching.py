@@ -68,12 +68,15 @@ async def test_a_full_batch_does_not_linger(monkeypatch: pytest.MonkeyPatch) -> 
     sender = Sender()
     await produce(ProduceBatcher(sender, LONG, 2), *(message(n) for n in range(4)))
     assert sender.batches == [[b"0", b"1"], [b"2", b"3"]]
-    monkeypatch.setattr(batches_and_transactions, "BATCH_BYTES", 3)
+    monkeypatch.setattr(batches_and_transactions, "BATCH_BYTES", 15)
     await produce(ProduceBatcher(sender, LONG, 500), *(Message("orders", b"ab") for _ in range(2)), message(1))
     assert sender.batches[2:] == [[b"ab"], [b"ab", b"1"]]
+    large = Message("orders", b"c", {"p": "x" * 15})
+    await produce(ProduceBatcher(sender, LONG, 500), large, large)
+    assert sender.batches[4:] == [[b"c"], [b"c"]], "headers count"
 
 
-@pytest.mark.parametrize("bytes_max", [1000, 3], ids=["messages", "bytes"])
+@pytest.mark.parametrize("bytes_max", [1000, 15], ids=["messages", "bytes"])
 async def test_after_a_full_batch_the_next_one_lingers(bytes_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches_and_transactions, "BATCH_BYTES", bytes_max)
     sender = Sender()

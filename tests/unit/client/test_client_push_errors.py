@@ -46,10 +46,12 @@ from tests.unit.client.scripted_bridge import (
         [],
         [line(9)[:-1]],
         [StreamEnd("draining", "The bridge is stopping.")],
+        [StreamEnd("purged")],
+        [StreamEnd("deleted")],
         [StreamEnd("backend-unavailable", "The backend is gone.")],
         [StreamEnd("outcome-unknown", "No answer.")],
     ],
-    ids=["reset", "goaway", "no end", "half a line", "draining", "503", "504"],
+    ids=["reset", "goaway", "no end", "half a line", "draining", "purged", "deleted", "503", "504"],
 )
 async def test_a_stream_that_breaks_off_reopens(cut: list[Step], caplog: pytest.LogCaptureFixture) -> None:
     scripted = ScriptedBridge(cut, [line(2), SILENCE])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from urllib.parse import unquote
 
 import httpx
@@ -11,7 +12,14 @@ from click.testing import CliRunner
 import bridge.client
 from bridge.cli.program import main
 from bridge.client import Client
-from bridge.errors import BackendUnavailable, BridgeError, TransactionEnded, encode_problem
+from bridge.errors import (
+    BackendUnavailable,
+    BridgeError,
+    DestinationInvalid,
+    OutcomeUnknown,
+    TransactionEnded,
+    encode_problem,
+)
 from bridge.message import Message
 from bridge.wire.headers import parse
 from tests.mock_transport import MockTransport
@@ -109,3 +117,38 @@ def test_the_commands_list_and_end(fake: FakeBridge) -> None:
     assert fake.requests[1:] == ["POST /v1/transactions/tx/1/commit", "POST /v1/transactions/tx/1/rollback"]
     fake.errors = [TransactionEnded("It was rolled back.")]
     assert "It was rolled back." in oms("commit", "tx/1")
+
+
+async def test_a_block_whose_messages_were_all_refused_ends_without_an_error(
+    fake: FakeBridge, subtests: pytest.Subtests, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing was prepared, so the bridge has no such transaction: it would answer `TransactionUnknown`."""
+    for refusal in (DestinationInvalid("A dead-letter destination."), BackendUnavailable("down")):
+        for leaves_with_an_error in (False, True):
+            with subtests.test(f"{refusal.code}, {leaves_with_an_error}"):
+                fake.requests.clear()
+                with suppress(ZeroDivisionError):
+                    async with client(fake) as bridge, bridge.transaction("tx") as transaction:
+                        fake.errors = [refusal]
+                        with pytest.raises(type(refusal)):
+                            await transaction.produce(Message("orders.dlq", b"1"))
+                        _ = 1 / (not leaves_with_an_error)
+                assert fake.requests == ["POST /v1/messages"]
+    assert not caplog.records
+
+
+async def test_a_refused_message_among_others_leaves_the_rest_to_be_committed(fake: FakeBridge) -> None:
+    async with client(fake) as bridge, bridge.transaction("tx") as transaction:
+        fake.errors = [DestinationInvalid("A dead-letter destination.")]
+        with pytest.raises(DestinationInvalid):
+            await transaction.produce(Message("orders.dlq", b"1"))
+        await transaction.produce(Message("orders", b"2"))
+    assert fake.requests[-1] == "POST /v1/transactions/tx/commit"
+
+
+async def test_a_message_whose_outcome_is_unknown_is_committed(fake: FakeBridge) -> None:
+    async with client(fake) as bridge, bridge.transaction("tx") as transaction:
+        fake.errors = [OutcomeUnknown("no answer")]
+        with pytest.raises(OutcomeUnknown):
+            await transaction.produce(Message("orders", b"1"))
+    assert fake.requests[-1] == "POST /v1/transactions/tx/commit"

@@ -190,6 +190,7 @@ class FakePartitionedAdapter(FakeAdapter):
     def __init__(self, count: int = 8, **support: Support) -> None:
         super().__init__(**support)
         self.count = self.new_partitions = count
+        self.creates = True
         self.known: set[str] = set()
         self.existing: set[str] | None = None
         """The destinations that exist; None: all do."""

@@ -1,9 +1,12 @@
 """Purging and deleting: the groups concerned are closed at this bridge, and opened again only afterwards."""
 
 import asyncio
+from itertools import product
 
 import pytest
 
+from adapters.base import Outcome, Revoked
+from adapters.memory import connect
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
@@ -13,8 +16,8 @@ from bridge.engine.push_consumer import ConsumerOptions
 from bridge.errors import BackendUnavailable, DestinationUnknown, LeaseEnded, LimitReached, NotFound
 from bridge.message import Message
 from tests.calls import result
-from tests.unit.engine.fakes import FakeAdapter, FakePartitionedAdapter, delivery
-from tests.unit.engine.virtual import LoopClock, turns
+from tests.unit.engine.fakes import FakeAdapter, FakePartitionedAdapter, FakeSubscription, delivery
+from tests.unit.engine.virtual import LoopClock, turns, until
 
 APP, OTHER, ELSEWHERE = (
     SubscriptionKey("orders", "app"),
@@ -30,8 +33,14 @@ class DeletableAdapter(FakePartitionedAdapter):
         super().__init__()
         self.existing = set()
         self.changes: list[tuple[str, str, str | None]] = []
+        self.latest: dict[SubscriptionKey, bool] = {}
+        """By group: whether it was to begin after the newest message when it was joined last."""
         self.may_change = asyncio.Event()
         self.may_change.set()
+
+    async def subscribe(self, source: str, group: str, revoked: Revoked, *, latest: bool = False) -> FakeSubscription:
+        self.latest[SubscriptionKey(source, group)] = latest
+        return await super().subscribe(source, group, revoked, latest=latest)
 
     async def purge(self, destination: str, group: str | None) -> None:
         await self._change("purge", destination, group)
@@ -81,7 +90,7 @@ async def test_leases_pulls_and_streams_of_its_groups_end(clock: LoopClock, how:
     stream = asyncio.ensure_future(consumer.take())
     await turns()
     await getattr(bench.administration, how)("orders", None)
-    assert (await pull, await stream, consumer.end_reason) == (None, [], "draining")
+    assert (await pull, await stream, consumer.end_reason) == (None, [], f"{how}d")
     consumer.close()
     assert bench.open == {ELSEWHERE}
     for receipt in (ended, taken[0].receipt or ""):
@@ -91,6 +100,45 @@ async def test_leases_pulls_and_streams_of_its_groups_end(clock: LoopClock, how:
     assert bench.adapter.changes == [(how, "orders", None)]
     assert bench.engine.counters.waiting_pulls == 0
     await bench.engine.close()
+
+
+@pytest.mark.parametrize("how", ["purge", "delete"])
+@pytest.mark.parametrize("group", [None, "app"])
+async def test_who_waits_when_a_message_meets_the_change_does_not_wait_for_a_closed_group(
+    clock: LoopClock, how: str, group: str | None
+) -> None:
+    """The message may wake a pull or a stream whose group is closed before it runs."""
+    for turn, waits in product(range(14), (pulls, streams)):
+        engine = Engine(connect("memory://"), clock, EngineOptions("bridge:8080", waiting_pulls=1))
+        await engine.start()
+        await result(engine.produce(Message("orders", b"first"), (), ""))
+        await result(engine.pull(APP, PullRequest(30_000), ack=False))
+        waiting = asyncio.ensure_future(waits(engine))
+        await turns()
+        changing = asyncio.ensure_future(getattr(engine.administration, how)("orders", group))
+        await turns(turn)
+        await result(engine.produce(Message("orders", b"second"), (), ""))
+        ended = await asyncio.wait_for(waiting, 10)
+        assert ended in {f"{how}d", b"second", None}
+        await changing
+        (await engine.consume(ELSEWHERE, ConsumerOptions(30_000))).close()
+        assert engine.counters.waiting_pulls == 0
+        await engine.close()
+
+
+async def pulls(engine: Engine) -> object:
+    pulled = await result(engine.pull(APP, PullRequest(30_000, 20_000), ack=True))
+    return pulled and pulled.message.body
+
+
+async def streams(engine: Engine) -> object:
+    consumer = await engine.consume(APP, ConsumerOptions(30_000))
+    try:
+        while await consumer.take():
+            pass
+        return consumer.end_reason
+    finally:
+        consumer.close()
 
 
 async def test_only_the_named_group_is_closed(clock: LoopClock) -> None:
@@ -118,6 +166,41 @@ async def test_a_group_is_opened_again_only_after_the_change(clock: LoopClock) -
     bench.adapter.may_change.set()
     await asyncio.gather(purging, pulls[0])
     assert bench.open == {APP, ELSEWHERE}
+    await bench.engine.close()
+
+
+async def test_a_pull_that_is_cancelled_before_its_group_is_opened_leaves_nothing_behind(clock: LoopClock) -> None:
+    bench = Bench(clock, groups=1)
+    await bench.engine.start()
+    bench.adapter.existing = {"orders"}
+    bench.adapter.may_change.clear()
+    purging = asyncio.ensure_future(bench.administration.purge("orders", None))
+    await turns()
+    pulls = [asyncio.ensure_future(bench.receipt(key)) for key in (APP, OTHER)]
+    await turns()
+    for pull in pulls:
+        pull.cancel()
+    bench.adapter.may_change.set()
+    await purging
+    await bench.receipt(ELSEWHERE)
+    assert bench.open == {ELSEWHERE}
+    await bench.engine.close()
+
+
+async def test_a_pull_that_waits_for_the_change_finds_what_it_has_left(clock: LoopClock) -> None:
+    bench = Bench(clock, auto_create=False)
+    await bench.engine.start()
+    bench.adapter.existing = {"orders"}
+    bench.adapter.may_change.clear()
+    deleting = asyncio.ensure_future(bench.administration.delete("orders", None))
+    await turns()
+    pull = asyncio.ensure_future(bench.receipt(APP))
+    await turns()
+    bench.adapter.may_change.set()
+    await deleting
+    with pytest.raises(DestinationUnknown):
+        await pull
+    assert bench.adapter.subscriptions == {}
     await bench.engine.close()
 
 
@@ -153,6 +236,46 @@ async def test_what_was_deleted_does_not_count_any_more(clock: LoopClock) -> Non
     await bench.engine.close()
 
 
+@pytest.mark.parametrize("dead_letters", [False, True])
+async def test_nothing_is_remembered_of_destinations_that_were_deleted(clock: LoopClock, dead_letters: bool) -> None:
+    engine = Engine(connect("memory://"), clock, EngineOptions("bridge:8080", max_deliveries=1))
+    await engine.start()
+    for number in range(50):
+        key = SubscriptionKey(f"reply-{number}", "g")
+        await result(engine.produce(Message(key.source, b"x"), (), ""))
+        if dead_letters:
+            pulled = await result(engine.pull(key, PullRequest(30_000), ack=True))
+            assert pulled is not None
+            engine.nack([pulled.receipt or ""], 0, None)
+            await turns()
+            await engine.administration.delete(f"{key.source}.dlq", None)
+        await engine.administration.delete(key.source, None)
+    assert len(engine._destinations.partitioner._last) == 0
+    await engine.close()
+
+
+async def test_a_group_that_took_the_name_of_an_idle_one_stays_open(clock: LoopClock) -> None:
+    """A slow close delays that of the next idle group; meanwhile this is deleted, and opened again by a pull."""
+    bench = Bench(clock, group_idle=1000)
+    await bench.engine.start()
+    for key in (ELSEWHERE, APP):
+        await bench.receipt(key)
+        await bench.engine.administration.purge(*key)  # without a lease the group is idle
+        bench.adapter.of(*key).backlog = []
+        await result(bench.engine.pull(key, PullRequest(30_000), ack=True))
+    bench.adapter.of(*ELSEWHERE).may_close.clear()
+    await until(lambda: bench.open == {APP}, step=0.01)
+    await bench.administration.delete(*APP)
+    bench.adapter.of(*APP).backlog = [delivery(2)]
+    receipt = await bench.receipt(APP)
+    bench.adapter.of(*ELSEWHERE).may_close.set()
+    await turns()
+    assert bench.open == {APP}
+    await result(bench.engine.ack([receipt], None))
+    assert bench.adapter.of(*APP).reported(Outcome.SETTLED) == [2]
+    await bench.engine.close()
+
+
 async def test_a_change_that_fails_opens_the_groups_again(clock: LoopClock) -> None:
     bench = Bench(clock)
     with pytest.raises(BackendUnavailable):
@@ -172,3 +295,36 @@ async def test_a_backend_that_cannot_says_so(clock: LoopClock) -> None:
         with pytest.raises(NotFound, match="the broker's own tools"):
             await change("orders", None)
     await engine.close()
+
+
+async def test_a_consumer_that_must_not_create_waits_for_the_deletion_and_finds_nothing(clock: LoopClock) -> None:
+    """Its destination exists when it asks first, and not any more when its group may be opened."""
+    bench = Bench(clock)
+    await bench.engine.start()
+    await bench.receipt(APP)
+    bench.adapter.may_change.clear()
+    deleting = asyncio.ensure_future(bench.administration.delete("orders", None))
+    await turns()
+    consuming = asyncio.ensure_future(bench.engine.consume(OTHER, ConsumerOptions(30_000, create=False)))
+    creating = asyncio.ensure_future(bench.engine.consume(ELSEWHERE, ConsumerOptions(30_000)))
+    await turns()
+    assert not consuming.done()
+    bench.adapter.may_change.set()
+    await deleting
+    with pytest.raises(DestinationUnknown):
+        await consuming
+    assert bench.adapter.existing == {"bills"}
+    (await creating).close()
+    (await bench.engine.consume(OTHER, ConsumerOptions(30_000))).close()
+    assert bench.adapter.existing == {"bills", "orders"}
+    await bench.engine.close()
+
+
+@pytest.mark.parametrize("latest", [False, True])
+async def test_a_consumer_may_have_a_new_group_start_at_the_oldest_message(clock: LoopClock, latest: bool) -> None:
+    bench = Bench(clock, latest=latest)
+    await bench.engine.start()
+    (await bench.engine.consume(APP, ConsumerOptions(30_000))).close()
+    (await bench.engine.consume(OTHER, ConsumerOptions(30_000, from_oldest=True))).close()
+    assert bench.adapter.latest == {APP: latest, OTHER: False}
+    await bench.engine.close()

@@ -2,14 +2,19 @@ import asyncio
 from collections.abc import Awaitable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adapters.base import Replayed, Stored
 from bridge.continuation import Continuation
-from bridge.engine.dedup import Deduplicator, RecentMessages
+from bridge.engine.client_limits import INTERNAL
+from bridge.engine.dedup import Deduplicator
 from bridge.engine.engine import Engine
 from bridge.engine.field_support import Applied
+from bridge.engine.message_names import named, names_of
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_batch_and_results import Produced, WaitingMessage
+from bridge.engine.recent_messages import FirstMessage, RecentMessages
 from bridge.errors import BackendFull, BackendUnavailable, BridgeError, IdempotencyMismatch, OutcomeUnknown
 from bridge.message import Message
 from tests.unit.engine.fakes import FakeAdapter
@@ -21,75 +26,173 @@ DONE = Produced("m", 5, "host", Stored(0, 7), Applied(()))
 
 
 def recent(window: int = WINDOW, max_bytes: int = 1 << 20) -> RecentMessages:
-    return RecentMessages(window, max_bytes)
+    return RecentMessages(window, max_bytes, 50)
+
+
+def claim(
+    messages: RecentMessages, message: Message, key: str | None, mono: int, client: str = INTERNAL
+) -> FirstMessage | None:
+    """Return the first message of the name, or None and claim the name."""
+    names = names_of(message, key)
+    if (first := messages.find(names, message.body, mono)) is None:
+        messages.claim(names, message.body, client, mono)
+    return first
 
 
 def test_a_name_is_remembered_until_the_window_ends() -> None:
     messages = recent()
-    assert messages.claim(ORDER, None, 0) is None
+    assert claim(messages, ORDER, None, 0) is None
     messages.passed(ORDER, DONE)
-    first = messages.claim(ORDER, None, WINDOW - 1)
+    first = claim(messages, ORDER, None, WINDOW - 1)
     assert first is not None
     assert first.outcome == DONE
-    assert messages.claim(ORDER, None, WINDOW) is None
+    assert claim(messages, ORDER, None, WINDOW) is None
     assert len(messages) == 1
 
 
 def test_a_name_belongs_to_its_destination() -> None:
     messages = recent()
-    assert messages.claim(ORDER, "k", 0) is None
-    assert messages.claim(ORDER._replace(destination="other"), "k", 0) is None
-    assert messages.claim(ORDER._replace(message_id="k"), None, 0) is None, "a key is no messageId"
+    assert claim(messages, ORDER, "k", 0) is None
+    assert claim(messages, ORDER._replace(destination="other"), "k", 0) is None
+    assert claim(messages, ORDER._replace(message_id="k"), None, 0) is None, "a key is no messageId"
 
 
 def test_events_of_two_sources_may_have_one_id() -> None:
     messages = recent()
     for source in ("/orders", "/returns"):
         event = ORDER._replace(properties={"source": source})
-        assert messages.claim(event, None, 0) is None
-        assert messages.claim(event, None, 0) is not None
-    assert messages.claim(ORDER, None, 0) is None
+        assert claim(messages, event, None, 0) is None
+        assert claim(messages, event, None, 0) is not None
+    assert claim(messages, ORDER, None, 0) is None
 
 
 def test_a_key_finds_a_message_whose_id_is_new_each_time() -> None:
     messages = recent()
-    assert messages.claim(ORDER, "k", 0) is None
-    assert messages.claim(ORDER._replace(message_id="n"), "k", 0) is not None
-    assert messages.claim(ORDER, None, 0) is not None
-    assert messages.claim(ORDER._replace(message_id="n"), None, 0) is None
+    assert claim(messages, ORDER, "k", 0) is None
+    assert claim(messages, ORDER._replace(message_id="n"), "k", 0) is not None
+    assert claim(messages, ORDER, None, 0) is not None
+    assert claim(messages, ORDER._replace(message_id="n"), None, 0) is None
 
 
 @pytest.mark.parametrize(("key", "named"), [("k", "idempotency key"), (None, "messageId")])
 def test_another_body_is_refused(key: str | None, named: str) -> None:
     messages = recent()
-    messages.claim(ORDER._replace(message_id="first" if key else "m"), key, 0)
+    claim(messages, ORDER._replace(message_id="first" if key else "m"), key, 0)
     with pytest.raises(IdempotencyMismatch, match=f"this {named} and another body"):
-        messages.claim(ORDER._replace(body=b"another"), key, 0)
+        claim(messages, ORDER._replace(body=b"another"), key, 0)
 
 
 def test_the_oldest_are_forgotten_when_there_are_too_many_bytes() -> None:
     messages = recent(max_bytes=10_000)
     for number in range(100):
-        messages.claim(ORDER._replace(message_id=f"{number}"), "k" * 8 + str(number), 0)
+        claim(messages, ORDER._replace(message_id=f"{number}"), "k" * 8 + str(number), 0)
     assert 4 < len(messages) < 40
-    assert messages.claim(ORDER._replace(message_id="99"), None, 0) is not None
-    assert messages.claim(ORDER._replace(message_id="0"), None, 0) is None
+    assert claim(messages, ORDER._replace(message_id="99"), None, 0) is not None
+    assert claim(messages, ORDER._replace(message_id="0"), None, 0) is None
     alone = recent(max_bytes=10)
-    alone.claim(ORDER, None, 0)
-    assert alone.claim(ORDER, None, 0) is not None, "one always fits"
+    claim(alone, ORDER, None, 0)
+    assert claim(alone, ORDER, None, 0) is not None, "one always fits"
+
+
+@pytest.mark.parametrize("text", ["\0k", "k", "\0\0k", "idempotency key"])
+def test_an_id_that_looks_like_its_key_is_forgotten_with_the_window(text: str) -> None:
+    """Each such entry once had the same name twice, and made the next claim of anybody a `KeyError`."""
+    messages = recent()
+    for number in range(3):
+        poison = ORDER._replace(destination=f"own-{number}", message_id=text)
+        assert claim(messages, poison, "k", 0) is None
+        assert claim(messages, poison._replace(message_id="another"), "k", 0) is not None
+    assert len(messages) == 6
+    assert claim(messages, ORDER, None, WINDOW) is None
+    assert len(messages) == 1
+
+
+def test_a_client_above_its_share_forgets_its_own_oldest() -> None:
+    messages = recent(max_bytes=1_000_000)
+    for number in range(100):
+        assert claim(messages, ORDER._replace(message_id=f"{number}"), None, 0, "10.0.0.1") is None
+    for number in range(5000):
+        assert (
+            claim(messages, ORDER._replace(message_id=f"flood-{number}"), "k" * 200 + f"{number}", 0, "10.0.0.2")
+            is None
+        )
+    for number in range(100):
+        assert claim(messages, ORDER._replace(message_id=f"{number}"), None, 0, "10.0.0.3") is not None
+    kept = [
+        number
+        for number in range(5000)
+        if messages.find(names_of(ORDER._replace(message_id=f"flood-{number}"), None), ORDER.body, 0) is not None
+    ]
+    assert kept == list(range(5000 - len(kept), 5000)), "the newest"
+    assert 300 < len(kept) < 500, "half a megabyte"
+
+
+def test_a_client_without_a_share_keeps_room_for_others() -> None:
+    messages = recent(max_bytes=1_000_000)
+    for number in range(5000):
+        assert claim(messages, ORDER._replace(message_id=f"local-{number}"), None, 0) is None
+        if number % 50 == 0:
+            assert claim(messages, ORDER._replace(message_id=f"{number}"), None, 0, "10.0.0.1") is None
+    for number in range(0, 5000, 50):
+        assert claim(messages, ORDER._replace(message_id=f"{number}"), None, 0) is not None
+    assert claim(messages, ORDER._replace(message_id="local-4999"), None, 0) is not None
+
+
+@given(
+    st.integers(1, 20_000),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "127.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3"]),
+            st.text("ab", min_size=1, max_size=2) | st.just("x" * 4000),
+            st.none() | st.sampled_from("ab"),
+            st.sampled_from(["passed", "refused", "failed", "left", "refused twice"]),
+            st.integers(0, WINDOW // 2),
+        )
+    ),
+)
+def test_whatever_comes_the_books_agree(max_bytes: int, events: list[tuple[str, str, str | None, str, int]]) -> None:
+    messages, mono = recent(max_bytes=max_bytes), 0
+    for client, text, key, fate, pause in events:
+        mono += pause
+        message = ORDER._replace(message_id=text)
+        names = names_of(message, key)
+        if messages.find(names, message.body, mono) is not None:
+            continue
+        mine = messages.claim(names, message.body, client, mono)
+        assert messages.find(names, message.body, mono) is mine
+        if fate in {"passed", "failed"}:
+            messages.passed(message, DONE if fate == "passed" else BackendFull("full"))
+        if fate.startswith("refused"):
+            for _ in fate.split():
+                messages.refused(mine)
+        assert (messages.find(names, message.body, mono) is mine) == (fate in {"passed", "left"})
+        entries = set(messages._first.values())
+        assert messages._bytes == sum(each.size for each in entries)
+        assert messages._bytes <= max_bytes or len(entries) == 1
+        assert {each for own in messages._clients.values() for each in own.messages} == entries
+        assert all(own.bytes == sum(each.size for each in own.messages) > 0 for own in messages._clients.values())
+    messages.find((), b"", mono + WINDOW)
+    assert (len(messages), messages._bytes, messages._clients) == (0, 0, {})
+
+
+@given(st.lists(st.tuples(st.text("/0k", min_size=1), st.none() | st.integers(0, 11)), unique=True))
+def test_each_key_and_place_makes_another_id(keys: list[tuple[str, int | None]]) -> None:
+    made = {named(Message("orders"), key, place).message_id for key, place in keys}
+    assert len(made) == len(keys)
 
 
 async def test_what_the_backend_did_not_store_is_forgotten() -> None:
     for error in (BackendFull("full"), OutcomeUnknown("lost")):
         messages = recent()
-        messages.claim(ORDER, "k", 0)
+        claim(messages, ORDER, "k", 0)
         messages.passed(ORDER, error)
         assert len(messages) == 0
         future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-        messages.claim(ORDER, "k", 0)
+        claim(messages, ORDER, "k", 0)
         messages.passed(ORDER, WaitingMessage("m", 5, Applied(()), future))
-        assert messages.claim(ORDER, "k", 0) is not None
-        messages.refused(("orders", "m"))
+        first = claim(messages, ORDER, "k", 0)
+        assert first is not None
+        messages.refused(first)
         assert len(messages) == 2, "it was passed to the backend"
         future.set_exception(error)
         await turns()
@@ -99,12 +202,12 @@ async def test_what_the_backend_did_not_store_is_forgotten() -> None:
 async def test_a_late_answer_concerns_the_message_it_belongs_to() -> None:
     messages = recent()
     future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-    messages.claim(ORDER, None, 0)
+    claim(messages, ORDER, None, 0)
     messages.passed(ORDER, WaitingMessage("m", 5, Applied(()), future))
-    assert messages.claim(ORDER, None, WINDOW) is None
+    assert claim(messages, ORDER, None, WINDOW) is None
     future.set_exception(BackendUnavailable("gone"))
     await turns()
-    assert messages.claim(ORDER, None, WINDOW) is not None
+    assert claim(messages, ORDER, None, WINDOW) is not None
 
 
 class SlowProducer:
@@ -163,6 +266,47 @@ async def test_a_named_message_that_waits_for_the_backend_takes_no_task(clock: L
     pending = [engine.produce(ORDER._replace(message_id=name), (), "peer") for name in (None, "m")]
     assert [isinstance(each, Continuation) for each in pending] == [True, True]
     await engine.close()
+
+
+async def test_a_client_that_leaves_before_its_request_is_awaited_leaves_no_claim(clock: LoopClock) -> None:
+    messages = recent()
+    producer = SlowProducer(messages)
+    dedup = Deduplicator(producer, messages, clock, Engine(FakeAdapter(), clock, EngineOptions("b")).counters, 1000)
+    for stores in (False, True):
+        left = dedup.produce(ORDER, (), "peer", "k")
+        assert not isinstance(left, Produced)
+        del left
+        if stores:
+            producer.answer.set_result(DONE)
+        else:
+            producer.answer.set_exception(BackendFull("full"))
+        await turns()
+        assert len(messages) == 2 * stores
+        producer.answer = asyncio.get_running_loop().create_future()
+    again = dedup.produce(ORDER, (), "peer", "k")
+    assert not isinstance(again, Produced)
+    assert (await again).duplicate
+
+
+async def test_a_defect_of_a_batch_leaves_no_claim(clock: LoopClock) -> None:
+    messages = recent()
+    dedup = Deduplicator(
+        SlowProducer(messages), messages, clock, Engine(FakeAdapter(), clock, EngineOptions("b")).counters, 1000
+    )
+    for batch in ([ORDER, ORDER._replace(message_id="n")], [ORDER, "not a message"]):
+        with pytest.raises((NotImplementedError, AttributeError, TypeError)):
+            await dedup.produce_all(batch, (), "peer", "k")  # type: ignore[arg-type]
+        assert len(messages) == 0
+
+
+async def test_a_refusal_concerns_the_claim_it_belongs_to() -> None:
+    messages = recent()
+    names = names_of(ORDER, None)
+    old = messages.claim(names, ORDER.body, INTERNAL, 0)
+    assert messages.find(names, ORDER.body, WINDOW) is None
+    messages.claim(names, ORDER.body, INTERNAL, WINDOW)
+    messages.refused(old)
+    assert messages.find(names, ORDER.body, WINDOW) is not None
 
 
 async def test_a_copy_does_not_wait_for_ever(clock: LoopClock) -> None:
@@ -242,7 +386,9 @@ async def test_a_restart_finds_what_was_stored_before_many_old_messages_that_fel
         WINDOW,
         lambda message, offset: DONE._replace(message_id=message.message_id or "", stored=Stored(0, offset)),
     )
-    found = {each.message_id: messages.claim(each, None, clock.mono()) for each in (stored, waiting, forgotten, old[0])}
+    found = {
+        each.message_id: claim(messages, each, None, clock.mono()) for each in (stored, waiting, forgotten, old[0])
+    }
     outcomes = {name: first.outcome for name, first in found.items() if first is not None}
     assert outcomes == {
         "m": DONE._replace(stored=Stored(0, 0)),

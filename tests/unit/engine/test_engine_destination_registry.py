@@ -184,3 +184,16 @@ def test_the_client_of_an_address() -> None:
     assert client_of("fe80::1%eth0:80") == "fe80::/64"
     assert client_of("::ffff:10.1.2.3:80") == "10.1.2.3"
     assert INTERNAL not in {client_of(":80"), client_of("a:b:80")}
+
+
+async def test_a_group_whose_dead_letters_could_not_be_stored_is_refused(clock: LoopClock) -> None:
+    """Its first dead letter would block its key: the backend creates no destination."""
+    bench = Bench(clock)
+    bench.adapter.creates = False
+    bench.existing.add("orders")
+    with pytest.raises(DestinationUnknown, match=r"orders: its groups need orders\.dlq for dead letters"):
+        await bench.pull(ANN, "orders")
+    bench.existing.add("orders.dlq")
+    await bench.pull(ANN, "orders")
+    await bench.pull(ANN, "orders.dlq")
+    assert bench.existing == {"orders", "orders.dlq"}

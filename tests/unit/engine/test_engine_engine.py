@@ -32,6 +32,12 @@ APP = SubscriptionKey("orders", "app")
 LEASE = 30_000
 
 
+class MonitoredAdapter(FakePartitionedAdapter):
+    """An adapter that knows of an outage."""
+
+    not_ready_reason: str | None = None
+
+
 class EngineBench:
     """An engine with its adapter and clock at hand."""
 
@@ -381,6 +387,19 @@ async def test_pulls_that_come_together_join_once(clock: LoopClock) -> None:
     assert len(bench.adapter.subscriptions["orders", "app"]) == 1
 
 
+@pytest.mark.parametrize(("wait", "passed"), [(55_000, 55_000), (50_000, 55_000), (1_000, 11_000)])
+async def test_a_pull_that_opens_its_group_is_answered_before_proxies_give_up(
+    clock: LoopClock, wait: int, passed: int
+) -> None:
+    bench = await EngineBench(clock).started()
+    bench.adapter.may_subscribe.clear()
+    began, pull = clock.mono(), bench.waiting(wait)
+    await asyncio.sleep(10)
+    bench.adapter.may_subscribe.set()
+    assert await pull is None
+    assert clock.mono() - began == passed
+
+
 async def test_a_failed_subscription_fails_all_waiting_pulls_and_the_next_one_retries(clock: LoopClock) -> None:
     bench = await EngineBench(clock, delivery(1)).started()
     bench.adapter.may_subscribe.clear()
@@ -532,6 +551,38 @@ async def test_an_error_that_a_retry_cannot_help_ends_the_retries(clock: LoopClo
     assert bench.engine.start_ended.is_set()
     assert str(bench.engine.start_error) == "a corrupt journal"
     assert bench.adapter.starts == 2
+
+
+async def test_readiness_follows_the_backend_and_requests_go_on(
+    clock: LoopClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One sentence in the log for each change; the time in which a connection to another broker succeeds is none."""
+    bench = EngineBench(clock)
+    bench.adapter = adapter = MonitoredAdapter()
+    bench.engine = Engine(adapter, clock, EngineOptions("bridge:8080"))
+    await bench.started()
+    caplog.clear()
+    for _ in range(2):
+        adapter.not_ready_reason = "the broker restarts"
+        await asyncio.sleep(1)
+        adapter.not_ready_reason = None
+        await asyncio.sleep(1)
+    assert not caplog.records
+    for reason in ("nothing listens there", "nothing listens there", "the login is refused"):
+        adapter.not_ready_reason = reason
+        await asyncio.sleep(3)
+        assert bench.engine.not_ready_reason == reason
+        await bench.produce(Message("orders"))
+        assert await bench.pull() is None
+    adapter.not_ready_reason = None
+    await asyncio.sleep(1)
+    assert bench.engine.not_ready_reason is None
+    said = [(record.getMessage(), getattr(record, "reason", None)) for record in caplog.records]
+    assert said == [
+        ("the backend is not ready", "nothing listens there"),
+        ("the backend is not ready", "the login is refused"),
+        ("the backend is ready", None),
+    ]
 
 
 async def test_draining_ends_waiting_pulls_and_refuses_new_ones(clock: LoopClock) -> None:

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.engine.partitioner import murmur2, partition_of
+from bridge.engine.partitioner import Partitioner, murmur2, partition_of
+from bridge.message import Message
 
 
 def test_murmur2_is_kafka_s_as_its_own_test_publishes_it(subtests: pytest.Subtests) -> None:
@@ -33,6 +34,28 @@ def test_a_partition_is_to_positive_modulo(key: str, partitions: int) -> None:
 
 def test_half_a_surrogate_pair_has_a_partition_too() -> None:
     assert 0 <= partition_of("\ud800", 8) < 8
+
+
+def test_messages_without_a_key_use_all_partitions_of_their_destination_in_turn() -> None:
+    partitioner = Partitioner()
+    chosen = [partitioner.choose(Message(name), 4) for _ in range(4) for name in ("orders", "bills")]
+    assert (chosen[::2], chosen[1::2]) == ([0, 1, 2, 3], [0, 1, 2, 3])
+    partitioner.forget("orders")
+    assert [partitioner.choose(Message(name), 4) for name in ("orders", "bills")] == [0, 0]
+    for _ in range(2):
+        assert partitioner.choose(Message("bills"), 1) == 0, "it has fewer partitions now"
+
+
+def test_of_many_destinations_the_one_written_longest_ago_is_forgotten() -> None:
+    partitioner = Partitioner()
+    for number in range(10_000):
+        partitioner.choose(Message(f"d{number}"), 4)
+        partitioner.choose(Message("d0"), 4)
+    assert len(partitioner._last) == 4096
+    assert "d0" in partitioner._last
+    assert "d1" not in partitioner._last
+    rotation = [[partitioner.choose(Message(f"d{number}"), 4) for number in range(5000)] for _ in range(20)]
+    assert len({partition for chosen in rotation for partition in chosen[1:2]}) > 1, "not always the first partition"
 
 
 def _int(value: int) -> int:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from bridge.message import Message
 from bridge.mirror.schema import SOURCE, TIME_MAX, Rows
 from bridge.mirror.sources.memory import destination_of, to_batch
-from bridge.wire.log_block import decode, encode
+from bridge.wire.log_block import decode
+from tests.unit.blocks import encode
 from tests.unit.strategies import messages
 
 LOG = "00c0ffee00c0ffee/orders.x/3"

@@ -38,6 +38,12 @@ def test_without_logs_in_the_url_only_what_the_book_has_is_mirrored() -> None:
     assert streams({"orders": LAYOUT}, options) == ({"orders.log": Stream("orders", 4)}, ["foreign"])
 
 
+def test_dead_letters_have_a_log_whatever_the_book_says() -> None:
+    options = OPTIONS._replace(log=False, destinations={"legacy.dlq": Existing(queue="q")})
+    found, without = streams({"orders": Layout(4, 0), "orders.dlq": Layout(4, 0)}, options)
+    assert (found, without) == ({"orders.dlq.log": Stream("orders.dlq", 4)}, ["legacy.dlq", "orders"])
+
+
 def test_a_stream_that_grows_is_the_same_log() -> None:
     before = {"a.log": Position(0, 5)}
     assert logs({"a.log": (2, 9), "b.log": (0, 1)}, (), before, ()) == {"a.log": (2, 9), "b.log": (0, 1)}

@@ -44,6 +44,12 @@ def test_a_message_keeps_what_its_producer_said_and_says_where_it_comes_from() -
     )
 
 
+def test_a_dead_letter_is_sent_without_its_reason_which_a_bridge_refuses() -> None:
+    made = sent(Message("orders.dlq", properties={"oms-dead-letter-reason": "x", "region": "eu"}), destination="orders")
+    assert made is not None
+    assert made.properties == {"region": "eu", "oms-restored-from": "orders/0/7"}
+
+
 def test_another_destination() -> None:
     made = sent(Message("orders.dlq"), destination="orders")
     assert made is not None

@@ -119,3 +119,8 @@ def test_a_batch_is_full_by_rows_or_by_bytes() -> None:
     assert not rows.full
     rows.add_bad("", b"x", "a", "x", 1)
     assert rows.full
+    rows.take()
+    rows.add(Message("a", properties={"p": "x" * (BATCH_BYTES - 2)}), "x", 0)
+    assert not rows.full
+    rows.add(Message("a", properties={"p": ""}), "x", 0)
+    assert rows.full

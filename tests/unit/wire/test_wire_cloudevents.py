@@ -1,6 +1,7 @@
 """CloudEvents: the cases of the specification, and the official SDK on the other side."""
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import product
 from typing import Any, Final
@@ -11,7 +12,7 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.cloudevents import DEFAULT_TYPE, format_time, parse_time
+from bridge.cloudevents import DEFAULT_TYPE, format_time, parse_time, to_attributes
 from bridge.errors import (
     BodyInvalid,
     BodyTooLarge,
@@ -27,6 +28,7 @@ from bridge.message import FIELDS, Message
 from bridge.wire import cloudevents
 from bridge.wire.cloudevents import Mode
 from bridge.wire.headers import Headers, parse
+from tests.unit.strategies import broker_messages, messages
 
 PARENT: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 MINIMAL: Final = {
@@ -145,6 +147,7 @@ INVALID: Final[dict[str, dict[str, Any]]] = {
         for time in (
             *("lunchtime", "2018-04-05T18:31Z", "2018-04-05T18:31:00X", "2018-04-05T18:31:00+25:00"),
             *("2018-04-05T18:31:00+xx:00", "2018-04-05T18:31:00+05", "2018-02-30T18:31:00Z", "1969-12-31T23:59:59Z"),
+            *("2018-04-05T18:31:60Z", "2016-12-31T23:59:60+01:00", "2016-12-31T23:59:61Z", "2016-12-31T23:60:00Z"),
         )
     },
     "another version": {"specversion": "0.9"},
@@ -163,6 +166,9 @@ INVALID: Final[dict[str, dict[str, Any]]] = {
     "a field out of range": {"omsqos": 3},
     "a field that is no number": {"omspriority": "high"},
     "properties that are no object": {"omsproperties": "[]"},
+    "fields that are no object": {"omsfields": "{"},
+    "a field that is set on delivery": {"omsfields": '{"storeHost": "x"}'},
+    "a field that is no text": {"omsfields": '{"messageKey": 1}'},
     "half a surrogate pair": {"omsproperties": '{"a": "\\ud800"}'},
 }
 """The invalid events of the same files, and what no message can hold."""
@@ -204,6 +210,13 @@ def test_data_is_stored_as_it_was_sent() -> None:
     assert body('"data": "<a/>\\u00e9", "datacontenttype": "application/xml"') == ("<a/>é".encode(), "application/xml")
     assert body('"data_base64": "AP8="') == (b"\0\xff", None)
     assert body('"data_base64": null') == (b"", None)
+    assert body('"data_base64": null, "data": {"n": 1}') == (b'{"n": 1}', "application/json")
+    assert body('"data": "x", "data_base64":null, "datacontenttype": "text/plain"') == (b"x", "text/plain")
+    assert body('"data": null, "data_base64": "AP8="') == (b"\0\xff", None)
+    assert body('"data": null, "data_base64": null') == (b"", None)
+    assert body('"data": null, "data_base64": null, "datacontenttype": "text/plain"') == (b"", "text/plain")
+    assert body('"data": null, "datacontenttype": "text/plain"') == (b"", "text/plain")
+    assert body('"data": null') == (b"null", "application/json"), "a document of JSON"
 
 
 def test_the_member_of_the_data_depends_on_its_type() -> None:
@@ -234,10 +247,14 @@ def test_header_values_are_percent_encoded() -> None:
         '"two words \\"quoted\\" \\\\"': 'two words "quoted" \\',
         "raw spaces": "raw spaces",
         "": "",
+        "100%": "100%",
+        "100%, %zz and %4": "100%, %zz and %4",
+        "%%41%25": "%A%",
+        '"5%"': "5%",
     }
     for raw, text in cases.items():
         assert binary(*required, ("CE-Extension", raw)).properties["extension"] == text
-    for raw in ("%C0%A0", "%ff", "100%", "a%0ab", "€"):
+    for raw in ("%C0%A0", "%ff", "100%ff", "a%0ab", "€"):
         with pytest.raises(HeaderInvalid, match=r"^ce-extension"):
             binary(*required, ("ce-extension", raw))
     pairs, _ = cloudevents.encode(Message("o", properties={"e": 'Euro €"%~!'}, message_id="1"), Mode.BINARY)
@@ -381,6 +398,106 @@ def test_whatever_comes_is_an_event_or_refused(core: dict[str, Any], more: dict[
             assert error.detail.isascii()  # noqa: PT017 - either is allowed
         else:
             assert read(cloudevents.encode_json(message)).message_id == message.message_id
+
+
+def again_in_each_mode(message: Message) -> Iterator[Message]:
+    """Produce what is delivered: one by one in each mode, and as a batch."""
+    for mode in (Mode.BINARY, Mode.STRUCTURED):
+        pairs, body = cloudevents.encode(message, mode)
+        found = parse([(b"x-oms-h-destination", b"orders"), *pairs])
+        if cloudevents.mode_of(found.plain) is Mode.BINARY:
+            yield cloudevents.read_binary(found).message(body)
+        else:
+            yield run_at_once(cloudevents.read_structured(found, body, unchanged))
+    [of_batch] = run_at_once(
+        cloudevents.read_batch(headers(), b"[%b]" % cloudevents.encode_json(message), 1, unchanged)
+    )
+    assert isinstance(of_batch, Message), of_batch
+    yield of_batch
+
+
+CONTENT_TYPES: Final = (
+    *("json", "", "*/*", "text / plain", "text/plain, application/json", "application/json, text/plain", "a/b/c", "/"),
+    *("text/", ";", "text/plain\t;x", "text/\u00e9", "text/plain; charset=\u00e9", "a\nb", "application/cloudevents"),
+    *("application/cloudevents+json", "Application/CloudEvents+avro", "text/plain; charset=utf-16", "text/plain;"),
+    *("application/octet-stream", " text/plain ", "\ud800"),
+)
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"null", b"text", b"\0\xff"])
+def test_a_delivered_event_can_be_produced_again_whatever_its_type_is(subtests: pytest.Subtests, body: bytes) -> None:
+    for content_type in CONTENT_TYPES:
+        with subtests.test(content_type=content_type):
+            message = Message("orders", body, message_id="1", content_type=content_type)
+            attributes = to_attributes(message)
+            if "datacontenttype" in attributes:
+                media_type = str(attributes["datacontenttype"])
+                assert re.fullmatch(r"[!-.0-:<-~]+/[!-.0-:<-~]+ *(;[ -~]*)?", media_type), "as RFC 2046 has it"
+            expected = None if content_type == "application/octet-stream" else content_type.replace("\ud800", "?")
+            for again in again_in_each_mode(message):
+                assert (again.body, again.content_type) == (body, expected)
+
+
+def test_a_delivered_event_can_be_produced_again_whatever_its_fields_are(subtests: pytest.Subtests) -> None:
+    texts = ("", " ", "a\nb", "\0", "\x85", "\uffff", "\ufdd0", "%", "%41", '"', "\u00fc", "\U0001f600")
+    for text in texts:
+        with subtests.test(text=text):
+            message = Message(
+                *("orders", b"x", {"source": "/s", "type": "t", "p": text, "P": text}),
+                message_id="1",
+                message_key=text,
+                correlation_id=text,
+                trace_id=text,
+                transaction_id=text,
+                born_host=text,
+            )
+            for again in again_in_each_mode(message):
+                assert again == message
+            [event] = {json.dumps(written(message)["id"])}
+            assert event == '"1"'
+
+
+def test_an_id_that_no_event_can_have_is_escaped() -> None:
+    message = Message("orders", b"x", message_id="a\n\u00fc\uffff")
+    assert [again.message_id for again in again_in_each_mode(message)] == ["a%0A\u00fc%EF%BF%BF"] * 3
+
+
+def test_half_a_surrogate_pair_of_a_broker_becomes_a_question_mark() -> None:
+    message = Message("orders", b"", {"P\ud800": "\udfff"}, message_id="1", message_key="\ud800")
+    for again in again_in_each_mode(message):
+        assert (again.properties["P?"], again.message_key) == ("?", "?")
+
+
+@given(messages())
+def test_any_delivered_event_can_be_produced_again(message: Message) -> None:
+    message = message._replace(message_id="1", compression=None, delivery_count=None, destination="orders")
+    defaults = {"source": "urn:openmessaging-bridge:destination:orders", "type": DEFAULT_TYPE}
+    for again in again_in_each_mode(message):
+        assert again.body == message.body
+        assert again.properties == {**defaults, **message.properties}
+        for field in ("message_key", "correlation_id", "trace_id", "transaction_id", "born_host", "content_type"):
+            assert getattr(again, field) == getattr(message, field)
+
+
+@given(broker_messages())
+def test_so_can_what_only_a_broker_holds(message: Message) -> None:
+    properties = {
+        name: text for name, text in message.properties.items() if 0 < len(name.encode("utf-8", "replace")) < 250
+    }
+    message = message._replace(message_id=message.message_id or "1", destination="orders", properties=properties)
+    for again in again_in_each_mode(message):
+        assert again.body == message.body
+
+
+def test_a_leap_second_is_the_second_after_it() -> None:
+    for text, after in {
+        "2016-12-31T23:59:60Z": "2017-01-01T00:00:00Z",
+        "2016-12-31T23:59:60.999999Z": "2017-01-01T00:00:00.999Z",
+        "1990-12-31T15:59:60-08:00": "1991-01-01T00:00:00Z",
+        "2015-07-01t05:29:60+05:30": "2015-07-01T00:00:00Z",
+        "9999-12-31T23:59:60Z": None,
+    }.items():
+        assert written(read({**MINIMAL, "time": text})).get("time") == after
 
 
 @given(st.integers(0, 253_402_300_799_999))

@@ -141,10 +141,20 @@ def test_a_consumer_that_takes_no_gzip_gets_the_body_inflated() -> None:
 
 
 def test_gzip_is_the_only_content_coding(subtests: pytest.Subtests) -> None:
-    for coding, coded in ((None, False), (b"", False), (b"identity", False), (b"gzip", True), (b"GZIP", True)):
+    none: list[bytes | None] = [None, b"", b"identity", b"Identity, identity"]
+    gzip: list[bytes | None] = [
+        b"gzip",
+        b"GZIP",
+        b"x-gzip",
+        b"X-GZip",
+        b" x-gzip ",
+        b"gzip, identity",
+        b"identity,x-gzip",
+    ]
+    for coding, coded in (*((each, False) for each in none), *((each, True) for each in gzip)):
         with subtests.test(coding=coding):
             assert is_gzip(coding) is coded
-    for other in (b"br", b"zstd", b"gzip, gzip", b"x-gzip", b"\xff"):
+    for other in (b"br", b"zstd", b"gzip, gzip", b"x-gzip, gzip", b"gzip, br", b"\xff"):
         with subtests.test(other=other), pytest.raises(ContentTypeUnsupported, match="content-encoding must be gzip"):
             is_gzip(other)
 

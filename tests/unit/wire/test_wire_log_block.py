@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.message import Message
-from bridge.wire.log_block import decode, encode
+from bridge.wire.log_block import HEAD_MAX, BlockWriter, decode, encode_part
+from tests.unit.blocks import encode
 from tests.unit.strategies import messages
 
 WHOLE = Message("orders", b"\0\xffbody", {"a": "1", "ü": ""}, "id", 5, "born", 0, "gzip", 0, 6, "store", "key", "corr",
@@ -21,13 +22,18 @@ WHOLE = Message("orders", b"\0\xffbody", {"a": "1", "ü": ""}, "id", 5, "born", 
     st.lists(messages(), max_size=6),
     st.sets(st.integers(0, 2**62)),
     st.lists(st.tuples(st.integers(0), st.integers(0))),
+    st.integers(1, 6),
 )
-@example([WHOLE], {7}, [])
-@example([WHOLE, Message("orders")], {7, 8}, [(1, 2)])
-def test_everything_comes_back(given: list[Message], places: set[int], dropped: list[tuple[int, int]]) -> None:
+@example([WHOLE], {7}, [], 1)
+@example([WHOLE, Message("orders")], {7, 8}, [(1, 2)], 1)
+@example([WHOLE, Message("orders")], {7, 8}, [(1, 2)], 2)
+@example([Message("orders", priority=0, trace_id="")] * 3 + [Message("orders")], {1, 2, 3, 4}, [], 2)
+def test_everything_comes_back(
+    given: list[Message], places: set[int], dropped: list[tuple[int, int]], part: int
+) -> None:
     offsets = sorted(places)[: len(given)]
     given = [message._replace(destination="orders") for message in given[: len(offsets)]]
-    data = encode(given, offsets, 2**62 + 1, dropped)
+    data = encode(given, offsets, 2**62 + 1, dropped, part)
     block = decode(data)
     assert list(block.messages("orders")) == given
     assert list(block.offsets) == offsets
@@ -40,6 +46,18 @@ def test_a_value_that_all_have_is_written_once() -> None:
     data = encode(many, range(100), 100, [])
     assert data.count(b"bridge-1:8080") == 1
     assert list(decode(data).messages("orders")) == many
+
+
+@given(st.lists(messages(), min_size=1, max_size=9), st.integers(1, 4))
+@example([Message("orders", properties={"p": "\U0001f680" * 2000})] * 3, 2)
+def test_a_block_has_at_most_the_bytes_that_its_writer_counts(given: list[Message], part: int) -> None:
+    """One character of a property takes up to twelve bytes."""
+    writer = BlockWriter()
+    for start in range(0, len(given), part):
+        some = given[start : start + part]
+        writer.add(encode_part(some, range(start, start + len(some))))
+    data = writer.finish(len(given), [])
+    assert len(data) <= writer.size <= HEAD_MAX + sum(12 * each.size + 200 for each in given)
 
 
 def test_the_numbers_are_aligned() -> None:

@@ -10,7 +10,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from bridge.errors import SignatureInvalid
-from bridge.wire.webhook_and_callback_signatures import WebhookVerifier
+from bridge.wire.webhook_and_callback_signatures import WebhookVerifier, parse_key
 
 TOLERANCE: Final = 300_000
 _SLACK_BODY: Final = (
@@ -169,6 +169,33 @@ def test_a_new_time_needs_a_new_signature(name: str, subtests: pytest.Subtests) 
         with subtests.test(repr(new)):
             headers = {header: value.replace(old, new) for header, value in example.headers.items()}
             refused(example.verifier(), headers, example.body, example.now)
+
+
+def test_a_timestamp_cannot_be_moved_from_the_body_into_the_id() -> None:
+    """What is signed has three parts with full stops between them, and each of them could be shifted."""
+    verifier = EXAMPLES["standard-webhooks"].verifier()
+    old, now, rest = 1_600_000_000, 1_700_000_000, b" is now"
+    key = parse_key(EXAMPLES["standard-webhooks"].secret, 1)
+    body = b"%d.%b" % (now, rest)
+    mac = hmac.new(key, b"msg_1.%d.%b" % (old, body), hashlib.sha256).digest()
+    signature = {b"webhook-signature": b"v1," + base64.b64encode(mac)}
+    sent = {b"webhook-id": b"msg_1", b"webhook-timestamp": b"%d" % old, **signature}
+    verifier.verify(sent, body, old * 1000)
+    moved = {b"webhook-id": b"msg_1.%d" % old, b"webhook-timestamp": b"%d" % now, **signature}
+    assert "webhook-id" in refused(verifier, moved, rest, now * 1000)
+
+
+def test_only_slack_asks_for_a_challenge(subtests: pytest.Subtests) -> None:
+    body = b'{"token": "Jhj5dZrVaK7ZwHHjRyZWjbDl", "challenge": "3eZbrw1a", "type": "url_verification"}'
+    for name, example in EXAMPLES.items():
+        with subtests.test(name):
+            assert example.verifier().challenge(body) == ("3eZbrw1a" if name == "slack" else None)
+    others = [b"", b"{", b"[1]", b'"url_verification"', b'{"type": "url_verification"}', b"[" * 4000, b"\xff"]
+    others += [b'{"type": "url_verification", "challenge": 1}', body.replace(b"url_", b"")]
+    others += [body.replace(b"3eZ", b"a" * 5000), EXAMPLES["slack"].body]
+    for other in others:
+        with subtests.test(body=other[:40]):
+            assert EXAMPLES["slack"].verifier().challenge(other) is None
 
 
 def test_what_the_library_of_standard_webhooks_signs_is_valid() -> None:

@@ -17,6 +17,7 @@ from adapters.amqp.channel import Channel
 from adapters.amqp.errors import ClosedInTLS
 from adapters.amqp.link import Link
 from adapters.amqp.properties import Properties
+from adapters.base import DEAD_LETTER_SUFFIX
 from adapters.rabbitmq.options import Existing, Options
 from adapters.rabbitmq.topology import names
 from adapters.rabbitmq.topology.declarations import Layout
@@ -105,7 +106,8 @@ def streams(catalogue: Mapping[str, Layout], options: Options) -> tuple[dict[str
     partitions = {name: layout.partitions for name, layout in catalogue.items()} | dict.fromkeys(foreign, 1)
     for destination in sorted(partitions):
         existing, layout = options.destinations.get(destination, Existing()), catalogue.get(destination)
-        by_default = options.log if layout is None else layout.log_bytes > 0
+        entered = options.log if layout is None else layout.log_bytes > 0
+        by_default = entered or destination.endswith(DEAD_LETTER_SUFFIX)
         if existing.queue is None and (by_default if existing.log is None else existing.log):
             found[names.log(destination)] = Stream(destination, partitions[destination])
         else:
