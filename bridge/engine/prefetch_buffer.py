@@ -198,7 +198,11 @@ class PrefetchBuffer(ParkedEntries):
 
     def remove(self, entry: Entry) -> None:
         """Remove an entry and make the next entry of its key ready."""
-        self._uncount(entry)
+        if entry.parked:
+            self._uncount(entry)
+        else:
+            self.size -= 1
+            self.bytes -= entry.size
         queue_key = entry.queue_key
         if queue_key is None:
             return
