@@ -1,4 +1,4 @@
-"""The contract between the engine and a backend: seven methods, and optional capabilities of one or two methods each.
+"""The contract between the engine and a backend: eight methods, and optional capabilities of one or two methods each.
 
 `adapters/testing` tests an adapter against this contract. For all of it:
 
@@ -109,13 +109,23 @@ class Subscription(Protocol):
         """
         ...
 
+    def fetch_again(self, deliveries: Sequence[Delivery]) -> asyncio.Future[list[Delivery]]:
+        """Return the messages of deliveries again: fetched, not settled, and dropped by the engine to save memory.
+
+        Partition and position stay as they were; order and attempts do not matter, as the engine has both. A delivery
+        that the result lacks is one that the backend has not kept; the engine settles it. One call at a time, also
+        while a fetch is pending. The future is done within a minute. It, never the call, raises `BackendUnavailable`;
+        the engine calls again later.
+        """
+        ...
+
     def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
         """Record the outcome; the future is done when it is as durable as the backend can make it.
 
         Settling twice, or settling a message that the backend no longer keeps, is harmless. The future raises
         `BackendUnavailable` (not recorded) or `OutcomeUnknown`: the message is delivered again, or may be. It raises
         one of them, too, after `close` or for a partition that another bridge has now, unless the outcome can still be
-        recorded.
+        recorded. A delivery counts by its partition, position and attempts: its message may be empty.
         """
         ...
 
@@ -292,12 +302,26 @@ class Deferring(Protocol):
 
 
 @runtime_checkable
+class Windowed(Protocol):
+    """Optional capability of a subscription: its backend limits how many messages of a partition are unsettled."""
+
+    def count_waiting_by(self, count: Callable[[], Mapping[int, int]]) -> None:
+        """Use a function of the engine that counts, by partition, the fetched messages that wait.
+
+        They wait for their key, their due time or the end of a pause, and no consumer has them. They must not keep
+        other messages of their partition out, as far as the backend can have more of them unsettled.
+        """
+        ...
+
+
+@runtime_checkable
 class OnDemand(Protocol):
     """Optional capability of a subscription: it may fetch from its backend only what consumers wait for.
 
     Such a backend counts each message that returns to it as a failed delivery, even if no consumer had received it, and
     drops a message that returns too often. While `on_demand` is true, the engine fetches no more messages than are
-    waited for, and cancels a fetch when fewer are. It delivers what it has fetched at once, without the order of a key.
+    waited for, and cancels a fetch when fewer are. It delivers what it has fetched at once, without the order of a key,
+    and fetches nothing again.
     """
 
     @property

@@ -169,6 +169,11 @@ class BridgeMetrics(Collector):
             ("groups", "Open consumer groups.", len(buffers)),
             ("prefetch_messages", "Messages in prefetch buffers, leased ones included.", sum(b.size for b in buffers)),
             ("prefetch_bytes", "Bytes of the messages in prefetch buffers.", sum(b.bytes for b in buffers)),
+            (
+                "parked_messages",
+                "Messages that wait without a body, to be fetched again.",
+                sum(b.parked for b in buffers),
+            ),
             ("leases", "Leased messages.", sum(len(b.leases) for b in buffers)),
         ):
             yield GaugeMetricFamily(f"oms_{name}", text, value=value)

@@ -124,6 +124,11 @@ class Cursor:
             self.next = offset + 1
         return Delivery(unpack(record), self.partition.number, offset, self.attempts.get(offset, 0))
 
+    def find(self, offset: int) -> Record | None:
+        """Return the record of a fetched message; None: it was settled or dropped."""
+        index = self.partition.find(offset)
+        return None if index is None or self.has_settled(offset) else self.partition.messages[index]
+
     def unsettled(self) -> int:
         """Return about how many stored messages are not settled; holes above `committed_offset` count too."""
         return max(0, min(len(self.partition), self.partition.end - self.committed_offset - len(self.settled)))
@@ -183,3 +188,8 @@ class StoredGroup:
         if available:
             self._next_partition = available[0][0].partition.number
         return found
+
+    def fetch_again(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Return deliveries with their messages; those that were settled or dropped are left out."""
+        found = [(each, self.cursors[each.partition].find(each.position)) for each in deliveries]
+        return [each._replace(message=unpack(record)) for each, record in found if record is not None]

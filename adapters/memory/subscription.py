@@ -49,6 +49,15 @@ class MemorySubscription:
             self._listeners[self.group.name] = self.wake
         return future
 
+    def fetch_again(self, deliveries: Sequence[Delivery]) -> asyncio.Future[list[Delivery]]:
+        """Return the messages that are still kept; a future that is done."""
+        future: asyncio.Future[list[Delivery]] = self._loop.create_future()
+        if self.closed:
+            future.set_exception(_closed())
+        else:
+            future.set_result(self.group.fetch_again(deliveries))
+        return future
+
     @property
     def lag(self) -> int:
         """See `adapters.base.Lagging`."""

@@ -9,6 +9,7 @@ import pytest
 from adapters.base import Delivery
 from adapters.testing.harness import GUARD, LOTS, Contract, Session, bodies, numbered
 from bridge.errors import BackendUnavailable
+from bridge.message import Message
 
 _TRIES: Final = 3
 _BODY: Final = 100
@@ -111,6 +112,47 @@ class FetchContract(Contract):
         handles = {(each.partition, each.message.partition) for each in found}
         count = await session.partitions(adapter)
         assert len(handles) == min(count, len(sent)), "one handle for each partition"
+
+    async def test_messages_are_fetched_again(self, session: Session) -> None:
+        """Tests "Return the messages of deliveries again" and "Partition and position stay as they were"."""
+        adapter = await session.open()
+        sent = numbered(30)
+        for number, body in enumerate(sent):
+            await session.publish(adapter, body, partition=number, properties={"n": str(number)})
+        reader = await session.reader(adapter)
+        found = await reader.take(len(sent))
+        await reader.settle(found[3:6])
+        dropped = [each._replace(message=Message("")) for each in (*found[20:], *found[:3], *found[6:9])]
+        pending = reader.subscription.fetch(1, LOTS)
+        for some in (dropped, dropped[:1]):
+            again = {(each.partition, each.position): each.message for each in await reader.fetch_again(some)}
+            places = {(each.partition, each.position) for each in some}
+            assert again == {place: each.message for place, each in reader.unsettled.items() if place in places}
+        assert not pending.done(), "nothing was published"
+        await session.publish(adapter, b"new")
+        async with asyncio.timeout(GUARD):
+            reader.add(new := await pending)
+        assert bodies(new) == [b"new"]
+        await reader.settle(found)
+        await reader.close()
+        later = await session.reader(adapter)
+        assert bodies(await session.rest(adapter, later)) == [b"new"]
+
+    async def test_what_was_fetched_again_is_kept_until_it_is_settled(self, session: Session) -> None:
+        """Tests "fetched, not settled, and dropped by the engine", also "its message may be empty"."""
+        adapter = await session.open()
+        sent = numbered(6)
+        await session.publish(adapter, *sent)
+        reader = await session.reader(adapter)
+        found = await reader.lease(await reader.take(len(sent)))
+        dropped = [each._replace(message=Message("")) for each in found]
+        await reader.fetch_again(dropped[:4])
+        await reader.settle(dropped[2:3])
+        reader.unsettled.update({(each.partition, each.position): each for each in dropped if each != dropped[2]})
+        await reader.close()
+        later = await session.reader(adapter)
+        rest = await session.rest(adapter, later)
+        assert [(each.message.body, each.attempts) for each in rest] == [(body, 1) for body in sent if body != sent[2]]
 
     async def test_closing_ends_a_fetch_through_its_future(self, session: Session) -> None:
         """Tests "The future, never the call, raises `BackendUnavailable`"."""

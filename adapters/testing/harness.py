@@ -86,6 +86,15 @@ class KitReader:
                 self.add(found)
                 return found
 
+    async def fetch_again(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Fetch the messages of deliveries once more; after `BackendUnavailable` again, as the engine does."""
+        async with asyncio.timeout(GUARD):
+            while True:
+                try:
+                    return await self.subscription.fetch_again(deliveries)
+                except BackendUnavailable:
+                    await asyncio.sleep(_AGAIN)
+
     def add(self, found: Sequence[Delivery]) -> None:
         """Remember the deliveries of a fetch."""
         for each in found:

@@ -14,6 +14,9 @@ QueueKey = tuple[int, str]
 """Partition and messageKey: messages with the same one are delivered one after the other."""
 
 
+_NO_MESSAGE: Final = Message("")
+
+
 class LeaseOwner(Protocol):
     """A push stream or a callback: extends its leases until it is closed."""
 
@@ -30,7 +33,7 @@ class Entry:
 
     __slots__ = (
         *("attempts", "deadline", "delivery", "expires", "holders", "owner"),
-        *("queue_key", "number", "order", "priority", "settling", "size"),
+        *("queue_key", "number", "order", "parked", "priority", "settling", "size"),
     )
 
     def __init__(self, delivery: Delivery, order: int) -> None:
@@ -57,6 +60,18 @@ class Entry:
         self.owner: LeaseOwner | None = None
         self.settling = False
         """The backend is recording the acknowledgement: the lease cannot end meanwhile."""
+        self.parked = False
+        """Whether its message was dropped to save memory: it is fetched again before the entry is ready."""
+
+    def park(self) -> None:
+        """Drop the message; only its place is kept."""
+        self.parked = True
+        self.delivery = self.delivery._replace(message=_NO_MESSAGE)
+
+    def restore(self, message: Message) -> None:
+        """Take the message that was dropped."""
+        self.parked = False
+        self.delivery = self.delivery._replace(message=message)
 
     @property
     def message(self) -> Message:

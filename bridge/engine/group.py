@@ -9,12 +9,13 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from adapters.base import Delivery, Lagging, OnDemand, Outcome, Rejoining, Subscription
+from adapters.base import Delivery, Lagging, OnDemand, Outcome, Rejoining, Subscription, Windowed
 from bridge.engine.clock import Clock, confirmed, ignore_result, on_failure
 from bridge.engine.counters import Counters, Counts
 from bridge.engine.dead_letters_and_deferrals import BufferRemovals, WriteDeadLetter
 from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.options import EngineOptions
+from bridge.engine.parked_fetcher import ParkedFetcher
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.engine.pull_and_prefetch import IdempotentPulls, Prefetcher, PullRequest, WaitingPulls
 from bridge.errors import BridgeError, LeaseEnded
@@ -60,7 +61,8 @@ class Group:
         self._waiting_pulls = WaitingPulls(counters, self.undo, self._adjust if self.on_demand else None)
         self._idempotent_pulls = IdempotentPulls(self.buffer.leases)
         wanted = (lambda: self._waiting_pulls.wanted) if self.on_demand else None
-        self._prefetcher = Prefetcher(subscription, self.buffer, clock, options, self._serve, wanted)
+        self._parked = ParkedFetcher(subscription, self.buffer, clock, options, self._serve)
+        self._prefetcher = Prefetcher(subscription, self.buffer, clock, options, self._serve, self._parked, wanted)
         self._removals = BufferRemovals(
             subscription,
             self.buffer,
@@ -70,6 +72,8 @@ class Group:
             timeout=options.produce_timeout,
             changed=self._used_and_changed,
         )
+        if isinstance(subscription, Windowed):
+            subscription.count_waiting_by(self.buffer.waiting_by_partition)
         self._rejoining = subscription if isinstance(subscription, Rejoining) else None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -230,6 +234,7 @@ class Group:
         if self._timer is not None:
             self._timer.cancel()
         self._prefetcher.close()
+        self._parked.close()
         await self._removals.wait()
         self._report_leased()
         released = self.buffer.drain()
@@ -339,6 +344,8 @@ class Group:
     def _clean_up(self) -> None:
         """Settle expired messages, and write dead letters for messages that were delivered too often."""
         buffer = self.buffer
+        if buffer.missing:
+            self._parked.fetch()
         if buffer.expired:
             self._counters.expired += len(buffer.expired)
             self._subscription.settle(buffer.expired, Outcome.SETTLED).add_done_callback(ignore_result)

@@ -3,23 +3,32 @@
 A pure state machine: the caller passes the time, `mono` for leases and pauses, `wall` for due and expiry times, both
 in ms. An entry is in exactly one place: waiting until it is due, queued behind its key, ready, leased, paused after a
 nack, or being removed: on its way to the dead-letter destination, or back to the backend because its pause is long.
+
+If entries that cannot be delivered soon fill the buffer, the messages of some are dropped: these entries are parked.
+They keep their places, and their messages are fetched again before they are ready.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterable
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final
 
 from adapters.base import Delivery
 from bridge.engine.entries_and_receipts import Entry, LeaseHistory, LeaseOwner, QueueKey
+from bridge.engine.parked_entries import ParkedEntries
 from bridge.errors import LeaseEnded
 
 _STALE_TIMERS: Final = 1024
 _SETTLING_CHECK: Final = 1000
 """Milliseconds after which a lease that is being settled is checked again."""
+_SHORT: Final = 1000
+"""Milliseconds: an entry that waits no longer than this is not parked."""
+_READ_AHEAD: Final = 256
+"""Parked entries of a key whose messages are fetched again together, before they are ready."""
 
 
-class PrefetchBuffer:
+class PrefetchBuffer(ParkedEntries):
     """Applies key order, priority, due time, expiry, leases and attempts to the messages of one group.
 
     After `max_deliveries` deliveries without acknowledgement an entry is put on `dead`; None: never.
@@ -27,18 +36,17 @@ class PrefetchBuffer:
 
     def __init__(self, max_deliveries: int | None, *, by_key: bool = True) -> None:
         """`by_key`: a message waits until the one before it with the same key is settled."""
+        super().__init__()
         self.expired: list[Delivery] = []
         """Dropped after their expireTime; the group settles them and clears the list."""
         self.dead: list[Entry] = []
         """Delivered `max_deliveries` times; the group takes each with `take_dead`."""
-        self.size = 0
-        """Entries in all places."""
-        self.bytes = 0
-        """Bytes of their messages."""
         self.leases: dict[int, Entry] = {}
         """Live leases by number."""
         self.leases_ended = 0
         """Total of leases that reached their deadline."""
+        self.leased_at = 0
+        """When an entry was last leased, mono."""
         self._max_deliveries = max_deliveries
         self._by_key = by_key
         self._order = 0
@@ -60,6 +68,12 @@ class PrefetchBuffer:
     def ready(self) -> int:
         """Number of entries that can be leased now, including expired ones that `lease` has not reached yet."""
         return len(self._ready)
+
+    @property
+    def waiting(self) -> int:
+        """Number of entries with a message that wait for their key, their due time or the end of a pause."""
+        busy = len(self.leases) + len(self._ready) + len(self._removing) + len(self.dead) + len(self.requested)
+        return self.size - busy
 
     def offer(self, deliveries: list[Delivery], wall: int) -> None:
         """Add fetched deliveries, which are in stored order per partition."""
@@ -94,6 +108,7 @@ class PrefetchBuffer:
             entries.append(entry)
             max_bytes -= entry.size
         if entries:
+            self.leased_at = mono
             first = self._outcomes.add_leases(len(entries))
             deadline = mono + duration
             for number, entry in enumerate(entries, first):
@@ -137,7 +152,7 @@ class PrefetchBuffer:
         if delay:
             self.pause(entry, mono + delay)
         else:
-            self._make_ready(entry)
+            self.make_ready(entry)
 
     def undo(self, entry: Entry, mono: int, delay: int) -> None:
         """Release a lease without counting a delivery: no client received it, or its consumer deferred it."""
@@ -183,14 +198,19 @@ class PrefetchBuffer:
 
     def remove(self, entry: Entry) -> None:
         """Remove an entry and make the next entry of its key ready."""
-        self.size -= 1
-        self.bytes -= entry.size
+        if entry.parked:
+            self._uncount(entry)
+        else:
+            self.size -= 1
+            self.bytes -= entry.size
         queue_key = entry.queue_key
         if queue_key is None:
             return
         queue = self._key_queues[queue_key]
         if queue:
-            self._make_ready(queue.popleft())
+            self.make_ready(queue.popleft())
+            if queue and queue[0].parked and not self._is_awaited(queue[0]):
+                self._read_ahead(islice(queue, _READ_AHEAD))
         else:
             del self._key_queues[queue_key]
 
@@ -212,18 +232,18 @@ class PrefetchBuffer:
     def drain(self) -> list[Delivery]:
         """Empty the buffer and return the deliveries to release, with their attempts.
 
-        A lease that ends here is no failure of its consumer and does not count.
+        A lease that ends here is no failure of its consumer and does not count. Parked entries have no message.
         """
         leased = [e for e in self.leases.values() if not e.settling]
         entries = [e for _, _, e in (*self._due, *self._ready)]
-        entries += [*self._paused.values(), *self.dead]
+        entries += [*self._paused.values(), *self.dead, *self._without_message]
         entries += [e for queue in self._key_queues.values() if queue for e in queue]
         for entry in leased:
             self._end_lease(entry)
             entry.attempts -= 1
         for place in (self._due, self._ready, self._key_queues, self.leases, self._paused, self._timers, self.dead):
             place.clear()
-        self.size = self.bytes = 0
+        self._forget_all()
         entries = sorted(entries + leased, key=lambda e: e.order)
         return [e.delivery._replace(attempts=e.attempts) for e in entries]
 
@@ -242,27 +262,75 @@ class PrefetchBuffer:
             revoked += self._key_queues.pop(queue_key) or ()
         for number in [n for n, e in self._paused.items() if e.delivery.partition in partitions]:
             revoked.append(self._paused.pop(number))
-        for entries in (self.dead, self._removing):
+        for entries in (self.dead, self._removing, self._without_message):
             revoked += [e for e in entries if e.delivery.partition in partitions]
         self.dead[:] = [e for e in self.dead if e.delivery.partition not in partitions]
         self._removing.difference_update(revoked)
+        self._without_message.difference_update(revoked)
         leased = [e for e in self.leases.values() if e.delivery.partition in partitions]
         for entry in leased:
             self._end_lease(entry)
             entry.attempts -= not entry.settling
         revoked += leased
-        self.size -= len(revoked)
-        self.bytes -= sum(entry.size for entry in revoked)
+        for entry in revoked:
+            self._uncount(entry)
         self._sweep_timers()
         revoked.sort(key=lambda e: e.order)
         return [e.delivery._replace(attempts=e.attempts) for e in revoked if not e.settling]
+
+    def waiting_by_partition(self) -> Counter[int]:
+        """Count, by partition, the entries that wait for their key, their due time or the end of a pause."""
+        waiting = Counter(e.delivery.partition for e in (*self._paused.values(), *self._without_message))
+        waiting.update(e.delivery.partition for _, _, e in self._due)
+        for (partition, _), queue in self._key_queues.items():
+            if queue:
+                waiting[partition] += len(queue)
+        return waiting
+
+    def parkable(self, mono: int, wall: int) -> Iterator[Entry]:
+        """Yield the entries that `park` may take, those that are needed the latest first.
+
+        First the followers of a key that are the furthest behind its first message, then the longest pauses.
+        """
+        queues = [queue for queue in self._key_queues.values() if queue]
+        followers = [(place, e.order, e) for queue in queues for place, e in enumerate(queue) if not e.parked]
+        followers.sort(reverse=True)
+        for _, _, entry in followers:
+            yield entry
+        pauses = [(e.deadline - mono, e.order, e) for e in self._paused.values() if not e.parked]
+        pauses += [(due - wall, order, e) for due, order, e in self._due if not e.parked]
+        pauses.sort(reverse=True)
+        for wait, _, entry in pauses:
+            if wait > _SHORT:
+                yield entry
+
+    def make_ready(self, entry: Entry) -> None:
+        """Make an entry ready, or dead if it was delivered too often; if it is parked, request its message first."""
+        if entry.parked:
+            self._miss(entry)
+        elif self._max_deliveries is not None and entry.attempts >= self._max_deliveries:
+            self.dead.append(entry)
+        else:
+            heappush(self._ready, (-entry.priority, entry.order, entry))
+
+    def drop_expired(self, entry: Entry) -> None:
+        """Remove a missing entry that has expired."""
+        self.expired.append(entry.delivery)
+        self._remove_parked(entry)
+
+    def remove_follower(self, entry: Entry) -> None:
+        """Remove an entry that is queued behind its key."""
+        queue = None if entry.queue_key is None else self._key_queues[entry.queue_key]
+        if queue:
+            queue.remove(entry)
+        self._uncount(entry)
 
     def _check_deadline(self, number: int, mono: int) -> None:
         """End a pause, or a lease whose deadline has passed unless its owner extends it."""
         entry = self.leases.get(number)
         if entry is None:
             if (paused := self._paused.pop(number, None)) is not None:
-                self._make_ready(paused)
+                self.make_ready(paused)
         elif entry.settling:
             heappush(self._timers, (mono + _SETTLING_CHECK, number, 1))
         elif entry.deadline <= mono:
@@ -271,7 +339,7 @@ class PrefetchBuffer:
                 return
             self.leases_ended += 1
             self._end_lease(entry)
-            self._make_ready(entry)
+            self.make_ready(entry)
 
     def _queue(self, entry: Entry) -> None:
         """Make an entry ready, or queue it: the next message of a key waits until the one before it is settled."""
@@ -279,17 +347,11 @@ class PrefetchBuffer:
         if queue_key is None or queue_key not in self._key_queues:
             if queue_key is not None:
                 self._key_queues[queue_key] = None
-            self._make_ready(entry)
+            self.make_ready(entry)
         elif (queue := self._key_queues[queue_key]) is None:
             self._key_queues[queue_key] = deque((entry,))
         else:
             queue.append(entry)
-
-    def _make_ready(self, entry: Entry) -> None:
-        if self._max_deliveries is not None and entry.attempts >= self._max_deliveries:
-            self.dead.append(entry)
-        else:
-            heappush(self._ready, (-entry.priority, entry.order, entry))
 
     def _push_timer(self, deadline: int, first: int, count: int = 1) -> None:
         """Add a timer. Settled leases do not remove theirs: 10,000 acks a second would keep 300,000 of them."""

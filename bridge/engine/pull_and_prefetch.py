@@ -11,6 +11,7 @@ from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
 from bridge.engine.entries_and_receipts import Entry, LeaseOwner
 from bridge.engine.options import EngineOptions
+from bridge.engine.parked_fetcher import ParkedFetcher
 from bridge.engine.prefetch_buffer import PrefetchBuffer
 from bridge.errors import BridgeError
 
@@ -159,18 +160,20 @@ _log = logging.getLogger("bridge.engine")
 class Prefetcher:
     """Moves deliveries from a subscription into the buffer; calls `arrived` after a fetch that had to wait."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a group shares with its prefetcher, in one place (group.py)
+    def __init__(  # noqa: PLR0913, PLR0917 - the collaborators of one group, built in one place (group.py)
         self,
         subscription: Subscription,
         buffer: PrefetchBuffer,
         clock: Clock,
         options: EngineOptions,
         arrived: Callable[[], None],
+        parked: ParkedFetcher,
         wanted: Callable[[], int] | None = None,
     ) -> None:
         """`wanted` returns how many messages are waited for; no more are fetched. None: the buffer is filled."""
         self._subscription = subscription
         self._buffer = buffer
+        self._parked = parked
         self._clock = clock
         self._options = options
         self._arrived = arrived
@@ -191,6 +194,11 @@ class Prefetcher:
         options, buffer = self._options, self._buffer
         fetched = False
         if self._closed or self._retry is not None or self._pending is not None:
+            return fetched
+        if buffer.missing:
+            self._parked.fetch()  # there may be space for one of the two only
+        # what is fetched on demand is not fetched again: see `OnDemand`
+        if not self._has_space() and (self._wanted is not None or not self._parked.make_space()):
             return fetched
         while (limit := self._capacity()) > 0 and buffer.bytes < options.prefetch_bytes:
             future = self._subscription.fetch(limit, options.prefetch_bytes - buffer.bytes)
@@ -235,6 +243,9 @@ class Prefetcher:
         pending = self._pending
         if pending is not None and not pending.cancel() and not pending.cancelled():
             self._take(pending)  # it is complete, and its callback will do nothing because the prefetcher is closed
+
+    def _has_space(self) -> bool:
+        return self._buffer.size < self._options.prefetch and self._buffer.bytes < self._options.prefetch_bytes
 
     def _capacity(self) -> int:
         """Return how many messages may be fetched now."""

@@ -54,6 +54,9 @@ class Wrapped:
     def changed(self, found: list[Delivery]) -> list[Delivery]:
         return found
 
+    def fetch_again(self, deliveries: Sequence[Delivery]) -> asyncio.Future[list[Delivery]]:
+        return self.inner.fetch_again(deliveries)
+
     def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
         return self.inner.settle(deliveries, outcome)
 
@@ -113,6 +116,22 @@ class SettlesOnce(Wrapped):
             assert not places & self._settled
             self._settled |= places
         return self.inner.settle(deliveries, outcome)
+
+
+class FetchesOthersAgain(Wrapped):
+    """Fetches the next messages of the log again, whatever was dropped."""
+
+    def fetch_again(self, deliveries: Sequence[Delivery]) -> asyncio.Future[list[Delivery]]:
+        return super().fetch_again([each._replace(position=number) for number, each in enumerate(deliveries)])
+
+
+class FetchesAgainOnce(Wrapped):
+    """Settles what it fetches again."""
+
+    def fetch_again(self, deliveries: Sequence[Delivery]) -> asyncio.Future[list[Delivery]]:
+        found = super().fetch_again(deliveries)
+        self.inner.settle(deliveries, Outcome.SETTLED)
+        return found
 
 
 class IgnoresLimit(Wrapped):

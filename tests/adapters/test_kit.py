@@ -38,6 +38,8 @@ VOLATILE = {
     "IgnoresBytes": "test_the_sizes_of_a_fetch_do_not_exceed_max_bytes",
     "Empty": "test_a_fetch_returns_at_most_limit",
     "CancelLoses": "test_a_cancelled_fetch_loses_nothing",
+    "FetchesOthersAgain": "test_messages_are_fetched_again",
+    "FetchesAgainOnce": "test_what_was_fetched_again_is_kept_until_it_is_settled",
     "OnePartition": "test_a_position_is_unique_in_its_partition",
     "FetchRaises": "test_closing_ends_a_fetch_through_its_future",
     "OneGroup": "test_each_group_gets_every_message",

@@ -17,6 +17,7 @@ from adapters.kafka.consume import group_member, poller
 from adapters.kafka.consume.poller import Session
 from adapters.kafka.names import HIGH, LOW, handle
 from bridge.errors import BackendUnavailable, OutcomeUnknown
+from bridge.message import Message
 from tests.kafka.members import (
     LARGE,
     SECONDS,
@@ -407,3 +408,21 @@ def made_again(servers: str, topic: str) -> None:
 def open_files() -> int:
     """Number of files and sockets of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_parked_messages_that_retention_has_removed_are_not_fetched_again(kafka_servers: str) -> None:
+    """In one partition some of them, in the other all."""
+    topic = make(kafka_servers, 2)
+    fill(kafka_servers, topic, 3000, 2)
+    async with reader(kafka_servers, topic) as one:
+        out = await one.take(3000)
+        parked = [each._replace(message=Message("")) for each in out if each.position in {0, 1, 700, 701, 1400, 1499}]
+        with closing(KafkaAdminClient(bootstrap_servers=kafka_servers)) as admin:
+            admin.delete_records({TopicPartition(topic, 0): 701, TopicPartition(topic, 1): 1500})
+        async with asyncio.timeout(SECONDS):
+            again = await one.subscription.fetch_again(parked)
+        kept = {each.position: each.message for each in out if each.message.partition == 0}
+        assert {each.position: each.message for each in again} == {n: kept[n] for n in (701, 1400, 1499)}
+        await one.close()
+        with pytest.raises(BackendUnavailable):
+            await asyncio.wait_for(one.subscription.fetch_again(parked), SECONDS)

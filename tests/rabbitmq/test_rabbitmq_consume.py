@@ -1,18 +1,19 @@
 """A subscription on real queues: what is fetched, what an acknowledgement is worth, and what happens when things go."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
 
 from adapters.amqp.messages import Outgoing
-from adapters.base import Outcome
+from adapters.base import Delivery, Outcome
 from adapters.rabbitmq.consume import prefetch_window, subscription
 from adapters.rabbitmq.consume.partition import Partition
 from adapters.rabbitmq.group.queues_and_history import END, marker
 from bridge.errors import BackendUnavailable, DestinationUnknown, OutcomeUnknown
-from tests.rabbitmq.consuming import Pool, bodies, eventually, pool, until
+from bridge.message import Message
+from tests.rabbitmq.consuming import Bridge, Pool, bodies, eventually, pool, until
 
 
 @pytest_asyncio.fixture
@@ -308,3 +309,118 @@ async def until_gone(here: Pool, queue: str) -> None:
         return not await there(here, queue)
 
     await eventually(gone)
+
+
+async def _waits(bridge: Bridge, waiting: Callable[[], int]) -> list[Delivery]:
+    """Fetch everything, as an engine in which so many of the messages of partition 0 wait."""
+    bridge.subscription.count_waiting_by(lambda: {0: waiting()})
+    found: list[Delivery] = []
+    while not any(each.message.message_id == "last" for each in found):
+        found += await bridge.fetch(1000)
+    return found
+
+
+async def test_messages_that_wait_in_the_engine_do_not_count_in_the_prefetch(one: Pool) -> None:
+    """Another consumer of the channel gets more beside them; the next bridge gets all of them in their order."""
+    await one.write([*numbers(300), "last"])
+    bridge = await one.bridge(prefetch=10)
+    found = await _waits(bridge, lambda: len(bridge.open))
+    assert bodies(found) == [*numbers(300), "last"]
+    await bridge.lease(found[:1])
+    await bridge.settle(found[5:9])
+    await one.write(["new"])
+    assert bodies(await bridge.fetch()) == ["new"]
+    left = [*numbers(5), *numbers(291, 9), "last", "new"]
+    for end in ("stop", "die", "stop"):
+        await (bridge.stop() if end == "stop" else bridge.die())
+        bridge = await one.bridge(prefetch=10)
+        [first] = await bridge.take_again(1)
+        assert bodies([first]) == left[:1]
+        await bridge.settle([first])
+        del left[0]
+        held = bridge.subscription._assigned.partitions[0].unacked
+        await until(lambda held=held: len(held.unacknowledged) >= len(left))  # type: ignore[misc] # bound now
+    bridge.subscription.count_waiting_by(lambda: {0: len(bridge.open)})
+    assert bodies(await bridge.take(len(left))) == left
+
+
+async def test_leases_do_count_in_the_prefetch(one: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "_REVIEW", 0.01)
+    await one.write(numbers(30))
+    bridge = await one.bridge(prefetch=10)
+    asked = 0
+
+    def waiting() -> dict[int, int]:
+        nonlocal asked
+        asked += 1
+        return {}
+
+    bridge.subscription.count_waiting_by(waiting)
+    await bridge.take(10)
+    pending = bridge.subscription.fetch(1, 1)
+    await until(lambda: asked > 5)
+    assert not pending.done()
+    await one.counted(20)
+
+
+async def test_what_is_fetched_again_comes_in_order_to_the_next_bridge(one: Pool) -> None:
+    """Also of a history, which ends meanwhile, while acknowledgements are under way."""
+    await one.make_history()
+    await one.write(numbers(60), queue=one.history)
+    await one.publisher.send(Outgoing("", one.history, marker(END), b""))
+    await one.write(numbers(60, 60))
+    bridge = await one.bridge(prefetch=20)
+    bridge.subscription.count_waiting_by(lambda: {0: len(bridge.open)})
+    found = await bridge.take(120)
+    assert bodies(found) == numbers(120)
+    leased = await bridge.lease(found[:1])
+    for some in (found[50:70], found[:3], found[100:]):
+        dropped = [each._replace(message=Message("")) for each in some]
+        settling = asyncio.ensure_future(bridge.settle(found[30:35]))
+        async with asyncio.timeout(60):
+            again = await bridge.subscription.fetch_again(dropped)
+        assert sorted(again, key=lambda each: each.position) == some
+        await settling
+    await bridge.settle(leased)
+    await bridge.stop()
+    bridge = await one.bridge(prefetch=20)
+    bridge.subscription.count_waiting_by(lambda: {0: len(bridge.open)})
+    left = [*numbers(29, 1), *numbers(85, 35)]
+    assert bodies(await bridge.take_again(len(left))) == left
+
+
+async def test_messages_that_are_purged_while_they_are_parked_are_not_fetched_again(
+    one: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await one.write(numbers(10))
+    bridge = await one.bridge()
+    found = await bridge.take(10)
+    await bridge.settle(found[3:])
+    partition = bridge.subscription._assigned.partitions[0]
+    consume = partition._open
+
+    async def purge_and_consume() -> None:
+        await one.counted(3)
+        await one.ask("queue_purge", queue=one.queue())
+        await one.write(["new"])
+        await consume()
+
+    monkeypatch.setattr(partition, "_open", purge_and_consume)
+    async with asyncio.timeout(60):
+        assert await bridge.subscription.fetch_again(found[:3]) == []
+    await bridge.settle(found[:3])
+    assert bodies(await bridge.take_again(1)) == ["new"]
+
+
+async def test_losing_the_partition_ends_a_fetch_of_parked_messages(one: Pool) -> None:
+    await one.write(numbers(3))
+    bridge = await one.bridge()
+    found = await bridge.take(3)
+    again = bridge.subscription.fetch_again(found)
+    bridge.cut()
+    with pytest.raises(BackendUnavailable):
+        await asyncio.wait_for(again, 60)
+    assert bodies(await bridge.take_again(3)) == numbers(3)
+    await bridge.subscription.close()
+    with pytest.raises(BackendUnavailable):
+        await asyncio.wait_for(bridge.subscription.fetch_again(found), 60)

@@ -1,6 +1,7 @@
 """One group's view of one destination, on partitions of Kafka that this bridge holds for a while."""
 
 import asyncio
+from bisect import insort
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -8,8 +9,9 @@ from adapters.base import Delivery, Outcome, Revoked
 from adapters.kafka.admin import Admin
 from adapters.kafka.consume.buffer import Buffer, PartitionBuffer
 from adapters.kafka.consume.group_member import GroupMember
+from adapters.kafka.consume.read_again import ReadAgain
 from adapters.kafka.consume.settled_ranges import LogReplaced
-from adapters.kafka.mapping import Commit, Part, Record
+from adapters.kafka.mapping import Commit, Part, Record, from_record
 from adapters.kafka.options import Options
 from adapters.kafka.thread_to_loop import complete
 from adapters.wall_clock import wall
@@ -30,6 +32,8 @@ class KafkaSubscription(GroupMember):
         self._pending: asyncio.Future[list[Delivery]] | None = None
         self._request = (1, 0)
         self._paused: set[Part] = set()
+        self._destination = topics[0]
+        self._read_again = ReadAgain(options)
 
     def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
         """Return what is available, else a future that waits; it raises `BackendUnavailable` also after `close`."""
@@ -41,6 +45,10 @@ class KafkaSubscription(GroupMember):
         else:
             self._pending, self._request = future, (limit, max_bytes)
         return future
+
+    def fetch_again(self, deliveries: Sequence[Delivery]) -> asyncio.Future[list[Delivery]]:
+        """Read their records again, beside the group's consumer."""
+        return asyncio.ensure_future(self._fetch_again(deliveries))
 
     def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
         """Record the outcome: settled messages are committed when the future is done, attempts with a later commit.
@@ -95,6 +103,7 @@ class KafkaSubscription(GroupMember):
         if self.closed:
             return
         self.closed = True
+        self._read_again.stop()
         self._fail_fetch(BackendUnavailable(_CLOSED))
         await self._leave("the last acknowledgements are not committed; these messages are delivered again")
         for part in list(self._buffer.held):
@@ -147,6 +156,23 @@ class KafkaSubscription(GroupMember):
             self._buffer.drop(part)
         self._paused &= self._buffer.held.keys()
         self._resume_roomy(self._paused)
+
+    async def _fetch_again(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        offsets: dict[Part, list[int]] = {}
+        by_place: dict[tuple[Part, int], Delivery] = {}
+        for delivery in deliveries:
+            held = self._buffer.find(delivery.partition)
+            if held is None or self.closed:
+                raise BackendUnavailable(_CLOSED if self.closed else _MOVED)
+            insort(offsets.setdefault(held.part, []), delivery.position)
+            by_place[held.part, delivery.position] = delivery
+        found = []
+        for record in await self._read_again.read(offsets):
+            delivery = by_place[Part(record.topic, record.partition), record.offset]
+            found.append(delivery._replace(message=from_record(record, self._destination)))
+        if any(self._buffer.find(each.partition) is None for each in deliveries):
+            raise BackendUnavailable(_MOVED)  # the topic may be another one of the same name
+        return found
 
     def _fail_fetch(self, error: BridgeError) -> None:
         pending, self._pending = self._pending, None

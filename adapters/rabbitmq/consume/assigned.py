@@ -147,9 +147,7 @@ class AssignedPartitions:
             _log.warning("%s", error)
         consumed = self.partitions.get(partition.unacked.partition) is partition
         if consumed and not partition.revoked and partition not in self._repairs and not self._closed:
-            # messages of two queues cannot be recognized when they are delivered again
-            repair = self._open_anew if partition.has_history else self._reopen
-            self._repairs[partition] = self._loop.create_task(repair(partition))
+            self._repairs[partition] = self._loop.create_task(self._reopen(partition))
 
     # Changes of the share and of the connection:
 
@@ -263,7 +261,7 @@ class AssignedPartitions:
         """Keep the attempts until this bridge consumes the partition again."""
         unacked, record = partition.unacked, partition.earlier_attempts
         if unacked.attempts_known:
-            record = AttemptsRecord(self._token, unacked.attempts_record())
+            record = AttemptsRecord(self._token, unacked.attempts_record(), partition.attempts_writer.window)
         if record is not None and not partition.source.shared:
             self._earlier_attempts[unacked.partition] = record
 
@@ -308,11 +306,11 @@ class AssignedPartitions:
         self._apply_soon()
 
     def _refresh(self) -> None:
-        """Repair partitions with messages that were unacknowledged the last time, or whose messages are small again."""
+        """Repair partitions with messages that were unacknowledged the last time, or that have become few or small."""
         for partition in list(self.partitions.values()):
             outgrown, has_stale = partition.window.review(), partition.unacked.has_stale()
             # a queue of others counts what returns: its messages stay on their channel until RabbitMQ closes that
-            if (outgrown or has_stale) and not partition.source.shared:
+            if (outgrown or has_stale or partition.is_too_wide) and not partition.source.shared:
                 self.repair(partition, None)
         self._later(self._dependencies.refresh, self._refresh)
 

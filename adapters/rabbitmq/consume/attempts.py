@@ -2,9 +2,11 @@
 
 The record has the number of deliveries of each message that is delivered to consumers and not settled:
 
-    {"by": "5f0c…", "counts": {"1": ["id", "id"], "3": ["id"]}}
+    {"by": "5f0c…", "counts": {"1": ["id", "id"], "3": ["id"]}, "window": 1200}
 
-The next bridge that consumes the partition reads it. An id that is missing was not delivered to a consumer.
+The next bridge that consumes the partition reads it. An id that is missing was not delivered to a consumer. The window,
+if there is one, is the number of messages that may be unacknowledged: a quorum queue takes these back, and would change
+their order if the next bridge, too, ended before it had got all of them (3.10.8).
 """
 
 import asyncio
@@ -50,6 +52,8 @@ class AttemptsRecord(NamedTuple):
     """The random token of the subscription that wrote it."""
     attempts: Mapping[str, int]
     """By message id."""
+    window: int = 0
+    """Number of messages that may be unacknowledged; 0: as many as usually."""
 
 
 def encode(record: AttemptsRecord) -> bytes:
@@ -57,7 +61,8 @@ def encode(record: AttemptsRecord) -> bytes:
     counts: dict[int, list[str]] = {}
     for identity, count in record.attempts.items():
         counts.setdefault(count, []).append(identity)
-    return json.dumps({"by": record.by, "counts": counts}, separators=(",", ":")).encode()
+    window = {"window": record.window} if record.window else {}
+    return json.dumps({"by": record.by, "counts": counts, **window}, separators=(",", ":")).encode()
 
 
 def decode(body: bytes) -> AttemptsRecord | None:
@@ -69,7 +74,8 @@ def decode(body: bytes) -> AttemptsRecord | None:
     match found:
         case {"by": str(by), "counts": dict(counts)} if all(_is_valid(*each) for each in counts.items()):
             pairs = ((each, min(int(digits), _COUNT_MAX)) for digits, ids in counts.items() for each in ids)
-            return AttemptsRecord(by, dict(pairs))
+            window = found.get("window")
+            return AttemptsRecord(by, dict(pairs), window if isinstance(window, int) else 0)
     return None
 
 
@@ -107,6 +113,8 @@ class AttemptsWriter:
         self._not_before = 0.0
         self._changed = False
         """Whether attempts have changed while a record was being written."""
+        self.window = 0
+        """See `AttemptsRecord`."""
         self._written: dict[str, int] | None = None
         """The last record; None: not known."""
 
@@ -116,6 +124,17 @@ class AttemptsWriter:
             self._changed = True
         elif self._timer is None and self._records:
             self._timer = self._loop.call_at(max(self._loop.time() + _DELAY, self._not_before), self._begin)
+
+    async def record_window(self, window: int) -> bool:
+        """Record the number of messages that may be unacknowledged from now on; returns whether that succeeded."""
+        self.window = window
+        if not self._records:
+            return True
+        if self._writing is not None:
+            await asyncio.wait((self._writing,))
+        self._writing = writing = self._loop.create_task(self._write())
+        await asyncio.wait((writing,))
+        return self._written is not None
 
     async def read(self) -> AttemptsRecord | None:
         """Return the last record; None: there is none. Raises `BackendUnavailable` or `Refused`."""
@@ -163,7 +182,9 @@ class AttemptsWriter:
         self._written, self._changed = None, False
         try:
             async with asyncio.timeout(_TIMEOUT):
-                await self._publish(Outgoing("", self._queue, _PROPERTIES, encode(AttemptsRecord(self._by, attempts))))
+                await self._publish(
+                    Outgoing("", self._queue, _PROPERTIES, encode(AttemptsRecord(self._by, attempts, self.window)))
+                )
         except (BridgeError, TimeoutError) as error:
             _log.info("%s: delivery counts were not recorded: %s", self._queue, error)
         else:

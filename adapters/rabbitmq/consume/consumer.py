@@ -66,17 +66,34 @@ class Consumer:
         """Whether messages are delivered on it, and can be acknowledged."""
         return self._channel.open and not self._closing
 
+    @property
+    def queue(self) -> str:
+        """The last consumed queue."""
+        return self._queue
+
     async def consume(self, queue: str) -> int:
         """Consume a queue; returns the number of messages that were ready in it.
 
         Raises `DestinationUnknown` if the queue does not exist, `Refused` or `BackendUnavailable`.
         """
         declared = await self._channel.ask(queue, "queue_declare", queue=queue, passive=True)
-        await self._channel.ask(queue, "basic_qos", prefetch_count=self._prefetch)
-        tag = f"{_PARTITION}{next(self._numbers)}"
-        await self._channel.consume(queue, self._delivered, consumer_tag=tag)
-        self._queues[tag] = self._queue = queue
+        await self._consume(queue)
         return int(declared.message_count)
+
+    async def replace(self, prefetch: int) -> None:
+        """Have the last consumed queue delivered to another consumer of this channel, up to `prefetch` messages.
+
+        The messages of the consumer before stay unacknowledged, and do not count. No acknowledgement may be under way.
+        Raises `BackendUnavailable`.
+        """
+        if self._confirmation is not None:  # it would become the active one
+            confirmation, self._confirmation = self._confirmation, None
+            await self._channel.ask(self._queue, "basic_cancel", consumer_tag=confirmation)
+        before = next(tag for tag, queue in self._queues.items() if queue == self._queue)
+        self._prefetch = prefetch
+        await self._consume(self._queue)
+        del self._queues[before]  # the broker reports the end of a consumer that has a tag here
+        await self._channel.ask(self._queue, "basic_cancel", consumer_tag=before)
 
     async def delete(self, queue: str) -> None:
         """Delete a consumed queue. Raises `Refused` or `BackendUnavailable`."""
@@ -102,6 +119,13 @@ class Consumer:
         """Close the channel: unacknowledged messages return to their places in the queue."""
         self._closing = True
         await self._channel.close()
+
+    async def _consume(self, queue: str) -> None:
+        await self._channel.ask(queue, "basic_qos", prefetch_count=self._prefetch)
+        # when the channel ends, a quorum queue takes the messages back in the order of the tags
+        tag = f"{_PARTITION}{next(self._numbers):06}"
+        await self._channel.consume(queue, self._delivered, consumer_tag=tag)
+        self._queues[tag] = self._queue = queue
 
     def _delivered(self, consumer: str, arrival: Arrival) -> None:
         if consumer.startswith(_PARTITION) and not self._closing:
@@ -240,6 +264,14 @@ class Acks:
         if not self._due and not self._confirming:
             self._due = True
             self._loop.call_soon(self._send)
+
+    async def hold(self) -> bool:
+        """Wait until no acknowledgement is under way, and send none until `begin`; False: some are still under way."""
+        await self.quiet()
+        if self._confirming:
+            return False
+        self._confirming = True
+        return True
 
     async def quiet(self) -> None:
         """Wait until no acknowledgement is under way, at most `_QUIET_TIMEOUT`."""

@@ -16,7 +16,7 @@ from adapters.amqp.messages import Arrival
 from adapters.rabbitmq.consume.attempts import AttemptsRecord, AttemptsWriter
 from adapters.rabbitmq.consume.consumer import Acks, Consumer, RequestingConsumer, Waiter
 from adapters.rabbitmq.consume.partition_state import Unacked
-from adapters.rabbitmq.consume.prefetch_window import PrefetchWindow
+from adapters.rabbitmq.consume.prefetch_window import PREFETCH_MAX, PrefetchWindow
 from adapters.rabbitmq.consume.repeated_arrivals import RepeatedArrivals
 from adapters.rabbitmq.group.queues_and_history import END
 from adapters.rabbitmq.mapping import is_marker
@@ -77,6 +77,15 @@ class Partition:
         self._wanted = wanted
         self._loop = asyncio.get_running_loop()
         self._consumer: Consumer | None = None
+        self._prefetch = 0
+        """Of the consumer that gets messages now."""
+        self._since = 0
+        """The newest delivery tag when it began."""
+        self._least = 0
+        """Least prefetch of the next consumer on another channel."""
+        self._widened = False
+        """Whether more messages may be unacknowledged than usually."""
+        self._replacing: asyncio.Task[None] | None = None
         self._discarding = False
         """Whether too many bytes have arrived: the following messages are delivered again on another channel."""
         self._missing = 0
@@ -90,16 +99,30 @@ class Partition:
         if source.shared:
             unacked.set_attempts(None)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether RabbitMQ may deliver nothing more before messages are acknowledged."""
+        return self._held >= self._prefetch
+
+    @property
+    def is_too_wide(self) -> bool:
+        """Whether few messages are left of those that more consumers were added for."""
+        return self._widened and self._held <= self.window.count // 2
+
+    def widen(self, waiting: int, free_bytes: int) -> None:
+        """Have more messages delivered, up to `free_bytes`, if so many of those here wait in the engine."""
+        consumer = self._consumer
+        if consumer is None or self._replacing is not None or self._reading is not None:
+            return
+        ends_history = self._end_tag and consumer.queue != self.source.queue
+        size = self.unacked.unacknowledged_bytes() // max(self._held, 1)
+        prefetch = self.window.more(self._held, waiting, size, free_bytes)
+        if prefetch and not ends_history and self._undelivered <= 0:
+            self._replacing = self._loop.create_task(self._replace_consumer(consumer, prefetch))
+
     async def open(self) -> None:
         """Consume. Raises `DestinationUnknown` if the queue does not exist, `Refused` or `BackendUnavailable`."""
-        if self.source.history is not None:
-            self.unacked.two_queues = True
-            try:
-                await self._consume(self.source.history)
-            except DestinationUnknown:  # another bridge has consumed it
-                self._history_is_consumed()
-        if self.source.history is None:
-            await self._consume(self.source.queue)
+        await self._open()
 
     async def filled(self, seconds: float) -> None:
         """Wait until the messages in the queue have arrived; at most so long, as another consumer may have them."""
@@ -111,16 +134,26 @@ class Partition:
             await asyncio.wait((self._reading,), timeout=seconds)
 
     async def reopen(self) -> None:
-        """Consume on another channel: fetched messages stay fetched. Raises as `open` does."""
-        if self._consumer is not None and self._consumer.open:
-            await self.acks.quiet()
+        """Consume on another channel: fetched messages stay fetched.
+
+        All unacknowledged messages are delivered again, in their order. Raises as `open` does.
+        """
+        self._stop_replacing()
+        if self._consumer is not None:
+            # a quorum queue that takes messages back again before it has delivered all of them changes their order
+            keep = self._widened and not self.is_too_wide
+            self._least = min(self._held + max(self._undelivered, 0), PREFETCH_MAX) if keep else 0
+            if self._consumer.open:
+                await self.acks.quiet()
         await self._close_channel()
         for waiter in self.unacked.channel_closed():
             waiter.fail(OutcomeUnknown("RabbitMQ closed the channel during the acknowledgement."))
-        await self._consume(self.source.queue)
+        self._end_tag = 0
+        await self._open()
 
     async def close(self) -> None:
         """Release it: record the attempts, and return unsettled messages to the queue."""
+        self._stop_replacing()
         await self.acks.quiet()
         await self.attempts_writer.finish()
         await self._close_channel()
@@ -135,12 +168,56 @@ class Partition:
         self.attempts_writer.stop()
         await self._close_channel()
 
+    @property
+    def _held(self) -> int:
+        """Number of messages that are here and not acknowledged."""
+        return len(self.unacked.unacknowledged)
+
+    @property
+    def _undelivered(self) -> int:
+        """How many messages more RabbitMQ may deliver to the consumer now."""
+        return self._prefetch - sum(tag > self._since for tag in self.unacked.unacknowledged)
+
+    async def _replace_consumer(self, consumer: Consumer, prefetch: int) -> None:
+        """Consume with another consumer on the same channel, beside the messages that are here."""
+        # acknowledgements are held back: their confirmation is by a consumer, which would become the active one
+        if await self.acks.hold():
+            try:
+                if await self.attempts_writer.record_window(self._held + prefetch):
+                    self._since, self._prefetch = next(reversed(self.unacked.unacknowledged), 0), prefetch
+                    self._widened = True
+                    await consumer.replace(prefetch)
+            except BridgeError as error:
+                self._repair(self, error)
+            finally:
+                if self._consumer is consumer:
+                    self.acks.begin(consumer)
+        self._replacing = None
+
+    def _stop_replacing(self) -> None:
+        if self._replacing is not None:
+            self._replacing.cancel()
+            self._replacing = None
+
+    async def _open(self) -> None:
+        if self.source.history is not None:
+            self.unacked.two_queues = True
+            try:
+                await self._consume(self.source.history)
+            except DestinationUnknown:  # another bridge has consumed it
+                self._history_is_consumed()
+        if self.source.history is None:
+            await self._consume(self.source.queue)
+
     async def _consume(self, queue: str) -> None:
         channel, ended = await self._link.channel(), partial(self._repair, self)
         if self.source.shared:
             await self._request(RequestingConsumer(channel, self._arrived, ended, self._requested, queue))
             return
-        prefetch = self.window.for_consumer(len(self.unacked.fetched))
+        prefetch = self._prefetch = max(self.window.for_consumer(len(self.unacked.fetched)), self._least)
+        self._since, self._widened = 0, self._least > 0
+        if not self._widened:
+            self.attempts_writer.window = 0
         consumer = Consumer(channel, prefetch, self._arrived, ended)
         self._consumer = consumer
         self._discarding = False
@@ -195,6 +272,7 @@ class Partition:
             if task is not None:
                 task.cancel()
         self._reading = self._finishing = None
+        self._stop_replacing()
 
     def _arrived(self, arrival: Arrival) -> None:
         if self._discarding:
@@ -210,7 +288,8 @@ class Partition:
                 self._accept(arrival)
         elif self.source.history is not None and not self._end_tag and is_marker(arrival.properties, END):
             self._end_tag = arrival.tag
-            unacked.hold(arrival.tag)
+            unacked.hold_end(arrival.tag)
+            self._complete_removed()
             self._finishing = self._loop.create_task(self._finish_history(self.source.history))
         else:
             unacked.discard(arrival.tag)
@@ -225,13 +304,16 @@ class Partition:
     def _accept(self, arrival: Arrival) -> None:
         backfilled = self.source.history is not None and not self._end_tag
         size = self.unacked.arrived(arrival, backfilled=backfilled)
-        removed, self.unacked.removed = self.unacked.removed, []
-        for waiter in removed:
-            waiter.done()
-        shrinks = not self.has_history and self.window.arrived(size, self.unacked.bytes)
+        self._complete_removed()
+        shrinks = self.window.arrived(size, self.unacked.bytes, widened=self._widened)
         if shrinks and not self.source.shared:  # a message that returns to a queue of others counts as delivered
             self._discarding = True
             self._repair(self, None)
+
+    def _complete_removed(self) -> None:
+        removed, self.unacked.removed = self.unacked.removed, []
+        for waiter in removed:
+            waiter.done()
 
     async def _read_attempts(self) -> None:
         """Read the record of the bridge that consumed the partition before; nothing is fetched until then."""
@@ -249,6 +331,10 @@ class Partition:
             record = mine  # this bridge wrote it, and knew more than that when it lost the connection
         self.unacked.set_attempts(None if record is None else record.attempts)
         self._reading = None
+        if record is not None and record.window > self._prefetch and self._consumer is not None:
+            # the earlier bridge had more messages: all of them must be here before this bridge ends
+            self.attempts_writer.window = window = min(record.window, PREFETCH_MAX)
+            self._replacing = self._loop.create_task(self._replace_consumer(self._consumer, window))
         self._on_arrived(self)
 
     @property
@@ -266,6 +352,9 @@ class Partition:
         if consumer is None:
             return
         try:
+            if self._replacing is not None:
+                await asyncio.wait((self._replacing,))
+            self._since = self._end_tag
             await consumer.consume(self.source.queue)
             while self.unacked.backfilled:
                 self._removed.clear()

@@ -5,8 +5,8 @@ messages again. They are recognized by their message ids, and keep their leases 
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from adapters.amqp.messages import Arrival
@@ -16,12 +16,14 @@ from bridge.message import Message
 
 W = TypeVar("W")
 """A call that waits for acknowledgements."""
+DeliveredAgain = Callable[[Message | None], None]
+"""Called with a message that was fetched before; None: the broker has removed it."""
 
 
 class Item(Generic[W]):
     """One message of a partition, from its delivery until the broker has confirmed its removal."""
 
-    __slots__ = ("attempts", "backfilled", "identity", "position", "settled", "tag", "waiters")
+    __slots__ = ("again", "attempts", "backfilled", "identity", "position", "settled", "size", "tag", "waiters")
 
     def __init__(self, tag: int, *, backfilled: bool = False) -> None:
         self.tag = tag
@@ -35,18 +37,23 @@ class Item(Generic[W]):
         self.position = -1
         """-1: it was not fetched."""
         self.settled = False
+        self.size = 0
+        """Bytes of the message."""
         self.waiters: tuple[W, ...] = ()
         """Calls that wait until the broker has removed it."""
+        self.again: DeliveredAgain | None = None
+        """Gets the message when it is delivered again."""
 
 
 class Expected(Generic[W]):
-    """Messages that the broker will deliver again, by their ids; several may have the same id."""
+    """Messages that the broker will deliver again, by their queue and id; several may have the same id."""
 
     def __init__(self, items: Iterable[Item[W]]) -> None:
-        self._items: dict[str, deque[Item[W]]] = {}
+        self._items: dict[tuple[bool, str], deque[Item[W]]] = {}
+        """The first half of a key: whether it is from the history."""
         for item in items:
             if item.identity:
-                self._items.setdefault(item.identity, deque()).append(item)
+                self._items.setdefault((item.backfilled, item.identity), deque()).append(item)
 
     def __bool__(self) -> bool:
         return bool(self._items)
@@ -54,21 +61,21 @@ class Expected(Generic[W]):
     def __len__(self) -> int:
         return sum(map(len, self._items.values()))
 
-    def take(self, identity: str) -> Item[W] | None:
+    def take(self, identity: str, *, backfilled: bool) -> Item[W] | None:
         """Return the message that was delivered again. Of several with this id, an unsettled one: none may be lost."""
-        items = self._items.get(identity)
+        items = self._items.get((backfilled, identity))
         if items is None:
             return None
         item = next((item for item in items if not item.settled), items[0])
         items.remove(item)
         if not items:
-            del self._items[identity]
+            del self._items[backfilled, identity]
         return item
 
-    def clear(self) -> list[Item[W]]:
-        """Expect no more; returns the messages that were not delivered again."""
-        left = [item for items in self._items.values() for item in items]
-        self._items = {}
+    def clear(self, *, backfilled: bool) -> list[Item[W]]:
+        """Expect no more of the history, or of the queue; returns the messages that were not delivered again."""
+        left = [item for (of_history, _), items in self._items.items() if of_history == backfilled for item in items]
+        self._items = {key: items for key, items in self._items.items() if key[0] != backfilled}
         return left
 
 
@@ -142,6 +149,10 @@ class Unacked(Generic[W]):
         """How many messages the broker will deliver again."""
         return len(self._expected)
 
+    def unacknowledged_bytes(self) -> int:
+        """Return the size of all messages that are delivered and not acknowledged."""
+        return sum(item.size for item in self.unacknowledged.values())
+
     def has_stale(self) -> bool:
         """Whether a message was unacknowledged the last time, too, that this was called on the open channel."""
         oldest, newest = next(iter(self.unacknowledged), 0), self._newest
@@ -151,31 +162,38 @@ class Unacked(Generic[W]):
     def arrived(self, arrival: Arrival, *, backfilled: bool = False) -> int:
         """Add a delivered message, and return its size; `backfilled`: of the partition's history."""
         redelivered = arrival.redelivered
-        item = self._expected.take(message_id(arrival)) if redelivered and self._expected else None
+        item = None
+        if redelivered and self._expected:
+            item = self._expected.take(message_id(arrival), backfilled=backfilled)
         if item is None:
             item = Item(arrival.tag, backfilled=backfilled)  # `Item[W](…)` takes 2 us more
             self.backfilled += backfilled
             if not redelivered:
                 item.attempts = broker_attempts(arrival, None)
                 if self._expected or not self._first_delivery_seen:
-                    self._on_first_delivery()
+                    self._on_first_delivery(backfilled=backfilled)
             elif self._attempts_known is None:
                 self.attempts_missing = True
         item.tag = arrival.tag
         self.unacknowledged[arrival.tag] = item
+        if item.again is not None:
+            again, item.again = item.again, None
+            again(from_arrival(arrival, self._destination, self.partition))
         if item.settled:
             self.to_ack[arrival.tag] = None
         elif item.position < 0:
             message = from_arrival(arrival, self._destination, self.partition)
-            self.bytes += message.size
+            item.size = message.size
+            self.bytes += item.size
             item.identity = message.message_id or ""
             self.waiting.append((item, message, arrival if redelivered else None))
             return message.size
         return len(arrival.body)
 
-    def hold(self, tag: int) -> None:
-        """Leave a mark unacknowledged until `discard`."""
+    def hold_end(self, tag: int) -> None:
+        """Leave the mark that ends the history unacknowledged until `discard`."""
         self.unacknowledged[tag] = Item(tag)
+        self.removed += self._remove(self._expected.clear(backfilled=True))
 
     def discard(self, tag: int) -> None:
         """Acknowledge a mark."""
@@ -230,6 +248,14 @@ class Unacked(Generic[W]):
                 self.to_ack[item.tag] = None
         return True
 
+    def fetch_again(self, position: int, again: DeliveredAgain) -> bool:
+        """Expect a fetched message to be delivered again; False: the broker has removed it, and it is not."""
+        item = self.fetched.get(position)
+        if item is None:
+            return False
+        item.again = again
+        return True
+
     def acks(self, limit: int) -> list[Ack]:
         """Return acknowledgements to be sent now, at most `limit`."""
         acks: list[Ack] = []
@@ -262,7 +288,8 @@ class Unacked(Generic[W]):
         if self._attempts_known is not None:
             for item, _, arrival in self.waiting:
                 item.attempts = self._attempts_of(item, arrival)
-        before = [*self._expected.clear(), *self._sent, *self.unacknowledged.values()]
+        expected = (self._expected.clear(backfilled=backfilled) for backfilled in (True, False))
+        before = [*chain.from_iterable(expected), *self._sent, *self.unacknowledged.values()]
         for item in before:
             item.tag = 0
         self._expected = Expected(before)
@@ -286,9 +313,10 @@ class Unacked(Generic[W]):
             item.waiters = ()
         return sent, [waiter for item in self.fetched.values() for waiter in item.waiters]
 
-    def _on_first_delivery(self) -> None:
-        """The first message that is not redelivered: all redelivered ones have arrived."""
+    def _on_first_delivery(self, *, backfilled: bool) -> None:
+        """The first message of a queue that is not redelivered: all redelivered ones of the queue have arrived."""
         if self.two_queues:
+            self.removed += self._remove(self._expected.clear(backfilled=backfilled))
             return
         if not self._first_delivery_seen:
             self._first_delivery_seen = True
@@ -296,7 +324,8 @@ class Unacked(Generic[W]):
                 self._attempts_known = True  # none was redelivered: this bridge knows all attempts
             self._prune()
         if self._expected:
-            self.removed += self._remove(self._expected.clear())
+            for of_history in (True, False):
+                self.removed += self._remove(self._expected.clear(backfilled=of_history))
 
     def _prune(self) -> None:
         """Drop the attempts of messages that are not in the queue any more."""
@@ -326,4 +355,6 @@ class Unacked(Generic[W]):
             self.backfilled -= item.backfilled
             waiters += item.waiters
             item.waiters = ()
+            if item.again is not None:
+                item.again(None)
         return waiters

@@ -9,7 +9,9 @@ from adapters.amqp.link import Link
 from adapters.base import Delivery, Outcome, Revoked
 from adapters.rabbitmq.consume.assigned import AssignedPartitions, GroupDependencies, partition_lost
 from adapters.rabbitmq.consume.consumer import Waiter
+from adapters.rabbitmq.consume.fetch_again import FetchAgain
 from adapters.rabbitmq.consume.partition import Partition
+from adapters.rabbitmq.consume.prefetch_window import UNACKNOWLEDGED_BYTES
 from bridge.errors import BackendUnavailable, BridgeError
 
 INTERVAL: Final = 5.0
@@ -18,6 +20,10 @@ _SHARE: Final = 20
 """Counting takes at most a twentieth of the time, also for a group of a thousand queues."""
 _UNREAD: Final = 120.0
 """Seconds after which a count that is not read stops: two intervals of a slow scraper."""
+_REVIEW: Final = 0.2
+"""Seconds between two looks at partitions that are full while a fetch waits."""
+_AGAIN: Final = 30.0
+"""Seconds in which messages must be delivered again; then the engine tries again."""
 
 
 class ReadyCount:
@@ -79,6 +85,9 @@ class RabbitMQSubscription:
         self._requesting = False
         """Whether messages are to be requested in the next iteration of the loop."""
         self._answering = False
+        self._count_waiting: Callable[[], Mapping[int, int]] = dict
+        self._review: asyncio.TimerHandle | None = None
+        self._again: FetchAgain | None = None
 
     async def join(self) -> None:
         """Consume this bridge's share; the messages in its queues have arrived when this returns.
@@ -107,7 +116,29 @@ class RabbitMQSubscription:
             if self.on_demand:
                 future.add_done_callback(lambda _: self._request_soon())
                 self._request_soon()
+            elif self._review is None and any(each.is_full for each in self._assigned.partitions.values()):
+                self._review = self._loop.call_later(_REVIEW, self._make_space)
         return future
+
+    def fetch_again(self, deliveries: Sequence[Delivery]) -> asyncio.Future[list[Delivery]]:
+        """See `Subscription`: the partitions are consumed on other channels."""
+        self._again = again = FetchAgain(self._loop.create_future(), self._find)
+        try:
+            again.start(deliveries)
+        except BackendUnavailable as error:
+            again.fail(error)
+        if not again.future.done():
+            for partition in again.partitions:
+                self._assigned.repair(partition, None)
+            timeout = self._loop.call_later(
+                _AGAIN, again.fail, BackendUnavailable("RabbitMQ has not delivered all messages again.")
+            )
+            again.future.add_done_callback(lambda _: timeout.cancel())
+        return again.future
+
+    def count_waiting_by(self, count: Callable[[], Mapping[int, int]]) -> None:
+        """See `Windowed`."""
+        self._count_waiting = count
 
     def searched(self) -> asyncio.Future[None]:
         """See `OnDemand`."""
@@ -156,6 +187,9 @@ class RabbitMQSubscription:
             self.closed = True
             self._ready.stop()
             self.failed(_closed())
+            self._stop_fetching_again(_closed())
+            if self._review is not None:
+                self._review.cancel()
             await self._assigned.close()
 
     # Called by `AssignedPartitions`:
@@ -175,6 +209,7 @@ class RabbitMQSubscription:
         for partition in partitions:
             partition.revoked = True
             self._fetchable.pop(partition, None)
+        self._stop_fetching_again(partition_lost())
         for delivery in self._revoked(list(by_number)):
             by_number[delivery.partition].unacked.set_attempt(delivery.position, delivery.attempts)
 
@@ -184,6 +219,28 @@ class RabbitMQSubscription:
         if pending is not None and not pending.done():
             pending.set_exception(BackendUnavailable(error.detail))
             pending.exception()  # no caller may be waiting for it
+
+    def _find(self, number: int) -> Partition:
+        partition = self._assigned.partitions.get(number)
+        if partition is None or partition.revoked or self.closed:
+            raise partition_lost()
+        return partition
+
+    def _stop_fetching_again(self, error: BridgeError) -> None:
+        """Fail a call of `fetch_again`; the engine calls again for what it still has."""
+        if self._again is not None:
+            self._again.fail(error)
+
+    def _make_space(self) -> None:
+        """Have more messages of full partitions delivered while the engine waits for some."""
+        self._review = None
+        full = [each for each in self._assigned.partitions.values() if each.is_full and not each.revoked]
+        if full and self._pending is not None and not self._pending.done():
+            waiting = self._count_waiting()
+            held = sum(each.unacked.unacknowledged_bytes() for each in self._assigned.partitions.values())
+            for each in full:
+                each.widen(waiting.get(each.unacked.partition, 0), UNACKNOWLEDGED_BYTES - held)
+            self._review = self._loop.call_later(_REVIEW, self._make_space)
 
     def wanted(self) -> int:
         """Return how many messages a waiting fetch still asks for."""

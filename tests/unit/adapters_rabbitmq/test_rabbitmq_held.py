@@ -12,6 +12,7 @@ from adapters.amqp.messages import Arrival
 from adapters.amqp.properties import Properties
 from adapters.base import Delivery
 from adapters.rabbitmq.consume.partition_state import Ack, Unacked
+from bridge.message import Message
 
 IDS = st.sampled_from("abcd")
 
@@ -65,6 +66,8 @@ class HeldPartition(RuleBasedStateMachine):
         """Handed out and not settled, by position."""
         self.done: Counter[str] = Counter()
         """Settled."""
+        self.missing: set[int] = set()
+        """Positions of those whose messages are fetched again with the next channel."""
 
     @rule(identity=IDS)
     def publish(self, identity: str) -> None:
@@ -100,6 +103,18 @@ class HeldPartition(RuleBasedStateMachine):
         call = Call(str(delivery.message.message_id))
         if self.held.settle(delivery.position, call):
             self.again.append(call)
+
+    @rule(delivery=deliveries)
+    def fetch_again(self, delivery: Delivery) -> None:
+        def delivered(message: Message | None) -> None:
+            if message is None:
+                assert delivery.position not in self.open
+            else:
+                assert message.message_id == delivery.message.message_id
+            self.missing.remove(delivery.position)
+
+        assert self.held.fetch_again(delivery.position, delivered)
+        self.missing.add(delivery.position)
 
     @rule(limit=st.integers(1, 4))
     def send(self, limit: int) -> None:
@@ -140,6 +155,8 @@ class HeldPartition(RuleBasedStateMachine):
         assert len(self.held.unacknowledged) <= len(self.queue.unacked)
 
     def teardown(self) -> None:
+        if self.missing:
+            self.lose_the_channel(0)
         while self.queue.ready:
             self.deliver(5)
         while self.held.next_size is not None:
@@ -157,6 +174,7 @@ class HeldPartition(RuleBasedStateMachine):
         self.deliver(1)
         assert all(call.told for call in (*self.calls, *self.again))
         assert self.done == self.queue.forgot
+        assert not self.missing
 
     def _settle(self, position: int) -> None:
         identity = self.open.pop(position)
@@ -296,7 +314,7 @@ def test_of_two_with_one_id_the_one_that_nobody_settled_comes_again() -> None:
 
 def test_what_is_no_message_is_acknowledged_when_it_is_time() -> None:
     here = held()
-    here.hold(1)
+    here.hold_end(1)
     here.discard(2)
     here.arrived(arrival(3, "a"), backfilled=True)
     assert here.backfilled == 1
@@ -364,3 +382,38 @@ def test_one_whose_acknowledgement_was_sent_is_not_known() -> None:
     assert here.channel_closed() == ["a"]
     here.arrived(arrival(1, "b"))
     assert here.removed == [], "it was told already"
+
+
+def test_messages_of_two_queues_are_recognized_after_the_channel_was_closed() -> None:
+    """The history is delivered first, then its end, then the queue, also to another channel."""
+    here = held()
+    here.two_queues = True
+    for tag, identity in enumerate("aab", 1):
+        here.arrived(arrival(tag, identity), backfilled=True)
+    here.hold_end(4)
+    for tag, identity in enumerate("abc", 5):
+        here.arrived(arrival(tag, identity))
+    taken = [here.take() for _ in range(6)]
+    here.settle(taken[1].position, "call")
+    assert here.acks(1) == [Ack(2, False)]
+    assert here.channel_closed() == ["call"]
+    found: list[Message | None] = []
+    for each in (taken[0], taken[3]):
+        assert here.fetch_again(each.position, found.append)
+    here.arrived(arrival(1, "a", again=True), backfilled=True)
+    here.arrived(arrival(2, "b", again=True), backfilled=True)
+    assert here.backfilled == 3
+    here.hold_end(3)  # so the broker has removed the other "a"
+    assert here.backfilled == 2
+    for tag, identity in enumerate("abc", 4):
+        here.arrived(arrival(tag, identity, again=True))
+    here.arrived(arrival(7, "d"))
+    assert here.next_size is not None
+    assert here.take().message.message_id == "d"
+    assert here.next_size is None
+    assert [message and message.message_id for message in found] == ["a", "a"]
+    for each in (taken[0], *taken[2:]):
+        here.settle(each.position, "call")
+    assert here.acks(24) == [Ack(2, True), *(Ack(tag, False) for tag in (4, 5, 6))]
+    here.confirmed()
+    assert here.backfilled == 0

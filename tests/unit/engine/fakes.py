@@ -34,6 +34,11 @@ class FakeSubscription:
         self.may_close.set()
         self.waiting: asyncio.Future[list[Delivery]] | None = None
         self._wanted = (0, 0)
+        self.given: dict[tuple[int, int], Delivery] = {}
+        """Fetched deliveries; a test may take one out, as a backend that has not kept it."""
+        self.fetched_again: list[int] = []
+        """Positions."""
+        self.fetch_again_failures: list[BridgeError] = []
 
     def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
         assert limit >= 1
@@ -50,6 +55,18 @@ class FakeSubscription:
             self.waiting, self._wanted = future, (limit, max_bytes)
         return future
 
+    def fetch_again(self, deliveries: Sequence[Delivery]) -> asyncio.Future[list[Delivery]]:
+        assert not self.closed
+        assert all(each.message.destination == "" for each in deliveries), "the engine has dropped the messages"
+        future: asyncio.Future[list[Delivery]] = asyncio.get_running_loop().create_future()
+        if self.fetch_again_failures:
+            future.set_exception(self.fetch_again_failures.pop(0))
+            return future
+        self.fetched_again += [each.position for each in deliveries]
+        places = [(each.partition, each.position) for each in deliveries]
+        future.set_result([self.given[place] for place in places if place in self.given])
+        return future
+
     def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> asyncio.Future[None]:
         assert not self.closed
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -58,7 +75,9 @@ class FakeSubscription:
             return future
         self.outcomes.append((outcome, list(deliveries)))
         if outcome is Outcome.RELEASED:
-            self.backlog = [*deliveries, *self.backlog]
+            messages = [self.given.get((each.partition, each.position), each).message for each in deliveries]
+            released = [each._replace(message=message) for each, message in zip(deliveries, messages, strict=True)]
+            self.backlog = [*released, *self.backlog]
         if self.slow and outcome is not Outcome.LEASED:
             self.unconfirmed.append(future)
         else:
@@ -94,6 +113,7 @@ class FakeSubscription:
             if taken and max_bytes < 0:
                 break
             taken.append(self.backlog.pop(0))
+        self.given.update({(each.partition, each.position): each for each in taken})
         return taken
 
 

@@ -68,6 +68,24 @@ class Record:
         return None if key is None else (self.delivery.partition, key)
 
 
+class RefetchingBuffer(PrefetchBuffer):
+    """Has the messages of parked entries again as soon as they are missing."""
+
+    def __init__(self, limit: int | None, messages: dict[int, Message]) -> None:
+        """`messages` by position."""
+        super().__init__(limit)
+        self._messages = messages
+
+    def make_ready(self, entry: Entry) -> None:
+        super().make_ready(entry)
+        for missing in self.request(1 << 30, 1 << 30, 0):
+            if missing.delivery.position % 2:
+                self.request_failed(missing)
+                assert self.missing
+                self.request(1 << 30, 1 << 30, 0)
+            self.restore(missing, self._messages[missing.delivery.position])
+
+
 class PrefetchBufferMachine(RuleBasedStateMachine):
     """Every operation on both; after each one both must be equal."""
 
@@ -85,9 +103,31 @@ class PrefetchBufferMachine(RuleBasedStateMachine):
     @initialize(limit=st.sampled_from((None, 1, MAX_DELIVERIES)))
     def begin(self, limit: int | None) -> None:
         self.limit = limit
-        self.buffer = PrefetchBuffer(limit)
+        self.messages: dict[int, Message] = {}
+        self.buffer = RefetchingBuffer(limit, self.messages)
 
     # The model.
+
+    def parked(self) -> set[int]:
+        """Positions of the entries that lack their messages."""
+        buffer = self.buffer
+        waiting = [*(e for _, _, e in buffer._due), *buffer._paused.values()]
+        waiting += [e for queue in buffer._key_queues.values() if queue for e in queue]
+        return {e.delivery.position for e in waiting if e.parked}
+
+    def released(self, records: list[Record]) -> list[Delivery]:
+        """Return the deliveries that the backend gets back: those of parked entries have no message."""
+        parked = self.parked()
+        return [
+            Delivery(
+                Message("") if r.delivery.position in parked else r.delivery.message,
+                r.delivery.partition,
+                r.delivery.position,
+                r.attempts - (r.place == "leased"),
+            )
+            for r in records
+            if not (r.place == "leased" and r.settling)
+        ]
 
     def open(self, *places: str) -> list[Record]:
         return [r for r in self.records if r.place != "removed" and (not places or r.place in places)]
@@ -164,6 +204,7 @@ class PrefetchBufferMachine(RuleBasedStateMachine):
             )
             record = Record(Delivery(message, partition, self.position, attempts), attempts)
             self.records.append(record)
+            self.messages[self.position] = message
             deliveries.append(record.delivery)
             if not delay or START + delay <= self.wall:
                 self.join(record)
@@ -202,6 +243,22 @@ class PrefetchBufferMachine(RuleBasedStateMachine):
             self.numbers.append(entry.number)
             if owner is not None:
                 owner.leased_numbers.add(entry.number)
+
+    @rule(size=st.integers(0, 3), limit=st.integers(1, 5))
+    def park(self, size: int, limit: int) -> None:
+        """Those that are needed the latest, until so few have their messages."""
+        before, parkable = self.parked(), list(self.buffer.parkable(self.mono, self.wall))
+        followers = [r for r in self.open("here") if not self.is_head(r)]
+        waits = [r for r in self.open("paused") if r.deadline - self.mono > 1000]
+        waits += [r for r in self.open("delayed") if r.delivery.message.due - self.wall > 1000]
+        expected = {r.delivery.position for r in followers + waits} - before
+        assert {e.delivery.position for e in parkable} == expected
+        assert len(parkable) == len(expected)
+        parked = self.buffer.park(iter(parkable), size, 0, limit)
+        after = self.parked()
+        assert parked == (len(after) > len(before))
+        assert after - before == {e.delivery.position for e in parkable[: len(after) - len(before)]}
+        assert len(after - before) == min(limit, len(parkable)) or self.buffer.size <= size
 
     @rule(which=st.integers(0, 1), renewal=st.sampled_from((0, 1, 500, 30_000)))
     def set_a_renewal(self, which: int, renewal: int) -> None:
@@ -283,7 +340,7 @@ class PrefetchBufferMachine(RuleBasedStateMachine):
     @rule()
     def dead_letter(self) -> None:
         entry = self.buffer.take_dead()
-        (record,) = [r for r in self.dead() if r.delivery is entry.delivery]
+        (record,) = [r for r in self.dead() if r.delivery.position == entry.delivery.position]
         record.place, record.entry = "removing", entry
 
     @precondition(lambda self: any(r.place == "removing" or r.revoked_removing for r in self.records))
@@ -306,11 +363,7 @@ class PrefetchBufferMachine(RuleBasedStateMachine):
     def revoke(self, partitions: set[int]) -> None:
         """Another bridge has them from now on; they may come back, by `offer`."""
         revoked = [r for r in self.open() if r.delivery.partition in partitions]
-        expected = [
-            r.delivery._replace(attempts=r.attempts - (r.place == "leased"))
-            for r in revoked
-            if not (r.place == "leased" and r.settling)
-        ]
+        expected = self.released(revoked)
         for record in revoked:
             if record.place == "leased":
                 if record.settling:
@@ -333,11 +386,7 @@ class PrefetchBufferMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.records and not self.open("removing"))
     @rule()
     def drain(self) -> None:
-        expected = [
-            r.delivery._replace(attempts=r.attempts - (r.place == "leased"))
-            for r in self.open()
-            if not (r.place == "leased" and r.settling)
-        ]
+        expected = self.released(self.open())
         assert self.buffer.drain() == expected
         for record in self.open():
             if record.owner is not None and record.place == "leased" and record.settling:
@@ -348,8 +397,13 @@ class PrefetchBufferMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_sums_are_exact(self) -> None:
-        assert self.buffer.size == len(self.open())
-        assert self.buffer.bytes == sum(r.delivery.message.size for r in self.open())
+        parked = self.parked()
+        there = [r for r in self.open() if r.delivery.position not in parked]
+        assert self.buffer.parked == len(parked)
+        assert self.buffer.size == len(there)
+        assert self.buffer.bytes == sum(r.delivery.message.size for r in there)
+        waiting = [r for r in there if r.place in {"delayed", "paused"} or (r.place == "here" and not self.is_head(r))]
+        assert self.buffer.waiting == len(waiting)
         assert self.buffer.ready == len(self.ready())
         assert self.buffer.paused == len(self.open("paused"))
 
