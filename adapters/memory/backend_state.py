@@ -12,7 +12,7 @@ from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
-from adapters.memory.record import Record, size, unpack
+from adapters.memory.record import Record, unpack
 from adapters.memory.transaction_table import TransactionTable
 from bridge.errors import BackendFull, DestinationUnknown, PartitionUnknown
 from bridge.message import Message
@@ -350,22 +350,22 @@ class BackendState:
         """Return the messages stored from `start` on, and the offsets dropped there. Raises `DestinationUnknown`."""
         partition = self._find(name)
         end = partition.recorded_end
-        found: list[int] = []
+        offsets: list[int] = []
+        messages: list[Message] = []
         at, left = partition.index(max(start, partition.first)), max_bytes
-        while at < len(partition.offsets) and len(found) < limit and partition.offsets[at] < end:
+        while at < len(partition.offsets) and len(offsets) < limit and partition.offsets[at] < end:
             record = partition.messages[at]
             if record is not None:
-                left -= size(record)
-                if found and left < 0:
+                message = unpack(record)
+                left -= message.size
+                if offsets and left < 0:
                     break
-                found.append(at)
+                offsets.append(partition.offsets[at])
+                messages.append(message)
             at += 1
         stopped = at < len(partition.offsets) and partition.offsets[at] < end
-        following = max(start, partition.offsets[found[-1]] + 1 if stopped else end)
-        offsets = [partition.offsets[index] for index in found]
-        records = [record for index in found if (record := partition.messages[index]) is not None]
-        dropped = _dropped(partition, start, offsets, following)
-        return Replayed(offsets, [unpack(record) for record in records], following, dropped)
+        following = max(start, offsets[-1] + 1 if stopped else end)
+        return Replayed(offsets, messages, following, _dropped(partition, start, offsets, following))
 
     def _epoch_of(self, destination: Destination) -> str:
         """Return the epoch of a destination's logs: another one after the destination was deleted or forgotten."""

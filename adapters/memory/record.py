@@ -58,18 +58,6 @@ def footprint(record: Record) -> int:
     return size
 
 
-def size(record: Record) -> int:
-    """Return `Message.size` of a record's message."""
-    total = len(record[BODY])
-    for index in TEXTS:
-        text = record[index]
-        if text is not None:
-            total += len(text)
-    for text in record[PROPERTIES]:
-        total += len(text)
-    return total
-
-
 def _size_of(text: str) -> int:
     return _EMPTY + len(text) if text.isascii() else getsizeof(text)  # to ask each for its size takes longer
 

@@ -39,6 +39,7 @@ from bridge.http.request_and_reply import (
     problem_reply,
 )
 from bridge.metrics import BridgeMetrics
+from bridge.url_host import url_host
 from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers, parse
 
@@ -213,7 +214,7 @@ class _Exchange:
         self._watched: asyncio.Task[Any] | None = None
         """The task that a disconnect cancels."""
         client = scope.get("client")
-        self._peer = _host_and_port(*client) if client else "unknown"
+        self._peer = f"{url_host(client[0])}:{client[1]}" if client else "unknown"
 
     def answer(self, event: Message | None) -> Reply | Awaitable[Reply]:
         """Return the reply, or an awaitable if the endpoint or the rest of the body has to be waited for.
@@ -411,11 +412,6 @@ def _messages(reply: Reply) -> tuple[Message, Message]:
 
 def _always() -> bool:
     return True
-
-
-def _host_and_port(host: str, port: object) -> str:
-    """Return `host:port`; an IPv6 address is in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _declared(headers: Headers) -> int:
