@@ -13,7 +13,7 @@ from tests.http.conftest import Start
 from tests.http.late_backend import install
 from tests.http.streaming import wait_until
 from tests.launch import Bridge
-from tests.leaving import LEAVES, Leaving
+from tests.leaving import LEAVES, Leaving, lose_no_message_of_an_open_group
 
 WAIT = (b"x-oms-waitmills", b"60000")
 
@@ -106,6 +106,11 @@ def test_a_client_that_leaves_while_its_group_is_opened_loses_no_message(
             for client in clients:
                 client.close()
         assert bridge.terminate() == 0
+
+
+@pytest.mark.parametrize("ack", [b"true", b"false"])
+def test_a_client_that_leaves_an_open_group_loses_no_message(alone: Bridge, ack: bytes) -> None:
+    lose_no_message_of_an_open_group(alone, ack)
 
 
 def test_a_message_that_comes_while_its_client_leaves_is_kept(alone: Bridge) -> None:
