@@ -73,7 +73,7 @@ def lose_no_message_of_an_open_group(bridge: Bridge, ack: bytes) -> None:
         for group in groups:
             assert pull(there, target, group=group).status == HTTPStatus.NO_CONTENT
         waiting = [
-            Leaving(bridge, b"/v1/messages", pulling(target, wait, group=group, ack=ack), how)
+            Leaving(bridge, b"/v1/messages", pulling(target, (b"x-oms-waitmills", b"60000"), group=group, ack=ack), how)
             for group, how in groups.items()
         ]
         wait_until(lambda: load(bridge).waiting == len(waiting), lambda: load(bridge))
