@@ -65,8 +65,8 @@ docs: $(VENV)/.test ## Build the documentation into build/site
 
 image: $(VENV)/.serve ## Build both images with Docker; compiling takes four minutes (BASE=name for another base)
 	version=$$($(BIN)/python -c 'import bridge; print(bridge.__version__)') && \
-	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target bridge -t openmessaging-bridge . && \
-	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target mirror -t openmessaging-bridge-mirror .
+	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target bridge -t openmessaging-bridge -t openmessaging-bridge:$$version . && \
+	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target mirror -t openmessaging-bridge-mirror -t openmessaging-bridge-mirror:$$version .
 
 wheel: ## Build the wheel of this machine into dist/, its hot path compiled (needs gcc and Python's headers; four minutes)
 	rm -rf build/lib* build/bdist.* # setuptools would include deleted files

@@ -17,10 +17,10 @@ class Missing(Exception):
 
 
 @contextmanager
-def filling() -> Iterator[None]:
-    """Let one process at a time fill the cache; the others wait, and then find it full."""
+def filling(what: str = "lock") -> Iterator[None]:
+    """Let one process at a time fill the cache; the others wait, and then find it full. `what`: which lock."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
+    with (CACHE / what).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
