@@ -4,12 +4,13 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openmessaging-bridge"
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class Missing(Exception):
@@ -42,16 +43,20 @@ def program(name: str, make: Callable[[Path], Path]) -> Path:
     return path
 
 
-def go(*arguments: str, folder: Path) -> None:
-    """Run Go in a folder, which is also where `go install` puts programs. Missing if there is none, or if it fails."""
+def go(*arguments: str, folder: Path, more: Mapping[str, str] = _NONE) -> str:
+    """Run Go in a folder, which is also where `go install` puts programs; return what it prints. `more`: variables.
+
+    Missing if there is no Go, or if it fails.
+    """
     found = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
     if found is None:
         raise Missing("there is no Go to build it")
-    environment = {**os.environ, "GOBIN": str(folder)}
+    environment = {**os.environ, "GOBIN": str(folder), **more}
     command = [found, *arguments]
     made = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if made.returncode:
         raise Missing(f"go {' '.join(arguments)}: {made.stderr.strip()[-2000:]}")
+    return made.stdout
 
 
 def installed(name: str, package: str, version: str) -> Path:
