@@ -136,7 +136,8 @@ class Dispatcher:
         send = _fixed_send(protocol.send, scope["method"] == "HEAD")
         if scope["http_version"] != "2":
             send = _closing_send(send, self._stop)
-            scope["extensions"] = {READS_REPLY: partial(self._tcp.is_open, scope["server"], scope["client"])}
+            if scope["method"] == "GET":  # what takes messages
+                scope["extensions"] = {READS_REPLY: self._tcp.watch(scope["server"], scope["client"])}
             if (refusal := _check_host(scope)) is not None:
                 self._loop.create_task(self._refuse(request, refusal, scope, send))
                 return
