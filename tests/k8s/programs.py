@@ -12,17 +12,25 @@ from tests.image import packages
 
 VERSION: Final = "1.35.4"
 HOME: Final = CACHE / f"kubernetes-{VERSION}-1"
-_KUBERNETES: Final = (
-    *("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"),
+_MODULES: Final = (
+    "github.com/coredns/coredns@v1.12.4",
+    "github.com/cloudnativelabs/kube-router/v2@v2.1.0",  # NetworkPolicies; it has known flaws
+    "sigs.k8s.io/metrics-server@v0.8.0",  # what a HorizontalPodAutoscaler reads
 )
-_OTHERS: Final = (
-    "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router@v2.1.0",  # NetworkPolicies; it has known flaws
-    "sigs.k8s.io/metrics-server/cmd/metrics-server@v0.8.0",  # what a HorizontalPodAutoscaler reads
-)
+_PROGRAMS: Final = {
+    **{
+        name: f"k8s.io/kubernetes/cmd/{name}"
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
+    },
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "pause": "./pause.go",
+    "coredns": "./coredns.go",
+    "kube-router": "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
+    "metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server",
+}
+"""Program → package."""
 _PACKAGES: Final = ("containernetworking-plugins", "ipset", "nftables", "conntrack")
 _LIBRARIES: Final = ("libbsd", "libedit", "libgmp", "libips", "libjansson", "libmd", "libnetf", "libnfn", "libnft")
-_COREDNS: Final = "v1.12.4"
-_STRIPPED: Final = "-ldflags=-s -w"
 
 
 @functools.cache
@@ -36,16 +44,17 @@ def home() -> Path:
 
 def _fill(partial: Path) -> None:
     """Build what a run that was broken off left to do."""
-    programs, root = partial / "bin", partial / "root"
-    programs.mkdir(parents=True, exist_ok=True)
-    _kubernetes(partial / "kubernetes", programs)
-    _program(partial / "pause", programs)
-    _program(partial / "coredns", programs, f"github.com/coredns/coredns@{_COREDNS}")
-    for package in _OTHERS:
-        if not (programs / package.rpartition("/")[2].partition("@")[0]).exists():
-            _go("install", _STRIPPED, package, folder=programs)
-    shutil.rmtree(root, ignore_errors=True)
-    shutil.rmtree(partial / "apt", ignore_errors=True)
+    programs, root, sources = partial / "bin", partial / "root", partial / "sources"
+    for each in (root, sources, partial / "apt"):
+        shutil.rmtree(each, ignore_errors=True)
+    sources.mkdir(parents=True)
+    programs.mkdir(exist_ok=True)
+    _module(sources)
+    named, minor = "-X k8s.io/component-base/version.git", VERSION.split(".")[1]
+    version = f"{named}Version=v{VERSION} {named}Major=1 {named}Minor={minor} {named}TreeState=clean"
+    for name, package in _PROGRAMS.items():
+        if not (programs / name).exists():
+            _go("build", "-o", str(programs / name), f"-ldflags=-s -w {version}", package, folder=sources)
     for archive in packages.fetched(partial / "apt", "bookworm", *_PACKAGES):
         name = archive.name.partition("_")[0]
         if name in _PACKAGES or name.startswith(_LIBRARIES):
@@ -55,38 +64,19 @@ def _fill(partial: Path) -> None:
     partial.rename(HOME)
 
 
-def _kubernetes(folder: Path, programs: Path) -> None:
-    """Build it in a module that requires Kubernetes with the published versions of the modules that it is made of."""
-    if (programs / "etcd").exists():
-        return
-    _module(folder)
+def _module(folder: Path) -> None:
+    """Make one module that requires all: most of the packages are the same, and are compiled once.
+
+    Kubernetes' own module names its parts by folders of its repository; they are published as modules, too.
+    """
+    _go("mod", "init", "cluster", folder=folder)
     _go("mod", "download", f"k8s.io/kubernetes@v{VERSION}", folder=folder)
     cached = Path(_go("env", "GOMODCACHE", folder=folder).strip(), "cache/download/k8s.io/kubernetes/@v")
-    theirs = (cached / f"v{VERSION}.mod").read_text("utf-8").replace("module k8s.io/kubernetes", "module kubernetes")
+    theirs = (cached / f"v{VERSION}.mod").read_text("utf-8").replace("module k8s.io/kubernetes", "module cluster")
     ours = re.sub(r"=> \./staging/src/(\S+)", rf"=> \1 v0.{VERSION.partition('.')[2]}", theirs)
     (folder / "go.mod").write_text(ours, "utf-8")
-    _go("mod", "edit", f"-require=k8s.io/kubernetes@v{VERSION}", folder=folder)
-    named, minor = "-X k8s.io/component-base/version.git", VERSION.split(".")[1]
-    version = f"{named}Version=v{VERSION} {named}Major=1 {named}Minor={minor} {named}TreeState=clean"
-    packages = [f"k8s.io/kubernetes/cmd/{name}" for name in _KUBERNETES]
-    _go("build", "-o", f"{programs}/", f"{_STRIPPED} {version}", *packages, folder=folder)
-    _go("build", "-o", str(programs / "etcd"), _STRIPPED, "go.etcd.io/etcd/server/v3", folder=folder)
-
-
-def _program(folder: Path, programs: Path, *needed: str) -> None:
-    """Build a program of `go/`."""
-    if not (programs / folder.name).exists():
-        _module(folder)
-        shutil.copy(Path(__file__).parent / "go" / f"{folder.name}.go", folder)
-        for package in needed:
-            _go("get", package, folder=folder)
-        _go("build", "-o", str(programs / folder.name), _STRIPPED, ".", folder=folder)
-
-
-def _module(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    _go("mod", "init", folder.name, folder=folder)
+    _go("get", f"k8s.io/kubernetes@v{VERSION}", *_MODULES, folder=folder)
+    shutil.copytree(Path(__file__).with_name("go"), folder, dirs_exist_ok=True)
 
 
 def _go(*arguments: str, folder: Path) -> str:

@@ -50,7 +50,7 @@ def test_a_job_ends_with_both_containers_at_0(installed: Namespace) -> None:
         for each in status["initContainerStatuses"] + status["containerStatuses"]
     ]
     assert ended == [0, 0]
-    assert "order 4 200 200 200" in installed.kubectl("logs", pod["metadata"]["name"], "--container=nightly")
+    assert "order 4 200 200 204" in installed.kubectl("logs", pod["metadata"]["name"], "--container=nightly")
 
 
 def test_an_outage_leaves_the_application_in_its_service(installed: Namespace, kafka: Namespace) -> None:
