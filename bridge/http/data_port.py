@@ -46,7 +46,7 @@ from bridge.wire.header_text import did_you_mean, printable
 
 Routes = Mapping[str, Mapping[str, Respond]]
 
-MANAGEMENT_PAGES: Final = ("/livez", "/readyz", "/metrics", "/status")
+MANAGEMENT_PAGES: Final = ("/livez", "/readyz", "/startedz", "/metrics", "/status")
 """Paths of the management port. On the data port, the 404 for one of them names the setting `management`."""
 
 

@@ -45,7 +45,9 @@ _Begin = Callable[[Scope, Message | None, Receive, Send], Awaitable[None] | None
 class Dispatcher:
     """Begins each request of one Granian worker, and keeps those that are not answered yet."""
 
-    def __init__(self, app: ASGIApp, requests: UnfinishedRequests) -> None:
+    def __init__(self, app: ASGIApp, requests: UnfinishedRequests, stop: asyncio.Event) -> None:
+        """`stop`: from then on, each answer over HTTP/1.1 is the last one on its connection."""
+        self._stop = stop
         self._begin: _Begin = app.begin if isinstance(app, BeginsAtOnce) else partial(_begin_with_event, app)
         self._requests = requests
         self._loop = asyncio.get_running_loop()
@@ -133,7 +135,9 @@ class Dispatcher:
         scope["path"] = normal_path(scope["raw_path"])
         send = _fixed_send(protocol.send, scope["method"] == "HEAD")
         if scope["http_version"] != "2":
-            scope["extensions"] = {READS_REPLY: partial(self._tcp.is_open, scope["server"], scope["client"])}
+            send = _closing_send(send, self._stop)
+            if scope["method"] == "GET":  # what takes messages
+                scope["extensions"] = {READS_REPLY: self._tcp.watch(scope["server"], scope["client"])}
             if (refusal := _check_host(scope)) is not None:
                 self._loop.create_task(self._refuse(request, refusal, scope, send))
                 return
@@ -245,6 +249,21 @@ def _fixed_send(send: Send, head: bool) -> Send:
         return send(message)
 
     return fixed
+
+
+def _closing_send(send: Send, stop: asyncio.Event) -> Send:
+    """Say in a response that begins after `stop` that the connection closes, which makes hyper close it.
+
+    Otherwise a client sends its next request into a connection that ends, and does not know its outcome.
+    """
+
+    def closing(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start" and stop.is_set():
+            headers = [pair for pair in message.get("headers", ()) if pair[0] != b"connection"]
+            message = {**message, "headers": [*headers, (b"connection", b"close")]}
+        return send(message)
+
+    return closing
 
 
 async def _send_part(send: Send | None, message: Message) -> None:

@@ -3,7 +3,9 @@
 import errno
 import socket
 import struct
+from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Final
 
 _NETLINK_SOCK_DIAG: Final = 4
@@ -12,6 +14,7 @@ _NLM_F_REQUEST: Final = 1
 _NLMSG_ERROR: Final = 2
 _ESTABLISHED: Final = 1
 _ANY: Final = 0xFFFFFFFF
+_ALL: Final = ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
 
 _HEADER: Final = struct.Struct("=IHHII")
 """`nlmsghdr`: length, type, flags, sequence, sender."""
@@ -34,6 +37,20 @@ class TcpStates:
             )
             self._netlink.connect((0, 0))
 
+    def watch(self, listening: Address, remote: Address) -> Callable[[], bool]:
+        """Return what `is_open` says of a connection that is open now, accepted where `listening` says.
+
+        One that listens on all addresses does not know to which of them a client connected.
+        """
+        if listening[0] not in _ALL:
+            return partial(self.is_open, listening, remote)
+        try:
+            local = _towards(str(remote[0])), listening[1]
+        except OSError:
+            return _unknown
+        # the kernel may reach the client from another address than the one that it connected to
+        return partial(self.is_open, local, remote) if self.is_open(local, remote) else _unknown
+
     def is_open(self, local: Address, remote: Address) -> bool:
         """Return False if the remote side has closed the connection, or its sending half. True: not, or not known."""
         if self._netlink is None:
@@ -54,6 +71,19 @@ class TcpStates:
         if self._netlink is not None:
             self._netlink.close()
             self._netlink = None
+
+
+@lru_cache(maxsize=1024)
+def _towards(host: str) -> str:
+    """Return the address of this machine from which it reaches another one. Sends nothing; raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 1))
+        return str(probe.getsockname()[0])
+
+
+def _unknown() -> bool:
+    return True
 
 
 def _encode(local: Address, remote: Address) -> bytes:

@@ -111,6 +111,13 @@ def proxies() -> bool:
     return all(shutil.which(program, path=path) for program in ("nginx", "haproxy"))
 
 
+def kubernetes() -> bool:
+    """Whether tests can use or start a Kubernetes."""
+    if os.environ.get("KUBECONFIG"):
+        return shutil.which("kubectl") is not None
+    return os.geteuid() == 0 and packages.codename() == "bookworm" and go()
+
+
 def compiler() -> bool:
     """Whether an extension of this Python can be compiled."""
     return shutil.which("gcc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
@@ -223,6 +230,14 @@ PARTS: Final[Sequence[Part]] = (
         "a running Docker with BuildKit, or root on Debian 12, where the tests start a Docker of their own",
         "start Docker",
         images,
+        extended=True,
+    ),
+    Part(
+        "Kubernetes",
+        "the charts on a cluster (`make test-k8s`)",
+        "kubectl with KUBECONFIG, or root on Debian 12 with Go, which builds a Kubernetes once (20 minutes)",
+        "set KUBECONFIG, or install Go (go.dev/dl)",
+        kubernetes,
         extended=True,
     ),
 )

@@ -183,3 +183,17 @@ def test_a_reader_that_does_not_read_holds_up_nobody(alone: Bridge) -> None:
         store(there, target, b"one more")
         assert pull(there, target).body == b"one more"
     until_quiet(alone)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
+def test_a_message_is_handed_out_where_all_addresses_are_listened_on(
+    server: str, listen: str, tmp_path: Path
+) -> None:
+    """As in a container. There the bridge has to find out to which address the client has connected."""
+    with Bridge(tmp_path, server=server, settings={"OMS_LISTEN": listen}) as bridge:
+        url = f"http://127.0.0.1:{bridge.url.rpartition(':')[2]}/v1/messages"
+        version = {"x-oms-version": "1.0.0"}
+        stored = httpx.post(url, content=b"x", headers=version | {"x-oms-h-destination": "orders"}, trust_env=False)
+        assert stored.status_code == 200
+        asked = {"x-oms-source": "orders", "x-oms-consumerid": "app", "x-oms-ack": "true", "x-oms-waitmills": "5000"}
+        assert httpx.get(url, headers=version | asked, trust_env=False).content == b"x"
