@@ -4,8 +4,8 @@ Frozen: every column is nullable and as wide as it will ever need to be, and col
 `SCHEMA_VERSION`. Readers of an older version go on to work.
 """
 
-from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -52,8 +52,8 @@ MESSAGE: Final = (
     Column("content_type", "string", "media type of the body, as its producer named it"),
     Column("traceparent", "string", "W3C trace context"),
     Column("tracestate", "string", "W3C trace context"),
-    Column("properties", "map", "properties of the message"),
-    Column("body", "binary", "the body, as it was stored"),
+    Column("properties", "map", "properties of the message; null: a header of Kafka without a value"),
+    Column("body", "binary", "the body, as it was stored; null: a tombstone of Kafka"),
 )
 """What comes from a `Message`, by the names of its attributes."""
 TIMES: Final = tuple(column.name for column in MESSAGE if column.kind == "timestamp")
@@ -67,8 +67,9 @@ POSITION: Final = (
 )
 """What the source adds."""
 
-PARTITION: Final = ("date", "hour")
-"""Columns by which the tables are partitioned: `date=2026-11-21/hour=07`, of store_timestamp in UTC."""
+PARTITION: Final = "date"
+"""Column by which the tables are partitioned: `date=2026-11-21`, of mirrored_timestamp in UTC. By the time of storing,
+a backlog of 200 days would be 200 files in each batch."""
 
 _DESTINATION: Final = Column("destination", "string", "destination")
 _SOURCE: Final = (Column("area", "string", "what the row is"), _DESTINATION, *MESSAGE, *POSITION)
@@ -84,8 +85,7 @@ TABLE: Final = (
     *POSITION,
     Column("mirrored_timestamp", "timestamp", "when the batch was written"),
     Column("schema_version", "int", "of this table"),
-    Column("date", "string", "day of `store_timestamp`, or of `mirrored_timestamp` without one: `2026-11-21`, in UTC"),
-    Column("hour", "string", "its hour: `00` to `23`"),
+    Column("date", "string", "day of `mirrored_timestamp` in UTC: `2026-11-21`"),
 )
 """What a row of a table holds, in this order."""
 COLUMNS: Final = tuple(column.name for column in TABLE)
@@ -105,13 +105,17 @@ class _Row(NamedTuple):
     message: Message
     log: str
     offset: int
-    error: str | None
+    error: str | None = None
+    is_tombstone: bool = False
+    nulls: Collection[str] = ()
+    """Properties without a value."""
 
 
 class Rows:
     """Gathers rows of one backend, handed on as one Arrow batch.
 
-    Nothing that is added makes a batch fail: what no reader of Parquet could show is a row in quarantine.
+    Nothing that is added makes a batch fail. A time that no reader of Parquet could show is null, and the property
+    `oms_<column>` has its number. A message with another value that cannot be shown is a row in quarantine.
     """
 
     def __init__(self, backend: str) -> None:
@@ -127,9 +131,14 @@ class Rows:
         """Whether it is time to take the batch."""
         return len(self._rows) >= BATCH_ROWS or self._bytes >= BATCH_BYTES
 
-    def add(self, message: Message, log: str, offset: int) -> None:
-        """Add a message, with its position in the backend."""
-        self._rows.append(_Row(message, log, offset, None))
+    def add(
+        self, message: Message, log: str, offset: int, *, is_tombstone: bool = False, nulls: Collection[str] = ()
+    ) -> None:
+        """Add a message, with its position in the backend.
+
+        `is_tombstone`: it has no body, which is not the same as an empty one. `nulls`: properties without a value.
+        """
+        self._rows.append(_Row(message, log, offset, None, is_tombstone, nulls))
         self._bytes += len(message.body)
 
     def add_bad(self, error: str, raw: bytes, destination: str, log: str, offset: int) -> None:
@@ -143,9 +152,10 @@ class Rows:
         try:
             return self._batch(rows)
         except (pa.ArrowException, ValueError, TypeError, OverflowError):  # one of them; UnicodeError is a ValueError
-            return self._batch([self._judged(row) for row in rows])
+            return self._batch([self._readable(row) for row in rows])
 
-    def _judged(self, row: _Row) -> _Row:
+    def _readable(self, row: _Row) -> _Row:
+        row = _with_readable_times(row)
         try:
             self._batch([row])
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -159,10 +169,22 @@ class Rows:
         columns = dict(zip(Message._fields, of_messages, strict=False)) or dict.fromkeys(Message._fields, ())
         for name in TIMES:
             columns[name] = tuple(None if value is None else _micros(value) for value in columns[name])
-        columns["properties"] = tuple(list(value.items()) for value in columns["properties"])
-        _, logs, offsets, errors = zip(*rows, strict=True) if rows else ((),) * 4
-        of_position = {"backend": [self._backend] * len(rows), "log": logs, "offset": offsets, "error": errors}
-        areas, sizes = list(map(_area, rows)), list(map(len, columns["body"]))
+        sizes = list(map(len, columns["body"]))
+        columns["properties"] = tuple(
+            [(name, None if name in row.nulls else text) for name, text in row.message.properties.items()]
+            if row.nulls
+            else list(row.message.properties.items())
+            for row in rows
+        )
+        if any(row.is_tombstone for row in rows):
+            columns["body"] = tuple(None if row.is_tombstone else row.message.body for row in rows)
+        of_position = {
+            "backend": [self._backend] * len(rows),
+            "log": [row.log for row in rows],
+            "offset": [row.offset for row in rows],
+            "error": [row.error for row in rows],
+        }
+        areas = list(map(_area, rows))
         return pa.RecordBatch.from_pydict(columns | of_position | {"area": areas, "body_size": sizes}, schema=SOURCE)
 
 
@@ -172,7 +194,22 @@ def _area(row: _Row) -> str:
     return "dead-letters" if is_dead_letter(row.message.destination) else "data"
 
 
+def _with_readable_times(row: _Row) -> _Row:
+    message = row.message
+    numbers = {name: getattr(message, name) for name in TIMES}
+    unreadable = {name: number for name, number in numbers.items() if number is not None and not _is_time(number)}
+    if not unreadable:
+        return row
+    kept = {f"oms_{name}": str(number) for name, number in unreadable.items()}
+    times: dict[str, Any] = dict.fromkeys(unreadable)
+    return row._replace(message=message._replace(**times, properties={**message.properties, **kept}))
+
+
+def _is_time(milliseconds: int) -> bool:
+    return 0 <= milliseconds <= TIME_MAX
+
+
 def _micros(milliseconds: int) -> int:
-    if not 0 <= milliseconds <= TIME_MAX:
+    if not _is_time(milliseconds):
         raise ValueError(f"{milliseconds} ms since 1970 is not a time that a Parquet file can hold")
     return milliseconds * 1000

@@ -30,19 +30,16 @@ from bridge.mirror.table import MESSAGES, QUARANTINE, Commit, Name, Table, spark
 if TYPE_CHECKING:
     from bridge.tracing.spans import BatchSpan, Tracing
 
-ORDER: Final = (*PARTITION, "destination", "partition", "log", "offset")
+ORDER: Final = ("destination", "partition", "log", "offset")
 """How the rows of a file are sorted: a reader of one destination skips the row groups of the others."""
 
 
 def stamped(rows: DataFrame, mirrored: int) -> DataFrame:
     """Add the columns of the sink to rows of `schema.SOURCE_DDL`; `mirrored` is the batch's time, ms since 1970."""
-    now = Column(_append_scala(rows).time(mirrored))
-    when = F.coalesce("store_timestamp", now)
     stamps = {
-        "mirrored_timestamp": now,
+        "mirrored_timestamp": Column(_append_scala(rows).time(mirrored)),
         "schema_version": F.lit(SCHEMA_VERSION),
-        "date": F.to_date(when).cast("string"),
-        "hour": F.lpad(F.hour(when).cast("string"), 2, "0"),
+        PARTITION: F.lit(f"{datetime.fromtimestamp(mirrored / 1000, UTC):%Y-%m-%d}"),
     }
     return rows.withColumns(stamps).select(*(f"`{column}`" for column in COLUMNS))
 

@@ -8,7 +8,7 @@ import os
 import re
 from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
@@ -31,7 +31,6 @@ MESSAGES: Final[Name] = "messages"
 QUARANTINE: Final[Name] = "quarantine"
 """What could not be read as a message."""
 NAMES: Final[tuple[Name, ...]] = (MESSAGES, QUARANTINE)
-HOUR: Final = timedelta(hours=1)
 _UNUSABLE: Final = frozenset("[]%")
 """Characters of a path with which delta-rs fails, or opens another path."""
 _ARROW: Final = re.compile(r"\x1b\[\d+m|↳")
@@ -41,24 +40,21 @@ _PROPERTIES: Final[dict[str, str | None]] = {
 }
 
 
-class Hour(NamedTuple):
-    """One partition of a table."""
+class Day(NamedTuple):
+    """One partition of a table: what was mirrored on a day, in UTC."""
 
     table: Name
     date: str
     """As in the path: `2026-11-21`."""
-    hour: str
-    """`00` to `23`."""
 
     @property
     def path(self) -> str:
         """Its folder, relative to the mirror."""
-        return f"{self.table}/date={self.date}/hour={self.hour}"
+        return f"{self.table}/date={self.date}"
 
     def ended(self, by: datetime) -> bool:
         """Whether it was over at that time."""
-        # not start + HOUR: the last hour of the year 9999, which a producer's clock may say, has no end in Python
-        return datetime.fromisoformat(f"{self.date}T{self.hour}+00:00") <= by - HOUR
+        return date.fromisoformat(self.date) < by.astimezone(UTC).date()
 
 
 class File(NamedTuple):
@@ -66,7 +62,7 @@ class File(NamedTuple):
 
     path: str
     """Relative to the table."""
-    hour: Hour
+    day: Day
     rows: int
     bytes: int
     mirrored: datetime
@@ -78,6 +74,8 @@ class Commit(NamedTuple):
 
     operation: str
     """As Delta names it: WRITE, OPTIMIZE, DELETE, VACUUM START and so on."""
+    appends: bool
+    """Whether it only added rows."""
     metrics: Mapping[str, Any]
     record: Record | None
     """Which offsets the mirror held then, at least; None: another program's commit."""
@@ -85,7 +83,7 @@ class Commit(NamedTuple):
     @property
     def of_batch(self) -> bool:
         """Whether it added rows: then the record is exact. Upkeep repeats one that later batches may have replaced."""
-        return self.operation == "WRITE"
+        return self.operation == "WRITE" and self.appends
 
 
 class Table:
@@ -123,15 +121,15 @@ class Table:
     def files(self) -> Iterator[File]:
         """Yield the table's files."""
         for fields in pa.table(self.delta.get_add_actions(flatten=True)).to_pylist():
-            hour = Hour(self.name, *(str(fields[f"partition.{name}"]) for name in PARTITION))
+            day = Day(self.name, str(fields[f"partition.{PARTITION}"]))
             rows, size = fields["num_records"] or 0, fields["size_bytes"]
-            yield File(unquote(fields["path"]), hour, rows, size, fields.get("max.mirrored_timestamp"))
+            yield File(unquote(fields["path"]), day, rows, size, fields.get("max.mirrored_timestamp"))
 
-    def hours(self) -> dict[Hour, list[File]]:
-        """Return the table's files by hour, the oldest first."""
-        found: defaultdict[Hour, list[File]] = defaultdict(list)
+    def days(self) -> dict[Day, list[File]]:
+        """Return the table's files by day, the oldest first."""
+        found: defaultdict[Day, list[File]] = defaultdict(list)
         for file in self.files():
-            found[file.hour].append(file)
+            found[file.day].append(file)
         return dict(sorted(found.items()))
 
     def commits(self, most: int | None = None) -> Iterator[Commit]:
@@ -141,7 +139,8 @@ class Table:
                 record = from_json(entry.get("userMetadata"))
             except ValueError as error:
                 raise CannotStart(f"Version {entry['version']} of the mirror cannot be read: {error}.") from None
-            yield Commit(entry["operation"], entry.get("operationMetrics") or {}, record)
+            appends = (entry.get("operationParameters") or {}).get("mode") == "Append"
+            yield Commit(entry["operation"], appends, entry.get("operationMetrics") or {}, record)
 
     def record(self) -> Record | None:
         """Return the newest record of the offsets that the mirror holds; None: the log holds none."""
@@ -209,7 +208,7 @@ def create(out: str) -> None:
                 location(out, name),
                 schema,
                 mode="ignore",
-                partition_by=list(PARTITION),
+                partition_by=[PARTITION],
                 configuration=_PROPERTIES,
                 storage_options=storage_options(),
             )

@@ -171,7 +171,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the end of all logs at the last look, in the form of an offset."""
-        seen = ranges.to_json({log: Position(*pair) for log, pair in self.seen.items()})
+        seen = ranges.to_json({log: Position(first, end, end) for log, (first, end) in self.seen.items()})
         return {**seen, LAST_ERROR: self._last_error} if self._last_error else seen
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

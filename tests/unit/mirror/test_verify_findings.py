@@ -17,7 +17,7 @@ from bridge.mirror.verify import (
     status,
 )
 
-A = FileObservation("messages/date=2025-11-21/hour=12/x.parquet", 5, 100, 100, 5)
+A = FileObservation("messages/date=2025-11-21/x.parquet", 5, 100, 100, 5)
 SOUND = Observations(files=[A], covered={"a/0": (0, 5)}, before={"a/0": 5}, bounds={"a/0": (0, 5)})
 FAULTS: dict[str, Observations] = {
     "missing-file": SOUND._replace(files=[A._replace(size=None, read=None)]),
