@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from bridge.engine.destination_names import is_dead_letter
 from bridge.message import FIELDS, Field, Message
+from bridge.mirror.offsets import Gap
 
 SCHEMA_VERSION: Final = 1
 
@@ -18,6 +19,9 @@ Kind = Literal["string", "bigint", "int", "timestamp", "binary", "map"]
 Area = Literal["data", "dead-letters", "quarantine"]
 """What a row is: a message, a dead letter (the copy of one that could not be delivered), or an unreadable record."""
 AREAS: Final[tuple[Area, ...]] = ("data", "dead-letters", "quarantine")
+
+GAP: Final = "gap"
+"""What a row of a source is that is no row of a table: offsets that were gone when they were read."""
 
 ARROW: Final[dict[Kind, pa.DataType]] = {
     "string": pa.string(),
@@ -72,7 +76,13 @@ PARTITION: Final = "date"
 a backlog of 200 days would be 200 files in each batch."""
 
 _DESTINATION: Final = Column("destination", "string", "destination")
-_SOURCE: Final = (Column("area", "string", "what the row is"), _DESTINATION, *MESSAGE, *POSITION)
+_SOURCE: Final = (
+    Column("area", "string", "what the row is"),
+    Column("gap_end", "bigint", "of a gap, the first offset after it; else null"),
+    _DESTINATION,
+    *MESSAGE,
+    *POSITION,
+)
 
 SOURCE: Final = pa.schema([(column.name, ARROW[column.kind]) for column in _SOURCE])
 """What every source gives, as Arrow."""
@@ -109,6 +119,7 @@ class _Row(NamedTuple):
     is_tombstone: bool = False
     nulls: Collection[str] = ()
     """Properties without a value."""
+    gap_end: int | None = None
 
 
 class Rows:
@@ -145,6 +156,10 @@ class Rows:
         """Add a record that could not be read: a row in quarantine with the raw bytes."""
         self._rows.append(_Row(Message(destination, raw), log, offset, error))
         self._bytes += len(raw)
+
+    def add_gap(self, error: str, destination: str, gap: Gap) -> None:
+        """Add a gap that was found while a batch was read; its `end` is known."""
+        self._rows.append(_Row(Message(destination), gap.log, gap.start, error, gap_end=gap.end))
 
     def take(self) -> pa.RecordBatch:
         """Return all rows, of the columns `schema.SOURCE`, and clear them."""
@@ -183,12 +198,15 @@ class Rows:
             "log": [row.log for row in rows],
             "offset": [row.offset for row in rows],
             "error": [row.error for row in rows],
+            "gap_end": [row.gap_end for row in rows],
         }
         areas = list(map(_area, rows))
         return pa.RecordBatch.from_pydict(columns | of_position | {"area": areas, "body_size": sizes}, schema=SOURCE)
 
 
 def _area(row: _Row) -> str:
+    if row.gap_end is not None:
+        return GAP
     if row.error is not None:
         return "quarantine"
     return "dead-letters" if is_dead_letter(row.message.destination) else "data"

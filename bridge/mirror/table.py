@@ -15,13 +15,13 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.dataset as pds
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, S3FileSystem, SubTreeFileSystem
 
 from bridge.errors import CannotStart
-from bridge.mirror.offsets import Record, from_json
+from bridge.mirror.offsets import Record, complete, from_json, to_json
 from bridge.mirror.schema import ARROW, PARTITION, STATISTICS, TABLE
 from bridge.settings import redact
 
@@ -31,6 +31,10 @@ MESSAGES: Final[Name] = "messages"
 QUARANTINE: Final[Name] = "quarantine"
 """What could not be read as a message."""
 NAMES: Final[tuple[Name, ...]] = (MESSAGES, QUARANTINE)
+WHOLE_EVERY: Final = 100
+"""Commits of batches from one record with all logs to the next, at most."""
+LATEST: Final = 20
+"""Commits among which a batch's own is looked for: upkeep may have committed after it."""
 _UNUSABLE: Final = frozenset("[]%")
 """Characters of a path with which delta-rs fails, or opens another path."""
 _ARROW: Final = re.compile(r"\x1b\[\d+m|↳")
@@ -143,12 +147,35 @@ class Table:
             yield Commit(entry["operation"], appends, entry.get("operationMetrics") or {}, record)
 
     def record(self) -> Record | None:
-        """Return the newest record of the offsets that the mirror holds; None: the log holds none."""
-        for most in (1, 20, None):
-            found = [commit for commit in self.commits(most) if commit.record is not None]
-            if found and (found[0].of_batch or most != 1):
-                return max((commit.record for commit in found if commit.record), key=lambda r: (r.written, r.batch))
+        """Return the newest record of the offsets that the mirror holds, with all logs; None: the log holds none."""
+        for most in (1, LATEST, 2 * WHOLE_EVERY, None):
+            if (record := complete(self._records(most))) is not None:
+                return record
         return None
+
+    def newest_record(self) -> Record | None:
+        """Return the newest record of the last commits, maybe of the logs of its batch only; None: there is none."""
+        for most in (1, LATEST):
+            if records := self._records(most):
+                return records[0]
+        return None
+
+    def commit_record(self, record: Record, application: str) -> None:
+        """Commit a record without rows, numbered by its sequence as a batch of this application."""
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": to_json(record)},
+            app_transactions=[Transaction(application, record.sequence)],
+        )
+        schema = pa.schema(self.delta.schema().to_arrow())
+        write_deltalake(self.delta, schema.empty_table(), mode="append", commit_properties=properties)
+
+    def _records(self, most: int | None) -> list[Record]:
+        """Return the records of the newest commits, the newest first: upkeep may repeat an older one."""
+        commits = list(self.commits(most))
+        if most == 1 and commits and not commits[0].of_batch:
+            return []
+        records = [commit.record for commit in commits if commit.record is not None]
+        return sorted(records, key=lambda r: (r.written, r.batch, r.sequence, r.is_whole), reverse=True)
 
     def dataset(self) -> pds.Dataset:
         """Return the rows, for DuckDB and pyarrow; columns and files that a query does not need are not read."""

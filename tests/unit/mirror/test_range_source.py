@@ -124,14 +124,15 @@ def test_a_gap_with_nothing_behind_it_is_nothing_to_read() -> None:
     assert wanted(Shelf(), {"a": [0, 4, 4]}, {"a": [0, 7, 7, 4, 7], "b": [0, 9, 9, 9, None]}) == [("b", 0, 9)]
 
 
-def test_what_went_after_it_was_planned_is_a_row_or_an_error() -> None:
+def test_what_went_after_it_was_planned_is_a_gap_or_an_error() -> None:
     failing, recording = Shelf("fail"), Shelf("record")
     failing.logs = recording.logs = {"a": (7, 9)}
     (partition,) = recording.partitions({}, {"a": [4, 9, 9]})
     (batch,) = recording.read(partition)
     assert recording.stopped == 1
     (row,) = batch.to_pylist()
-    assert (row["area"], row["destination"], row["log"], row["offset"]) == ("quarantine", "orders", "a", 4)
+    assert (row["area"], row["destination"], row["log"], row["offset"]) == ("gap", "orders", "a", 4)
+    assert row["gap_end"] == 7
     assert row["error"] == "dropped before it was read: a from 4 to 6"
     with pytest.raises(DataLost):
         list(failing.read(partition))

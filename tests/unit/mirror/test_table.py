@@ -101,15 +101,3 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     write(str(tmp_path), "2026-11-22", to_json(FIRST).replace('"oms-mirror":1', '"oms-mirror":2'))
     with pytest.raises(CannotStart, match=r"Version 0 .* later version of the mirror"):
         Table.require(str(tmp_path)).record()
-
-
-def test_a_record_grows_batch_by_batch() -> None:
-    after = FIRST.after("q", 1, 6, {"orders/0": (4, 7), "new/0": (0, 2)}, [Gap("orders/1", 9, None)])
-    assert after == Record("q", 1, 6, {"orders/0": (0, 7), "new/0": (0, 2)}, (*FIRST.gaps, Gap("orders/1", 9, None)), 1)
-    assert after.next == {"orders/0": 7, "new/0": 2}
-
-
-def test_offsets_that_are_held_are_found_again() -> None:
-    assert FIRST.overlap({"orders/0": (4, 7), "new/0": (0, 2)}) is None
-    assert FIRST.overlap({"orders/0": (2, 7)}) == ("orders/0", 2, 4)
-    assert FIRST.overlap({"orders/0": (0, 3)}, [Gap("orders/0", 4, None)]) is None
