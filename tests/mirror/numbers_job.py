@@ -49,7 +49,7 @@ class NumbersReader(RangeReader):
         if len(rows):
             yield rows.take()
 
-    def destination_of(self, log: str, given: Splits) -> str:
+    def destination_of(self, log: str, given: Splits) -> str:  # noqa: ARG002 - all is of one destination
         return DESTINATIONS[0]
 
     def stop(self) -> None:
