@@ -42,10 +42,11 @@ class Row(NamedTuple):
 
 
 def to_row(values: Mapping[str, object]) -> Row:
-    """Read a row: times in ms since 1970, absent properties and an absent body are empty ones."""
+    """Read a row: times in ms since 1970; an absent body is an empty one, and so is a property without a value."""
     fields = {name: values[name] for name in _FIELDS}
     fields["body"] = bytes(values["body"] or b"")  # type: ignore[call-overload]  # a blob
-    fields["properties"] = dict(values["properties"] or {})  # type: ignore[call-overload]  # a map of texts
+    properties: Mapping[str, str | None] = values["properties"] or {}  # type: ignore[assignment]  # a map of texts
+    fields["properties"] = {name: text or "" for name, text in properties.items()}
     message = Message(str(values["destination"]), **fields)  # type: ignore[arg-type]  # as the schema has them
     return Row(message, str(values["log"]), int(values["offset"]))  # type: ignore[call-overload]  # a bigint
 

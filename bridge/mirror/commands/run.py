@@ -64,7 +64,9 @@ def _mirrors(command: Command) -> Command:
     "--every", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds from one batch to the next."
 )
 @click.option(
-    "--export", is_flag=True, help="Write hours that ended an hour ago as plain Parquet, too, as `mirror export` does."
+    "--export",
+    is_flag=True,
+    help="Write what was mirrored in ended hours as plain Parquet, too, as `mirror export` does.",
 )
 def run(every: float, **given: object) -> None:
     """Mirror until SIGTERM or Ctrl-C: every message of every destination is one row, once.

@@ -243,7 +243,9 @@ class _RabbitMQReader(RangeReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's
         """See `RangeReader`. A log that has ended stays in the offset, so that another of its name is another."""
-        self._before = before = ranges.from_json(start)
+        resumed = {log: Position(at, at, at) for log, at in self._ask.start.items()}
+        self._before = ranges.from_json(start) or resumed
+        before = ranges.from_json(start)
         if self._all is not None:
             self._target = logs(self._all, (), before, ())
         latest = super().latestOffset(start, limit)
