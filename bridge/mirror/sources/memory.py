@@ -80,7 +80,7 @@ class _MemoryReader(RangeReader):
     """See `RangeReader`. Reads what one bridge keeps. Raises `CannotStart` for a URL that is no bridge's."""
 
     backend = BACKEND
-    gone_unread = True  # without a journal, a bridge that restarts has lost what it stored since the last look
+    lost_unread = True  # without a journal, a bridge that restarts has lost what it stored since the last look
 
     def __init__(self, ask: ReaderOptions) -> None:
         super().__init__(ask)

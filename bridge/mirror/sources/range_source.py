@@ -107,7 +107,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     backend: str
     """Name for the column of that name."""
-    gone_unread: ClassVar[bool] = False
+    lost_unread: ClassVar[bool] = False
     """Whether a log that is gone is a gap even if it was read to the end that was last seen."""
 
     def __init__(self, ask: ReaderOptions) -> None:
@@ -165,7 +165,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds = ranges.capped(bounds, self._target)
         before = ranges.from_json(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        after = ranges.plan(before, bounds, self._ask.start, most, gone_unread=self.gone_unread)
+        after = ranges.plan(before, bounds, self._ask.start, most, lost_unread=self.lost_unread)
         losses = ranges.gaps(before, after)
         if losses and self._ask.options.on_data_loss == "fail":
             raise DataLost(ranges.describe(losses))

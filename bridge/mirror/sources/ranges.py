@@ -74,18 +74,18 @@ def gaps(before: Offset, after: Offset) -> list[Gap]:
 
 
 def plan(
-    before: Offset, bounds: Ranges, start: Mapping[str, int], limit: int | None, *, gone_unread: bool = False
+    before: Offset, bounds: Ranges, start: Mapping[str, int], limit: int | None, *, lost_unread: bool = False
 ) -> dict[str, Position]:
     """Return the next offset, from the first offset kept and the next one of every log that there is.
 
     At most `limit` offsets further, shared out so that the shortest backlogs come first and no log waits forever.
     It never goes back: a log that ends before its place stays where it is. A log that is new while others are known
     was made meanwhile, so its beginning is 0; else it begins as `start` says, or with the oldest there is. With
-    `gone_unread` a log that is gone always is a gap: it is taken to have held more than the last plan saw.
+    `lost_unread` a log that is gone always is a gap: it is taken to have held more than the last plan saw.
     """
     positions = existing(before)
     after = {
-        log: p._replace(lost=(p.next, None), end=max(p.end, p.next + gone_unread))
+        log: p._replace(lost=(p.next, None), end=max(p.end, p.next + lost_unread))
         for log, p in positions.items()
         if log not in bounds
     }
