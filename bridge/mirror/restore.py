@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -139,9 +138,8 @@ def _conditions(selection: Selection) -> Iterator[str]:
         if names:
             yield one_of(column, names)
     for operator, moment in ((">=", selection.start), ("<", selection.end)):
-        if moment is not None:  # the day too, so that files of other days are not opened
+        if moment is not None:
             yield f"{_STORED} {operator} make_timestamptz({moment * 1000})"
-            yield f"date {operator.rstrip('=')}= '{datetime.fromtimestamp(moment / 1000, UTC):%Y-%m-%d}'"
 
 
 class State:
