@@ -283,5 +283,10 @@ def shown(out: str) -> str:
 
 
 def one_line(error: Exception) -> str:
+    """Return the beginning of an error's text, in one line."""
+    return flat(error)[:400] or type(error).__name__
+
+
+def flat(error: BaseException) -> str:
     """Return the text of an error of delta-rs, which is several lines with arrows, in one."""
-    return " ".join(_ARROW.sub(" ", str(error)).split())[:400] or type(error).__name__
+    return " ".join(_ARROW.sub(" ", str(error)).split())

@@ -149,7 +149,7 @@ def _read(given: dict[str, object], every: float) -> "tuple[Options, Monitoring]
 
 @click.command("fetch-jars", cls=MirrorCommand)
 def fetch_jars() -> None:
-    """Fetch the jars of Delta Lake and S3 with Maven, unless they are there, and print their paths.
+    """Print the paths of the jars of Delta Lake and S3; outside of a released wheel Maven fetches them first.
 
     The paths are separated by commas, as `spark-submit` takes them.
 
