@@ -56,7 +56,7 @@ MESSAGE: Final = (
     Column("content_type", "string", "media type of the body, as its producer named it"),
     Column("traceparent", "string", "W3C trace context"),
     Column("tracestate", "string", "W3C trace context"),
-    Column("properties", "map", "properties of the message; null: a header of Kafka without a value"),
+    Column("properties", "map", "properties of the message; null: a header of Kafka or RabbitMQ without a value"),
     Column("body", "binary", "the body, as it was stored; null: a tombstone of Kafka"),
 )
 """What comes from a `Message`, by the names of its attributes."""

@@ -165,6 +165,29 @@ def test_a_mark_at_the_end_of_a_range(rabbitmq_url: str) -> None:
         assert plan(reader, after) == after
 
 
+def test_a_header_without_a_value_is_null_and_an_empty_body_is_empty(rabbitmq_url: str) -> None:
+    backend, d = own(rabbitmq_url), new()
+    store(backend, d, [b""])
+    headers = {"void": None, "empty": "", "text": "x"}
+    sent = natives.Sent(b"", "p0", natives.pika.BasicProperties(headers=headers))
+    natives.write(rabbitmq_url, d, [sent, sent._replace(properties=natives.pika.BasicProperties())])
+    with planning(backend) as reader:
+        rows = sorted(read(reader, {}, plan(reader)), key=lambda row: int(row["offset"]))
+    assert [(row["body"], row["body_size"]) for row in rows] == [(b"", 0)] * 3
+    assert dict(rows[1]["properties"]) == {"void": None, "empty": "", "text": "x"}
+
+
+@pytest.mark.parametrize("millis", [253_402_300_800_000, 9_000_000_000_000_000], ids=["year 10000", "the largest"])
+def test_a_time_that_no_reader_can_show_is_kept_as_a_number(rabbitmq_url: str, millis: int) -> None:
+    backend, d = own(rabbitmq_url), new()
+    store(backend, d)
+    natives.write(rabbitmq_url, d, [natives.Sent(b"x", "p0", natives.pika.BasicProperties(timestamp=millis))])
+    with planning(backend) as reader:
+        (row,) = read(reader, {}, plan(reader))
+    assert (row["area"], row["body"], row["born_timestamp"]) == ("data", b"x", None)
+    assert dict(row["properties"]) == {"oms_born_timestamp": str(millis), "oms_store_timestamp": str(millis)}
+
+
 def test_what_cannot_be_read_is_a_row_in_quarantine(rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, d = own(rabbitmq_url), new()
     store(backend, d, [b"good", b"bad", b"fine"])

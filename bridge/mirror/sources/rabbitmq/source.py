@@ -143,7 +143,9 @@ class StreamRangeReader:
             reason = f"{type(error).__name__}: {error}"
             self._rows.add_bad(reason, arrival.body, self._destination, self._log, offset)
         else:
-            self._rows.add(message, self._log, offset)
+            empty = [name for name, value in (arrival.properties.headers or {}).items() if value is None]
+            nulls = [name for name in empty if message.properties.get(name) == ""]
+            self._rows.add(message, self._log, offset, nulls=nulls)
 
     async def _skip_to(self, offset: int) -> Gap | None:
         """Skip offsets without a message; return a loss if the stream begins after the expected offset."""
