@@ -72,8 +72,9 @@ image: $(VENV)/.serve ## Build both images with Docker; compiling takes four min
 	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target bridge -t openmessaging-bridge -t openmessaging-bridge:$$version . && \
 	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target mirror -t openmessaging-bridge-mirror -t openmessaging-bridge-mirror:$$version .
 
-wheel: ## Build the wheel of this machine into dist/, its hot path compiled (needs gcc and Python's headers; four minutes)
-	rm -rf build/lib* build/bdist.* # setuptools would include deleted files
+wheel: $(VENV)/.test ## Build the wheel of this machine into dist/: its hot path compiled, with the mirror's jars (needs gcc, Python's headers, Maven; four minutes)
+	rm -rf build/lib* build/bdist.* bridge/mirror/java # setuptools would include deleted files
+	env -u OMS_MIRROR_JARS $(BIN)/python -c 'import shutil; from bridge.mirror import jars; shutil.copytree(jars.spark_jars()[0].parent, jars.IN_WHEEL)'
 	OMS_COMPILE=1 $(PYTHON) -m pip wheel --no-deps --quiet --disable-pip-version-check --wheel-dir dist .
 
 sbom: build/tools/.installed ## An installation with every extra, as CycloneDX: build/sbom.json
@@ -90,7 +91,7 @@ constraints: ## Pin the versions that the environment resolves to (then read the
 	build/pins/bin/pip freeze --exclude openmessaging-bridge --exclude pip --exclude setuptools > constraints.txt
 
 clean: ## Remove the environment and every cache
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist bridge/mirror/java *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'

@@ -17,10 +17,16 @@ _LEFT_OUT: Final = shutil.ignore_patterns(".*", "build", "dist", "node_modules",
 """Not of the tree. An earlier `build` is what gives setuptools files that are there no more."""
 
 
-def built(directory: Path, **variables: str) -> Path:
-    """Build it as `pip wheel .` does, with these environment variables; needs the package index for setuptools."""
+def built(directory: Path, *made: Path, **variables: str) -> Path:
+    """Build it as `pip wheel .` does, with these environment variables; needs the package index for setuptools.
+
+    `made`: more files of the tree, as `make wheel` makes them, empty.
+    """
     tree = directory / "tree"
     shutil.copytree(ROOT, tree, ignore=_LEFT_OUT)
+    for path in made:
+        (tree / path).parent.mkdir(parents=True)
+        (tree / path).touch()
     _pip("wheel", "--no-deps", "--quiet", "--wheel-dir", directory / "wheels", tree, **variables)
     (wheel,) = (directory / "wheels").iterdir()
     return wheel

@@ -29,6 +29,7 @@ from bridge.mirror.offsets import Ranges
 from bridge.mirror.sources import Options, Source
 from bridge.mirror.sources.range_source import LAST_ERROR
 from bridge.mirror.sources.ranges import describe
+from bridge.mirror.storage import StorageUnavailable, check_reachable
 from bridge.settings import Address, redact
 
 READY_FOR: Final = 60.0
@@ -58,6 +59,8 @@ class Reporter(StreamingQueryListener):
         self._source = source
         self._log_batches = log_batches
         self._activities: set[str] = set()
+        self._out = options.out
+        self._waits_for = "backend"
         out = redact(options.out) if "://" in options.out else options.out
         self.status = Status(redact(options.backend), out, datetime.now(UTC))
         self._registry, self._seconds = registry(self.status)
@@ -91,16 +94,17 @@ class Reporter(StreamingQueryListener):
             times = {f"{phase}_ms": took for phase, took in batch.milliseconds.items()}
             _log.info("a batch is mirrored", extra=commit | rows | times | {"bytes": batch.bytes, "files": batch.files})
 
-    def unavailable(self, reason: str) -> None:
-        """Report that the backend cannot be reached."""
+    def unavailable(self, reason: str, what: str = "backend") -> None:
+        """Report that the backend, or the mirror's storage, cannot be reached."""
         if self.status.waiting_since is None:
-            _log.warning("the backend is not ready", extra={"reason": reason})
+            self._waits_for = what
+            _log.warning("the %s is not ready", what, extra={"reason": reason})
         self._change(self.status.unavailable, reason, datetime.now(UTC))
 
     def available(self) -> None:
-        """Report that the backend can be reached."""
+        """Report that both can be reached."""
         if self.status.waiting_since is not None:
-            _log.warning("the backend is ready")
+            _log.warning("the %s is ready", self._waits_for)
         self._change(self.status.available)
 
     def unmirrored(self, reasons: Mapping[str, str]) -> None:
@@ -148,13 +152,16 @@ class Reporter(StreamingQueryListener):
         return summary(self.status, datetime.now(UTC))
 
     def probe(self) -> None:
-        """Ask the backend if no rows come: a mirror that waits for its backend looks like an idle one."""
+        """Ask storage and backend if no rows come: a mirror that waits for either looks like an idle one."""
         last = self.status.last_rows
         idle = last is not None and (datetime.now(UTC) - last).total_seconds() >= _PROBE_EVERY
         if not idle and self.status.waiting_since is None:
             return
         try:
+            check_reachable(self._out)
             self._source.bounds()
+        except StorageUnavailable as error:
+            self.unavailable(str(error), "storage")
         except (BackendUnavailable, CannotStart) as error:
             self.unavailable(str(error))
         except Exception:  # noqa: BLE001 - a defect of a source must not end the probing

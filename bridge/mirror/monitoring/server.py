@@ -34,7 +34,10 @@ _COUNTERS: Final[dict[str, tuple[str, Callable[[Status], int]]]] = {
     "restarts": ("Restarts of the query.", lambda status: status.restarts),
 }
 _GAUGES: Final[dict[str, tuple[str, Callable[[Status], float | None]]]] = {
-    "up": ("1 while the query runs and its backend can be reached.", lambda status: status.state == "running"),
+    "up": (
+        "1 while the query runs, and its backend and its storage can be reached.",
+        lambda status: status.state == "running",
+    ),
     "rows_per_second": ("Rows mirrored per second, between the last two triggers.", lambda s: s.rows_per_second),
     "lag_rows": ("Offsets that the mirror has not written yet.", lambda status: status.lag["rows"]),
     "lag_rows_max": (

@@ -64,6 +64,7 @@ def _whole(block: Block, log: str) -> pa.RecordBatch:
         "log": pa.repeat(log, count),
         "offset": block.offsets,
         "error": pa.nulls(count),
+        "gap_end": pa.nulls(count),
     }
     return pa.RecordBatch.from_pydict(columns, schema=SOURCE)
 
@@ -79,6 +80,7 @@ class _MemoryReader(RangeReader):
     """See `RangeReader`. Reads what one bridge keeps. Raises `CannotStart` for a URL that is no bridge's."""
 
     backend = BACKEND
+    lost_unread = True  # without a journal, a bridge that restarts has lost what it stored since the last look
 
     def __init__(self, ask: ReaderOptions) -> None:
         super().__init__(ask)

@@ -271,12 +271,12 @@ def test_work_is_repeated_until_its_block_ends() -> None:
 
 
 def test_the_lag_is_what_lies_between_two_offsets(subtests: pytest.Subtests) -> None:
-    end = json.dumps({"a": [0, 5], "b": [2, 9], "c": [0, 7]})
+    end = json.dumps({"a": [0, 5, 5], "b": [2, 9, 9], "c": [0, 7, 7]})
     cases = [
-        (end, json.dumps({"a": [0, 8], "b": [2, 9], "c": [0, 6], "new": [0, 4]}), {"a": 3, "new": 4}),
-        (end, json.dumps({"a": [0, 8], "last_error": "connection refused"}), {"a": 3}),
+        (end, json.dumps({"a": [0, 8, 8], "b": [2, 9, 9], "c": [0, 6, 6], "new": [0, 4, 4]}), {"a": 3, "new": 4}),
+        (end, json.dumps({"a": [0, 8, 8], "last_error": "connection refused"}), {"a": 3}),
         ("{}", "None", None),
-        ("None", '{"a": [0, 5]}', None),
+        ("None", '{"a": [0, 5, 5]}', None),
         (end, "{}", None),
         (end, '{"last_error": "x"}', None),
     ]
