@@ -187,6 +187,7 @@ def _prepare(  # noqa: PLR0913 - the job, its options and what it reports to
         sink = Sink(options.out, checkpoint, source, reporter.committed, tracing)
     except Py4JJavaError as error:
         raise CannotStart(f"--out {shown(options.out)} cannot be used: {error.java_exception.toString()}") from None
+    reporter.began(record)
     start = {} if record is None else record.next
     return _Query(lambda: source.rows(spark, start), sink, checkpoint.place, None if once else options.every)
 

@@ -17,6 +17,12 @@ GAPS: Final = 1000
 _VERSION: Final = 1
 
 
+def backlog(bounds: Ranges, next_: Mapping[str, int]) -> dict[str, int]:
+    """Return how many offsets each log is behind, without logs that are not; `next_` is where each is to go on."""
+    behind = {log: end - max(first, next_.get(log, 0)) for log, (first, end) in bounds.items()}
+    return {log: offsets for log, offsets in behind.items() if offsets > 0}
+
+
 class Gap(NamedTuple):
     """Offsets that were gone before the mirror read them."""
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from bridge.errors import CannotStart
 from bridge.mirror.query import sandbox
-from bridge.mirror.schema import PARTITION
+from bridge.mirror.schema import PARTITION, TABLE_SCHEMA
 from bridge.mirror.table import MESSAGES, Day, Table, location, store
 
 FOLDER: Final = "parquet"
@@ -34,6 +34,8 @@ _EVERY: Final = 60.0
 _LAST_FILE: Final = 30.0
 """Seconds that its last export has to end; the next run repeats one that is cut short."""
 _GROUP_ROWS: Final = 65_536
+_FILE_SCHEMA: Final = TABLE_SCHEMA.remove(TABLE_SCHEMA.get_field_index(PARTITION))
+"""The partition stands in the path."""
 
 _log = logging.getLogger("bridge.mirror")
 
@@ -100,13 +102,14 @@ def erase(out: str, condition: str, *, dry_run: bool) -> Iterator[Exported]:
     """
     place = store(location(out, ""))
     for path in _names(place, FOLDER):
-        rows = pds.dataset(path, filesystem=place, partitioning="hive")
+        # with all columns, as a condition may name one that an older file lacks
+        rows = pds.dataset(path, schema=TABLE_SCHEMA, filesystem=place, partitioning="hive")
         with sandbox({MESSAGES: rows}) as connection:
             matching = f"SELECT count(*) FROM {MESSAGES} WHERE {condition}"  # noqa: S608 - an operator's own SQL
             [(count,)] = connection.execute(matching).fetchall()
             if count and not dry_run:
                 with place.open_input_file(path) as file:
-                    schema = pq.read_schema(file)
+                    schema = _FILE_SCHEMA.with_metadata(pq.read_schema(file).metadata)
                 staying = f"SELECT * EXCLUDE ({PARTITION}) FROM {MESSAGES} WHERE ({condition}) IS NOT TRUE"  # noqa: S608
                 batches = connection.sql(staying).to_arrow_reader(_GROUP_ROWS)
                 _write_file(place, path, schema, (batch.cast(schema) for batch in batches))

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from bridge.engine.destination_names import is_dead_letter
 from bridge.message import FIELDS, Field, Message
+from bridge.mirror.json_text import is_json, json_text
 from bridge.mirror.offsets import Gap
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 Kind = Literal["string", "bigint", "int", "timestamp", "binary", "map"]
 Area = Literal["data", "dead-letters", "quarantine"]
@@ -71,6 +72,9 @@ POSITION: Final = (
 )
 """What the source adds."""
 
+JSON: Final = Column("json", "string", "the body as text, if its media type is JSON and it [parses](#json); else null")
+"""Since version 2."""
+
 PARTITION: Final = "date"
 """Column by which the tables are partitioned: `date=2026-11-21`, of mirrored_timestamp in UTC. By the time of storing,
 a backlog of 200 days would be 200 files in each batch."""
@@ -82,6 +86,7 @@ _SOURCE: Final = (
     _DESTINATION,
     *MESSAGE,
     *POSITION,
+    JSON,
 )
 
 SOURCE: Final = pa.schema([(column.name, ARROW[column.kind]) for column in _SOURCE])
@@ -96,9 +101,12 @@ TABLE: Final = (
     Column("mirrored_timestamp", "timestamp", "when the batch was written"),
     Column("schema_version", "int", "of this table"),
     Column("date", "string", "day of `mirrored_timestamp` in UTC: `2026-11-21`"),
+    JSON,
 )
 """What a row of a table holds, in this order."""
 COLUMNS: Final = tuple(column.name for column in TABLE)
+TABLE_SCHEMA: Final = pa.schema([(column.name, ARROW[column.kind]) for column in TABLE])
+"""The same as Arrow."""
 
 STATISTICS: Final = ("destination", "message_id", "partition", "store_timestamp", "log", "offset", "mirrored_timestamp")
 """Columns whose least and greatest value the log holds for each file: by them readers skip files."""
@@ -152,7 +160,7 @@ class Rows:
         `is_tombstone`: it has no body, which is not the same as an empty one. `nulls`: properties without a value.
         """
         self._rows.append(_Row(message, log, offset, None, is_tombstone, nulls))
-        self._bytes += len(message.body)
+        self._bytes += len(message.body) * (1 + is_json(message.content_type))
         if message.properties:
             self._bytes += sum(len(name) + len(str(text)) for name, text in message.properties.items())
 
@@ -204,8 +212,12 @@ class Rows:
             "error": [row.error for row in rows],
             "gap_end": [row.gap_end for row in rows],
         }
-        areas = list(map(_area, rows))
-        return pa.RecordBatch.from_pydict(columns | of_position | {"area": areas, "body_size": sizes}, schema=SOURCE)
+        derived = {
+            "area": list(map(_area, rows)),
+            "body_size": sizes,
+            "json": [json_text(row.message.content_type, row.message.body) for row in rows],
+        }
+        return pa.RecordBatch.from_pydict(columns | of_position | derived, schema=SOURCE)
 
 
 def _area(row: _Row) -> str:

@@ -22,7 +22,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, S3FileSystem, 
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Record, complete, from_json, to_json
-from bridge.mirror.schema import ARROW, PARTITION, STATISTICS, TABLE
+from bridge.mirror.schema import PARTITION, STATISTICS, TABLE_SCHEMA
 from bridge.settings import redact
 
 Name = Literal["messages", "quarantine"]
@@ -153,6 +153,11 @@ class Table:
                 return record
         return None
 
+    def same_record(self) -> CommitProperties:
+        """Return the metadata of a commit that changes no offsets: Delta deletes old commits, and the record stays."""
+        record = self.record()
+        return CommitProperties(custom_metadata=None if record is None else {"userMetadata": to_json(record)})
+
     def newest_record(self) -> Record | None:
         """Return the newest record of the last commits, maybe of the logs of its batch only; None: there is none."""
         for most in (1, LATEST):
@@ -227,8 +232,11 @@ def spark_path(out: str, name: str) -> str:
 
 
 def create(out: str) -> None:
-    """Create the tables that do not exist yet. Raises `CannotStart` if nothing can be written there."""
-    schema = Schema.from_arrow(pa.schema([(column.name, ARROW[column.kind]) for column in TABLE]))
+    """Create the tables that do not exist yet, and add the columns that older ones lack.
+
+    Raises `CannotStart` if nothing can be written there.
+    """
+    schema = Schema.from_arrow(TABLE_SCHEMA)
     for name in reversed(NAMES):  # so that quarantine is there when the messages are
         try:
             delta = DeltaTable.create(
@@ -241,8 +249,17 @@ def create(out: str) -> None:
             )
             if delta.version() == 0:
                 _write_checksum(location(out, name))
+            _add_columns(Table(delta, name), schema)
         except (DeltaError, OSError, ValueError) as error:
             raise CannotStart(f"{shown(out)} cannot be written: {one_line(error)}") from None
+
+
+def _add_columns(table: Table, schema: Schema) -> None:
+    """Add the columns of later versions to a table of the mirror; another program's table stays as it is."""
+    there = {field.name for field in table.delta.schema().fields}
+    missing = [field for field in schema.fields if field.name not in there]
+    if missing and "schema_version" in there:
+        table.delta.alter.add_columns(missing, commit_properties=table.same_record())
 
 
 def _write_checksum(place: str) -> None:

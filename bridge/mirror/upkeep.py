@@ -16,7 +16,6 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from bridge.errors import CannotStart
 from bridge.mirror import parquet_export, query
-from bridge.mirror.offsets import to_json
 from bridge.mirror.parquet_export import Exported
 from bridge.mirror.query import connect, one_of, quoted, sandbox
 from bridge.mirror.schema import AREAS, PARTITION, Area
@@ -34,6 +33,7 @@ _WRITER: Final = WriterProperties(
     column_properties={
         "message_id": ColumnProperties(dictionary_enabled=False),  # each value occurs once
         "body": ColumnProperties(dictionary_enabled=False),
+        "json": ColumnProperties(dictionary_enabled=False),
     },
 )
 
@@ -201,10 +201,8 @@ def _change(out: str, name: Name, change: Callable[[DeltaTable, CommitProperties
     tries = 0
     while True:
         table, tries = Table.require(out, name), tries + 1
-        record = table.record()
-        metadata = CommitProperties(custom_metadata=None if record is None else {"userMetadata": to_json(record)})
         try:
-            return change(table.delta, metadata)
+            return change(table.delta, table.same_record())
         except DeltaError as error:
             if tries == _TRIES or not isinstance(error, CommitFailedError):
                 raise CannotStart(f"{name}: the table could not be changed: {one_line(error)}") from None

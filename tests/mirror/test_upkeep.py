@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from bridge.cli.program import main
 from bridge.message import Message
-from bridge.mirror import upkeep
+from bridge.mirror import table, upkeep
 from bridge.mirror.offsets import Record, to_json
 from bridge.mirror.query import connect
 from bridge.mirror.restore import Selection, in_order, select
@@ -87,7 +87,7 @@ def test_a_batch_that_is_committed_during_upkeep_stays_the_newest_record(
             )
         return to_json(record)
 
-    monkeypatch.setattr(upkeep, "to_json", late)
+    monkeypatch.setattr(table, "to_json", late)
     assert run(arguments[0], out, *arguments[1:]).exit_code == 0
     assert Table.require(str(out)).record() == newest[0]
     assert "no errors" in run("verify", out).stdout
@@ -236,7 +236,7 @@ def test_a_batch_that_is_committed_while_a_day_is_erased_stays(out: Path, monkey
             late.append(make_mirror(out, [Batch(some(1, "new"), mirrored=NOON + 70_000)]))
         return to_json(record)
 
-    monkeypatch.setattr(upkeep, "to_json", committed)
+    monkeypatch.setattr(table, "to_json", committed)
     assert run("prune", out, "--where", "destination = 'audit'").exit_code == 0
     assert {row[0] for row in by_delta_rs(out, MESSAGES, ["destination"])} == {"orders", "orders.dlq", "new"}
 

@@ -25,7 +25,7 @@ from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.monitoring.server import Pages, Response, registry, serving
 from bridge.mirror.monitoring.status import Committed, Status, write
 from bridge.mirror.monitoring.terminal import live_view, summary, terminal
-from bridge.mirror.offsets import Ranges
+from bridge.mirror.offsets import Ranges, Record, backlog
 from bridge.mirror.sources import Options, Source
 from bridge.mirror.sources.range_source import LAST_ERROR
 from bridge.mirror.sources.ranges import describe
@@ -43,6 +43,8 @@ _PROBE_SHARE: Final = 20
 _NAMED: Final = 10
 """Destinations that a log line names."""
 _REASON_MAX: Final = 500
+_NULL: Final = frozenset(("None", "null"))
+"""An offset that is null in the JVM, as PySpark shows it."""
 
 Show = Literal["auto", "lines", "quiet"]
 """A view on a terminal, else a log line per batch; log lines; warnings only."""
@@ -64,6 +66,8 @@ class Reporter(StreamingQueryListener):
         out = redact(options.out) if "://" in options.out else options.out
         self.status = Status(redact(options.backend), out, datetime.now(UTC))
         self._registry, self._seconds = registry(self.status)
+        self._reached: Mapping[str, int] | None = None
+        """By log, the next offset to mirror; None: the mirror was not read yet."""
         self.address: Address | None = None
         """Where metrics are served, with the actual port."""
 
@@ -77,6 +81,13 @@ class Reporter(StreamingQueryListener):
             _log.info(activity)
         self._activities.add(activity)
         self.status.activity = activity
+
+    def began(self, record: Record | None) -> None:
+        """Report what the mirror holds before the first batch, and look in a thread how far it is behind."""
+        self._reached = {} if record is None else record.next
+        if record is not None:
+            self._change(self.status.began, datetime.fromtimestamp(record.written / 1000, UTC))
+        threading.Thread(target=self.probe, name="oms-mirror-lag", daemon=True).start()
 
     def committed(self, batch: Committed) -> None:
         """Report a batch."""
@@ -127,6 +138,9 @@ class Reporter(StreamingQueryListener):
         behind, rows, now = lag(source, self._source.moved), progress.numInputRows, datetime.now(UTC)
         if rows:
             self.available()
+        if source.endOffset not in _NULL:
+            moved = self._source.moved(None, source.endOffset)
+            self._reached = {**(self._reached or {}), **{log: end for log, (_, end) in moved.items()}}
         self._change(self.status.triggered, rows, progress.batchDuration, behind, now)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002, N802
@@ -153,13 +167,14 @@ class Reporter(StreamingQueryListener):
 
     def probe(self) -> None:
         """Ask storage and backend if no rows come: a mirror that waits for either looks like an idle one."""
-        last = self.status.last_rows
-        idle = last is not None and (datetime.now(UTC) - last).total_seconds() >= _PROBE_EVERY
-        if not idle and self.status.waiting_since is None:
+        now, last = datetime.now(UTC), self.status.last_rows
+        idle = last is not None and (now - last).total_seconds() >= _PROBE_EVERY
+        first = self._reached is not None and self.status.lag["rows"] is None
+        if not idle and not first and self.status.waiting_since is None:
             return
         try:
             check_reachable(self._out)
-            self._source.bounds()
+            bounds = self._source.bounds()
         except StorageUnavailable as error:
             self.unavailable(str(error), "storage")
         except (BackendUnavailable, CannotStart) as error:
@@ -168,6 +183,8 @@ class Reporter(StreamingQueryListener):
             _log.exception("the probe of the backend failed")
         else:
             self.available()
+            if self._reached is not None:
+                self._change(self.status.looked, backlog(bounds, self._reached), now)
 
     def pages(self) -> Pages:
         """Return what the management port serves."""
@@ -219,7 +236,7 @@ def readiness(status: Status, now: datetime) -> Response:
 def lag(source: SourceProgress, moved: Callable[[str | None, str], Ranges]) -> Mapping[str, int] | None:
     """Return how many offsets each log is behind, without logs that are not; None: unknown."""
     end, latest = source.endOffset, source.latestOffset
-    if {end, latest} & {"None", "null"}:  # an offset that is null in the JVM, as PySpark shows it
+    if _NULL.intersection((end, latest)):
         return None
     logs = json.loads(latest)
     if isinstance(logs, dict) and isinstance(logs.get(LAST_ERROR), str):  # a topic of that name is an object

@@ -23,7 +23,7 @@ from bridge.mirror.monitoring import reporter as module
 from bridge.mirror.monitoring.reporter import Reporter, lag, reporting, sentence
 from bridge.mirror.monitoring.server import registry
 from bridge.mirror.monitoring.status import Status
-from bridge.mirror.offsets import Gap, Ranges
+from bridge.mirror.offsets import Gap, Ranges, Record
 from bridge.mirror.sources import Options, Source, ranges
 from bridge.settings import Address
 from tests.docs.page import Page
@@ -40,6 +40,7 @@ class Backend:
 
     def __init__(self, *answers: Exception | None) -> None:
         self.answers = list(answers)
+        self.ends: Ranges = {}
 
     def moved(self, before: str | None, after: str) -> Ranges:
         return ranges.moved(ranges.read(before), ranges.read(after))
@@ -47,7 +48,7 @@ class Backend:
     def bounds(self) -> Ranges:
         if (error := self.answers.pop(0)) is not None:
             raise error
-        return {}
+        return self.ends
 
 
 class Started:
@@ -232,11 +233,12 @@ def test_the_page_lists_every_metric_and_unknown_ones_are_absent() -> None:
     values = {name: family.samples[0].value for name, family in found.items()}
     assert values["oms_mirror_rows"] == 678_975
     assert values["oms_mirror_lag_rows"] == 118_000
+    assert values["oms_mirror_lag_seconds"] >= 0
     assert values["oms_mirror_up"] == 1
     named = set(re.findall(r"oms_mirror_\w+", PAGE.section("Alerts")))
     assert named
     assert named <= {sample.name for family in found.values() for sample in family.samples}
-    unknown = {f"oms_mirror_lag_{name}" for name in ("rows", "rows_max", "logs")}
+    unknown = {f"oms_mirror_lag_{name}" for name in ("seconds", "rows", "rows_max", "logs")}
     unknown.add("oms_mirror_last_commit_timestamp_seconds")
     assert found.keys() - scraped(Status("memory://", "/srv", BEGIN)).keys() == unknown
 
@@ -260,6 +262,18 @@ def test_the_backend_is_probed_while_no_rows_come(caplog: pytest.LogCaptureFixtu
     reporter.probe()
     assert (reporter.status.state, backend.answers) == ("running", [])
     assert messages(caplog) == ["the backend is not ready", "the probe of the backend failed", "the backend is ready"]
+
+
+def test_the_lag_is_known_before_the_first_batch() -> None:
+    backend = Backend(None)
+    backend.ends = {"a": (2, 9), "b": (0, 4), "c": (5, 5)}
+    reporter = report(backend)
+    reporter.began(Record(covered={"a": (0, 3), "b": (0, 4)}, written=1_500_000_000_000))
+    until(lambda: reporter.status.lag["rows"] == 6)
+    assert reporter.status.lag == {"rows": 6, "logs": 1, "worst": [{"log": "a", "rows": 6}]}
+    document = json.loads(reporter.document())
+    assert document["lag"]["seconds"] > 9 * 365 * 86_400  # since 2017
+    assert document["last_commit"] is None
 
 
 def test_work_is_repeated_until_its_block_ends() -> None:
