@@ -63,14 +63,13 @@ soak: $(VENV)/.test ## The longer runs of the same tests: more examples, more ki
 docs: $(VENV)/.test ## Build the documentation into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-image: $(VENV)/.serve ## Build both images with Docker; compiling takes four minutes (BASE=name for another base)
+image: $(VENV)/.serve ## Build both images with Docker (BASE=name for another base)
 	version=$$($(BIN)/python -c 'import bridge; print(bridge.__version__)') && \
 	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target bridge -t openmessaging-bridge . && \
 	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target mirror -t openmessaging-bridge-mirror .
 
-wheel: ## Build the wheel of this machine into dist/, its hot path compiled (needs gcc and Python's headers; four minutes)
-	rm -rf build/lib* build/bdist.* # setuptools would include deleted files
-	OMS_COMPILE=1 $(PYTHON) -m pip wheel --no-deps --quiet --disable-pip-version-check --wheel-dir dist .
+wheel: $(VENV)/.test ## Build the sdist, and the wheel from it, into dist/
+	$(BIN)/python -m build --outdir dist
 
 sbom: build/tools/.installed ## An installation with every extra, as CycloneDX: build/sbom.json
 	rm -rf build/lib build/release && $(PYTHON) -m venv --without-pip build/release
