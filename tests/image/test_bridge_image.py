@@ -24,11 +24,11 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "default": Way("server granian"),
-    "variable": Way("server hypercorn", ("--env=OMS_SERVER=hypercorn",)),
+    "default": Way("server Granian (installed by the extra fast)"),
+    "variable": Way("server Hypercorn (named by the setting server)", ("--env=OMS_SERVER=hypercorn",)),
     # as the Helm chart does it: its file takes the place of the image's own
     "file": Way(
-        "server hypercorn",
+        "server Hypercorn (named by the setting server)",
         ("--volume={folder}:/etc/oms-bridge:ro",),
         ("serve", "--config", "/etc/oms-bridge/own.yaml"),
     ),
