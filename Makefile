@@ -69,7 +69,7 @@ image: $(VENV)/.serve ## Build both images with Docker (BASE=name for another ba
 	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target mirror -t openmessaging-bridge-mirror .
 
 wheel: $(VENV)/.test ## Build the sdist, and the wheel from it, into dist/
-	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m build --quiet --outdir dist
 
 sbom: build/tools/.installed ## An installation with every extra, as CycloneDX: build/sbom.json
 	rm -rf build/lib build/release && $(PYTHON) -m venv --without-pip build/release
