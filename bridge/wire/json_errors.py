@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bridge.errors import BodyInvalid, HeaderInvalid, HeaderMissing, HeaderRepeated
+from bridge.errors import BodyInvalid, HeaderInvalid, HeaderMissing, HeaderRepeated, HeadersTooLarge
 from bridge.message import FIELDS, Field, Message
 from bridge.wire.header_text import NAME_BYTES_MAX, did_you_mean, is_traceparent, printable
 from bridge.wire.headers import check_version
+from bridge.wire.json_elements import MEMBERS_MAX
 
 CARRIED: Final = (("contentType", "content_type"), ("traceparent", "traceparent"), ("tracestate", "tracestate"))
 """Ordinary HTTP headers: in the JSON form, they are members of `extensionHeader`."""
@@ -74,6 +75,7 @@ def decode(item: object) -> Message:
         raise item.error()
     if not isinstance(item, dict):
         raise BodyInvalid("A message is a JSON object with header, extensionHeader, properties and data.")
+    _check_members("A message", item)
     if unknown := item.keys() - _MEMBERS:
         hint = did_you_mean(min(unknown), {name.lower(): name for name in _MEMBERS})
         known = ", ".join(sorted(_MEMBERS))
@@ -137,7 +139,13 @@ def _object(where: str, value: object) -> Mapping[str, object]:
         raise value.error()
     if not isinstance(value, dict):
         raise HeaderInvalid(f"{where} must be an object.")
+    _check_members(where, value)
     return value
+
+
+def _check_members(where: str, value: Mapping[str, object]) -> None:
+    if len(value) > MEMBERS_MAX:
+        raise HeadersTooLarge(f"{where} has at most {MEMBERS_MAX} members.")
 
 
 def _property_name(key: str) -> str:

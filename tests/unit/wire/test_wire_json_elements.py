@@ -150,9 +150,15 @@ def test_more_elements_than_the_limit_are_not_read(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_message_with_more_members_than_any_is_refused_and_no_other() -> None:
-    members = b",".join(b'"%d":"%s"' % (n, b"x" * 20) for n in range(5 * MEMBERS_MAX))
-    results = run_at_once(decode_array(b'[%b,{"properties":{%b}},%b]' % (GOOD, members, GOOD), 3))
-    assert [type(each) for each in results] == [Message, HeadersTooLarge, Message]
+    for count, expected in (
+        (MEMBERS_MAX, Message),
+        (MEMBERS_MAX + 1, HeadersTooLarge),
+        (9 * MEMBERS_MAX, HeadersTooLarge),
+    ):
+        members = b",".join(b'"%d":""' % n for n in range(count))
+        large = b'{"header":{"destination":"b"},"properties":{%b}}' % members
+        results = run_at_once(decode_array(b"[%b,%b,%b]" % (GOOD, large, GOOD), 3))
+        assert [type(each) for each in results] == [Message, expected, Message]
 
 
 def test_a_body_that_no_batch_is_like_is_refused() -> None:
