@@ -198,7 +198,8 @@ def _with_attributes(headers: Headers, attributes: Mapping[str, object], prefix:
 
 def _split(raw: bytes, limit: int, form: str) -> Steps[list[tuple[Raw, Element]]]:
     """Return the texts of the events of an array, and what was counted in them before msgspec read them."""
-    elements, _ = yield from split(raw, raw.find(b"[") + 1, limit, f"The body is {form}, and has more than {limit}.")
+    too_many = f"The body is {form}, and has more than {limit}."
+    elements, _ = yield from split(raw, raw.find(b"[") + 1, limit, too_many, commas_max=len(raw))
     try:
         return list(zip(texts_of(raw), elements, strict=True))
     except (ValueError, RecursionError) as error:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from msgspec import Raw
 from msgspec.json import Decoder
 
-from bridge.errors import BodyTooLarge
+from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, HeadersTooLarge
 from bridge.long_work import Steps
 
 MEMBERS_MAX: Final = 4096
@@ -17,7 +17,8 @@ _OTHER: Final = rb'[^"\[\]{},]*+'
 _TOKENS: Final = re.compile(rb"(?!\Z)%b(?:%b%b){0,2}+(?:[\[\]{},]|\Z)|." % (_OTHER, _STRING, _OTHER), re.DOTALL)
 """What ends with a bracket or a comma: before it, JSON has at most a name and a value. Or else a single byte."""
 _TOKENS_OF_STEP: Final = 4096
-_NESTED: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_DEPTH_MAX: Final = 900
+"""Brackets in each other: a little less than the parsers of Python and msgspec follow."""
 _COMMA: Final = ord(",")
 _TEXTS: Final = Decoder(list[Raw])
 _NO_COMMA: Final = "Expecting ',' delimiter"
@@ -52,36 +53,49 @@ def texts_of(array: bytes) -> list[Raw]:
     return _TEXTS.decode(array)
 
 
-def split(raw: bytes, at: int, limit: int, too_many: str) -> Steps[Elements]:
+def split(raw: bytes, at: int, limit: int, too_many: str, commas_max: int) -> Steps[Elements]:
     """Return the elements of an array from `at` on: behind its bracket, or where an element begins.
 
-    Raises `BodyTooLarge` with the sentence `too_many` if there are more than `limit`.
+    Raises `BodyTooLarge` with the sentence `too_many` if there are more than `limit`; `HeadersTooLarge` or
+    `BodyInvalid` as soon as one has more than `commas_max` commas, or brackets that no JSON parser follows.
     """
     elements: list[Element] = []
-    start, depth, commas, inner_commas = at, 1, 0, 0
+    start, commas, inner_commas = at, 0, 0
+    brackets = bytearray()  # that are open in the element
     for number, token in enumerate(_TOKENS.finditer(raw, at)):
         if number % _TOKENS_OF_STEP == 0:
             yield
         place = token.end() - 1
         char = raw[place]
-        depth += _NESTED.get(char, 0)
-        if depth == 0:
-            is_empty = not elements and not raw[start:place].strip(WHITE)
-            last = [] if is_empty else [Element(start, place, commas, inner_commas)]
-            return Elements(elements + last, _wrong_after(raw, place))
-        if char != _COMMA:
-            continue
-        if depth > 2:  # noqa: PLR2004 - the array, the element, and what is inside that
-            inner_commas += 1
-        elif depth == 2:  # noqa: PLR2004
-            commas += 1
-        else:
+        if char in b"[{":
+            brackets.append(char)
+        elif char in b"]}":
+            if not brackets:
+                is_empty = not elements and not raw[start:place].strip(WHITE)
+                last = [] if is_empty else [Element(start, place, commas, inner_commas)]
+                return Elements(elements + last, _wrong_after(raw, place))
+            brackets.pop()
+        elif char == _COMMA and brackets:
+            commas += len(brackets) == 1
+            inner_commas += len(brackets) > 1
+        elif char == _COMMA:
             elements.append(Element(start, place, commas, inner_commas))
             start, commas, inner_commas = place + 1, 0, 0
             if len(elements) == limit:
                 raise BodyTooLarge(too_many)
+        if commas + inner_commas > commas_max or len(brackets) > _DEPTH_MAX:
+            raise _no_message(brackets)
     elements.append(Element(start, len(raw), commas, inner_commas))
     return Elements(elements, (_NO_COMMA, len(raw)))
+
+
+def _no_message(brackets: bytearray) -> BridgeError:
+    """Return the error of an element that is too long or too deep, by the brackets that are open in it."""
+    if len(brackets) > _DEPTH_MAX:
+        return BodyInvalid(f"The body is not JSON: it has more than {_DEPTH_MAX} brackets in each other.")
+    if brackets.endswith(b"{"):
+        return HeadersTooLarge(f"An object of the batch has more than {MEMBERS_MAX} members.")
+    return BodyInvalid("The body is not a batch: no message has so long an array.")
 
 
 def _wrong_after(raw: bytes, place: int) -> tuple[str, int] | None:

@@ -14,7 +14,7 @@ from msgspec import Meta, Raw, Struct, defstruct, field, to_builtins
 from msgspec.json import Decoder, Encoder
 from msgspec.structs import astuple
 
-from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, HeadersTooLarge
+from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError
 from bridge.long_work import Steps
 from bridge.message import FIELD_INDEX, FIELDS, Field, Message, Section
 from bridge.wire import json_errors
@@ -110,7 +110,8 @@ _NO_EXTENSION: Final = astuple(_Extension())
 def decode_array(raw: bytes, limit: int) -> Steps[list[Message | BridgeError]]:
     """Return the messages of an array, or the error of each that is invalid.
 
-    Raises `BodyInvalid` if it is not a JSON array, `BodyTooLarge` if it has more than `limit` messages.
+    Raises `BodyInvalid` if it is not a JSON array, `BodyTooLarge` if it has more than `limit` messages,
+    `HeadersTooLarge` if one has far more members than any message.
     """
     raw = raw.removeprefix(BOM_UTF8)
     start = len(raw) - len(raw.lstrip(WHITE))
@@ -147,12 +148,10 @@ def _read_rest(raw: bytes, at: int, results: list[Message | BridgeError], limit:
     """Append what elements of the array have from `at` on. Raises as `decode_array`."""
     if len(results) == limit:
         raise BodyTooLarge(_TOO_MANY.format(limit))
-    elements, wrong = yield from split(raw, at, limit - len(results), _TOO_MANY.format(limit))
+    too_many = _TOO_MANY.format(limit)
+    elements, wrong = yield from split(raw, at, limit - len(results), too_many, commas_max=2 * MEMBERS_MAX)
     for element in elements:
-        if element.commas + element.inner_commas > 2 * MEMBERS_MAX:
-            results.append(HeadersTooLarge(f"A message has at most {MEMBERS_MAX} members."))
-        else:
-            results.append(_decode_element(raw, element.start, element.end))
+        results.append(_decode_element(raw, element.start, element.end))
         yield
     if wrong is not None:
         raise json_errors.not_json(wrong[0], raw, wrong[1])
