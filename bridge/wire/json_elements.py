@@ -14,8 +14,8 @@ MEMBERS_MAX: Final = 4096
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
 """A string, or one that does not end: otherwise, each of many quotes would be tried up to the end."""
 _OTHER: Final = rb'[^"\[\]{},]*+'
-_TOKENS: Final = re.compile(rb"(?!\Z)%b(?:%b%b){0,2}+(?:[\[\]{},]|\Z)|." % (_OTHER, _STRING, _OTHER), re.DOTALL)
-"""What ends with a bracket or a comma: before it, JSON has at most a name and a value. Or else a single byte."""
+_TOKENS: Final = re.compile(rb"(?!\Z)%b(?:%b%b){0,2}+[\[\]{},]?+" % (_OTHER, _STRING, _OTHER), re.DOTALL)
+"""What ends with a bracket or a comma: before it, JSON has at most a name and a value. Otherwise it is not JSON."""
 _TOKENS_OF_STEP: Final = 4096
 _DEPTH_MAX: Final = 900
 """Brackets in each other: a little less than the parsers of Python and msgspec follow."""
@@ -60,7 +60,7 @@ def split(raw: bytes, at: int, limit: int, too_many: str, commas_max: int) -> St
     `BodyInvalid` as soon as one has more than `commas_max` commas, or brackets that no JSON parser follows.
     """
     elements: list[Element] = []
-    start, commas, inner_commas = at, 0, 0
+    start, place, commas, inner_commas = at, at - 1, 0, 0
     brackets = bytearray()  # that are open in the element
     for number, token in enumerate(_TOKENS.finditer(raw, at)):
         if number % _TOKENS_OF_STEP == 0:
@@ -83,9 +83,11 @@ def split(raw: bytes, at: int, limit: int, too_many: str, commas_max: int) -> St
             start, commas, inner_commas = place + 1, 0, 0
             if len(elements) == limit:
                 raise BodyTooLarge(too_many)
+        else:
+            break
         if commas + inner_commas > commas_max or len(brackets) > _DEPTH_MAX:
             raise _no_message(brackets)
-    elements.append(Element(start, len(raw), commas, inner_commas))
+    elements.append(Element(start, place + 1, commas, inner_commas))
     return Elements(elements, (_NO_COMMA, len(raw)))
 
 
