@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-serve: $(VENV)/.serve ## Serve the in-memory backend on 127.0.0.1:8080 (ARGS="--server granian ..." for more)
+serve: $(VENV)/.serve ## Serve the in-memory backend on 127.0.0.1:8080 (ARGS="--backend ..." for more)
 	$(BIN)/oms-bridge serve $(ARGS)
 
 test: preflight lint ## Lint, types and the tests that a change is likely to break, in under 15 minutes (ARGS="-k name" for some)
@@ -67,15 +67,15 @@ soak: $(VENV)/.test ## The longer runs of the same tests: more examples, more ki
 docs: $(VENV)/.test ## Build the documentation into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-image: $(VENV)/.serve ## Build both images with Docker; compiling takes four minutes (BASE=name for another base)
+image: $(VENV)/.serve ## Build both images with Docker (BASE=name for another base)
 	version=$$($(BIN)/python -c 'import bridge; print(bridge.__version__)') && \
 	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target bridge -t openmessaging-bridge -t openmessaging-bridge:$$version . && \
 	docker build --build-arg VERSION=$$version $(if $(BASE),--build-arg BASE=$(BASE)) --target mirror -t openmessaging-bridge-mirror -t openmessaging-bridge-mirror:$$version .
 
-wheel: $(VENV)/.test ## Build the wheel of this machine into dist/: its hot path compiled, with the mirror's jars (needs gcc, Python's headers, Maven; four minutes)
-	rm -rf build/lib* build/bdist.* bridge/mirror/java # setuptools would include deleted files
+wheel: $(VENV)/.test ## Build the sdist, and the wheel from it, into dist/, with the mirror's jars (needs Maven)
+	rm -rf bridge/mirror/java # setuptools would include what an earlier state of the files has made
 	env -u OMS_MIRROR_JARS $(BIN)/python -c 'import shutil; from bridge.mirror import jars; shutil.copytree(jars.spark_jars()[0].parent, jars.IN_WHEEL)'
-	OMS_COMPILE=1 $(PYTHON) -m pip wheel --no-deps --quiet --disable-pip-version-check --wheel-dir dist .
+	$(BIN)/python -m build --quiet --outdir dist
 
 sbom: build/tools/.installed ## An installation with every extra, as CycloneDX: build/sbom.json
 	rm -rf build/lib build/release && $(PYTHON) -m venv --without-pip build/release

@@ -28,12 +28,7 @@ def pack(message: Message) -> Record:
     """Turn a message into a record."""
     properties = message.properties
     fields: list[Any] = list(message)
-    if properties:
-        flat = list(properties)
-        flat += list(properties.values())  # compiled, `(*properties, *properties.values())` takes twice as long
-        fields[PROPERTIES] = tuple(flat)
-    else:
-        fields[PROPERTIES] = ()
+    fields[PROPERTIES] = (*properties, *properties.values()) if properties else ()
     return tuple(fields)
 
 

@@ -1,7 +1,7 @@
 """The management port: probes, metrics, status, and purging and deleting of destinations and groups."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
 from starlette.applications import Starlette
@@ -31,10 +31,13 @@ Page = Callable[[Request], Awaitable[Response]]
 Change = Callable[[str, str | None], Awaitable[None]]
 
 
-def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins: OriginPolicy) -> Starlette:
+def management_app(
+    engine: Engine, metrics: BridgeMetrics, facts: Mapping[str, str], origins: OriginPolicy
+) -> Starlette:
     """Build the application of the management port: probes, metrics, status, and what an operator may change.
 
-    `backend`: its URL without secrets. `origins` refuses web pages: a page that rebinds its name could read and change.
+    `facts`: what `/status` says that never changes, such as the backend's URL without secrets. `origins` refuses web
+    pages: a page that rebinds its name could read and change.
     """
 
     async def exposition(_: Request) -> Response:
@@ -56,7 +59,7 @@ def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins
         return JSONResponse(
             {
                 "version": __version__,
-                "backend": backend,
+                **facts,
                 "ready": engine.not_ready_reason is None and not engine.draining,
                 "notReadyReason": engine.not_ready_reason,
                 "draining": engine.draining,

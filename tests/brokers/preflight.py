@@ -11,7 +11,6 @@ import re
 import shutil
 import socket
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -118,11 +117,6 @@ def kubernetes() -> bool:
     return os.geteuid() == 0 and packages.codename() == "bookworm" and go()
 
 
-def compiler() -> bool:
-    """Whether an extension of this Python can be compiled."""
-    return shutil.which("gcc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
-
-
 def images() -> bool:
     """Whether tests can build and run images."""
     return docker() or (os.geteuid() == 0 and packages.codename() == "bookworm")
@@ -206,14 +200,6 @@ PARTS: Final[Sequence[Part]] = (
         "Rust with cargo",
         "install Rust (rustup.rs)",
         lambda: shutil.which("cargo", path=f"{os.environ.get('PATH', '')}:{_CARGO}") is not None,
-        extended=True,
-    ),
-    Part(
-        "gcc",
-        "the compiled wheel",
-        "gcc and Python's headers",
-        "`apt-get install gcc python3-dev`",
-        compiler,
         extended=True,
     ),
     Part(

@@ -53,6 +53,14 @@ def test_the_jars_that_make_wheel_has_made_are_in_it_and_found_without_maven(tmp
     assert run(environment, "oms-bridge", "mirror", "fetch-jars").strip().endswith(f"/site-packages/{jar}")
 
 
+def test_it_is_plain_python_for_every_platform(wheel: Path) -> None:
+    assert wheel.name == f"openmessaging_bridge-{bridge.__version__}-py3-none-any.whl"
+
+
+def test_the_sdist_is_beside_it(wheel: Path) -> None:
+    assert wheel.with_name(f"openmessaging_bridge-{bridge.__version__}.tar.gz").exists()
+
+
 def test_the_licence_is_in_it(wheel: Path) -> None:
     assert metadata(wheel)["License-Expression"] == PROJECT["license"] == "Apache-2.0"
     assert metadata(wheel).get_all("License-File") == ["LICENSE"]

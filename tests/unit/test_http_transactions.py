@@ -35,7 +35,7 @@ class Client:
         metrics, origins = BridgeMetrics(self.engine), OriginPolicy((), ())
         table = routes(self.engine, CallbackRegistry(self.engine), LIMITS, 16)
         self.data = self._connect(DataApp(table, origins, LIMITS, metrics))
-        self.management = self._connect(management_app(self.engine, metrics, "memory://", origins))
+        self.management = self._connect(management_app(self.engine, metrics, {"backend": "memory://"}, origins))
 
     @staticmethod
     def _connect(app: Any) -> httpx.AsyncClient:  # noqa: ANN401 - an ASGI application
