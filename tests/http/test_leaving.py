@@ -181,9 +181,7 @@ def test_a_reader_that_does_not_read_holds_up_nobody(alone: Bridge) -> None:
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
-def test_a_message_is_handed_out_where_all_addresses_are_listened_on(
-    server: str, listen: str, tmp_path: Path
-) -> None:
+def test_a_message_is_handed_out_where_all_addresses_are_listened_on(server: str, listen: str, tmp_path: Path) -> None:
     """As in a container. There the bridge has to find out to which address the client has connected."""
     with Bridge(tmp_path, server=server, settings={"OMS_LISTEN": listen}) as bridge:
         url = f"http://127.0.0.1:{bridge.url.rpartition(':')[2]}/v1/messages"
