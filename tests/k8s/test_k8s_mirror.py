@@ -17,7 +17,7 @@ from tests.mirror import s3
 pytestmark = [pytest.mark.extended, pytest.mark.k8s]
 
 MIRROR = "bridge-openmessaging-bridge-mirror"
-SMALL = {"requests": {"cpu": "20m", "memory": "512Mi"}}
+SMALL = {"requests": {"cpu": "200m", "memory": "512Mi"}}
 KEY, SECRET = "of-the-test", "of-the-test-too"
 
 
@@ -30,7 +30,7 @@ def produce(namespace: Namespace, count: int) -> None:
     """Send messages from a pod of the gateway."""
     [name, *_] = ready(namespace)
     lines = "".join(f"message {n}\n" for n in range(count))
-    command = ("oms-bridge", "produce", "mirrored", "--lines", "--file=-")
+    command = ("oms-bridge", "produce", "mirrored", "--lines", "--file=-", "--retry-ms=60000")
     namespace.kubectl("exec", "--stdin", name, "--", *command, given=lines)
 
 
@@ -38,9 +38,7 @@ def rows(namespace: Namespace, out: str) -> int:
     """Return how many rows the mirror has."""
     execute = ("kubectl", f"--namespace={namespace.name}", "exec", f"{MIRROR}-0", "--")
     query = (*execute, "oms-bridge", "mirror", "query", f"--out={out}", "--json", "SELECT count(*) AS n FROM messages")
-    done = namespace.cluster.run(
-        "kubectl", f"--namespace={namespace.name}", "exec", f"{MIRROR}-0", "--", "oms-bridge", *query
-    )
+    done = namespace.cluster.run(*query)
     try:
         return int(json.loads(done.stdout.splitlines()[-1])["n"])
     except (ValueError, IndexError):
@@ -74,9 +72,8 @@ def volume(namespace: Namespace, tmp_path: Path) -> Iterator[None]:
         "local": {"path": str(tmp_path)},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
     }
-    namespace.apply(
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace.name}, "spec": spec}
-    )
+    named = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace.name}}
+    namespace.apply(json.dumps(named | {"spec": spec}))
     yield
     namespace.kubectl("delete", "persistentvolume", namespace.name, "--wait=false")
 
@@ -126,7 +123,7 @@ def test_executors_write_to_s3_and_one_that_is_lost_is_replaced(
     api = [{"ipBlock": {"cidr": "10.96.0.1/32"}}, {"ipBlock": {"cidr": f"{node.NODE}/32"}}]
     policy = {"storage": [{"to": [there], "ports": [9000]}], "kubernetes": [{"to": api, "ports": [443, 6443]}]}
     out = "s3a://lake/mirror"
-    few = {"spark.kubernetes.executor.request.cores": "20m"}
+    few = {"spark.kubernetes.executor.request.cores": "100m"}
     mirror = {"out": out, "executors": 2, "executor": {"memory": "512m"}, "sparkConf": few, "env": env}
     install(namespace, given(kafka, networkPolicy=policy, **mirror))
     executors = "spark-role=executor"
