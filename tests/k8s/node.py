@@ -1,4 +1,4 @@
-"""The first process of a Kubernetes of one node, in namespaces of its own: `python -m tests.k8s.node FOLDER`.
+"""The first process of a Kubernetes of one node, in its own namespaces: `python -m tests.k8s.node FOLDER`.
 
 `cluster.py` runs it under `unshare --net --mount --pid --fork --mount-proc --kill-child`: its end is that of all other
 processes, of the mounts and of the network. Of the machine it changes nothing but cgroups, which `cluster.py` removes.
