@@ -174,18 +174,3 @@ def test_nothing_is_lost_while_bridges_come_and_go(namespace: Namespace, kafka: 
     assert ledger["lost"] == []
     assert ledger["sent"] > 100
     assert ledger["twice"] <= 2 * 4, ledger  # two pulls, and four bridges that ended without a drain
-
-
-def test_an_autoscaler_adds_bridges_under_load_and_nothing_is_lost(
-    namespace: Namespace, kafka: Namespace, client: str
-) -> None:
-    scaled = {"autoscaling": {"enabled": True, "minReplicas": 1, "maxReplicas": 3, "targetCPU": 20}}
-    install(namespace, values(kafka, gateway=scaled))
-    with ThreadPoolExecutor() as pool:
-        loading = pool.submit(
-            namespace.kubectl, "exec", client, "--", "python", "/client/load.py", "120", URL, "orders"
-        )
-        namespace.until(lambda: len(ready(namespace)) == 3)
-        ledger = json.loads(loading.result())
-    assert ledger["lost"] == []
-    assert ledger["twice"] == 0, ledger
