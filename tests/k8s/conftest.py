@@ -19,7 +19,7 @@ def cluster() -> Iterator[Cluster]:
         with running() as cluster:
             if cluster.folder is not None:
                 system = Namespace(cluster, "kube-system")
-                system.apply(pods.manifest("dns", dns=node.DNS), pods.manifest("metrics", node=node.NODE))
+                system.apply(pods.manifest("dns", dns=node.DNS))
                 system.kubectl("rollout", "status", "deployment/coredns", "--timeout=240s")
             yield cluster
     except Missing as missing:

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 import bridge
-from tests.brokers.cache import CACHE, filling, installed
+from tests.brokers.cache import CACHE, filling
 from tests.image import base, building
 from tests.image.docker import Docker, running
 from tests.k8s import programs
-from tests.mirror import s3
 
 FOLDER: Final = CACHE / "kubernetes-images"
 _PARTS: Final = ("adapters", "bridge", "deploy", "Dockerfile", "constraints.txt", "pyproject.toml", "setup.py")
@@ -48,9 +47,8 @@ def saved(target: Target) -> Path:
 
 @functools.cache
 def of_program(name: str) -> Path:
-    """Return the archive of an image of one program: `pause`, `coredns`, or `versitygw`, which is an S3 server."""
-    own = programs.home() / "bin" / name
-    program = own if own.exists() else installed(name, s3.PACKAGE, s3.VERSION)
+    """Return the archive of an image of one program: `pause` or `coredns`."""
+    program = programs.home() / "bin" / name
     path = FOLDER / f"{name}-{hashlib.sha256(program.read_bytes()).hexdigest()[:16]}.tar"
     with filling(f"kubernetes-{name}.lock"):
         if not path.exists():

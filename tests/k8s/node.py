@@ -1,4 +1,4 @@
-"""The first process of a Kubernetes of one node, in namespaces of its own: `python -m tests.k8s.node FOLDER`.
+"""The first process of a Kubernetes of one node, in its own namespaces: `python -m tests.k8s.node FOLDER`.
 
 `cluster.py` runs it under `unshare --net --mount --pid --fork --mount-proc --kill-child`: its end is that of all other
 processes, of the mounts and of the network. Of the machine it changes nothing but cgroups, which `cluster.py` removes.
@@ -66,15 +66,12 @@ _API: Final = f"""--etcd-servers=http://127.0.0.1:2379 --service-cluster-ip-rang
 _AS: Final = """--kubeconfig={0}.conf --authentication-kubeconfig={0}.conf --authorization-kubeconfig={0}.conf
 --cert-dir=pki/{0}"""
 _CONTROLLERS: Final = f"""{_AS.format("controllers")} --leader-elect=false --root-ca-file=pki/apiserver.crt
---service-account-private-key-file=pki/sa.key --use-service-account-credentials
---horizontal-pod-autoscaler-sync-period=5s"""
+--service-account-private-key-file=pki/sa.key --use-service-account-credentials"""
 _KUBELET: Final = f"""--config=kubelet.yaml --kubeconfig=node.conf --hostname-override=node1
 --node-ip={NODE},fd99::1 --cert-dir=pki/kubelet"""
 _POLICIES: Final = """--run-router=false --run-firewall=true --run-service-proxy=false --run-loadbalancer=false
 --kubeconfig=admin.conf --hostname-override=node1 --service-cluster-ip-range=10.96.0.0/16 --health-port=0
 --metrics-port=0 --enable-ipv6=false"""
-_METRICS: Final = f"""{_AS.format("admin")} --secure-port=4443 --kubelet-insecure-tls
---kubelet-preferred-address-types=InternalIP --metric-resolution=15s"""
 
 
 def environment() -> dict[str, str]:
@@ -146,7 +143,6 @@ def main() -> None:
     node.start("kube-proxy", "--config=kube-proxy.yaml")
     node.wait("kubectl --kubeconfig=admin.conf get node node1")
     node.start("kube-router", _POLICIES)
-    node.start("metrics-server", _METRICS)
     assert node.run("touch up")
     while True:
         os.wait()  # of orphans, too, whose parent this process is

@@ -15,7 +15,6 @@ HOME: Final = CACHE / f"kubernetes-{VERSION}-1"
 _MODULES: Final = (
     "github.com/coredns/coredns@v1.12.4",
     "github.com/cloudnativelabs/kube-router/v2@v2.1.0",  # NetworkPolicies; it has known flaws
-    "sigs.k8s.io/metrics-server@v0.8.0",  # what a HorizontalPodAutoscaler reads
 )
 _PROGRAMS: Final = {
     **{
@@ -26,7 +25,6 @@ _PROGRAMS: Final = {
     "pause": "./pause.go",
     "coredns": "./coredns.go",
     "kube-router": "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
-    "metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server",
 }
 """Program → package."""
 _PACKAGES: Final = ("containernetworking-plugins", "ipset", "nftables", "conntrack")

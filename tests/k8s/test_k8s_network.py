@@ -1,4 +1,4 @@
-"""Who reaches whom, by packets: the NetworkPolicy with clients inside and outside, and TLS."""
+"""What reaches what, by packets: the NetworkPolicy with clients inside and outside, and TLS."""
 
 import base64
 import json
