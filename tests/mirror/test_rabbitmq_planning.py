@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pika
 import pytest
 
 from adapters.rabbitmq.mapping import from_arrival
@@ -169,8 +170,8 @@ def test_a_header_without_a_value_is_null_and_an_empty_body_is_empty(rabbitmq_ur
     backend, d = own(rabbitmq_url), new()
     store(backend, d, [b""])
     headers = {"void": None, "empty": "", "text": "x"}
-    sent = natives.Sent(b"", "p0", natives.pika.BasicProperties(headers=headers))
-    natives.write(rabbitmq_url, d, [sent, sent._replace(properties=natives.pika.BasicProperties())])
+    sent = natives.Sent(b"", "p0", pika.BasicProperties(headers=headers))
+    natives.write(rabbitmq_url, d, [sent, sent._replace(properties=pika.BasicProperties())])
     with planning(backend) as reader:
         rows = sorted(read(reader, {}, plan(reader)), key=lambda row: int(row["offset"]))
     assert [(row["body"], row["body_size"]) for row in rows] == [(b"", 0)] * 3
@@ -181,7 +182,7 @@ def test_a_header_without_a_value_is_null_and_an_empty_body_is_empty(rabbitmq_ur
 def test_a_time_that_no_reader_can_show_is_kept_as_a_number(rabbitmq_url: str, millis: int) -> None:
     backend, d = own(rabbitmq_url), new()
     store(backend, d)
-    natives.write(rabbitmq_url, d, [natives.Sent(b"x", "p0", natives.pika.BasicProperties(timestamp=millis))])
+    natives.write(rabbitmq_url, d, [natives.Sent(b"x", "p0", pika.BasicProperties(timestamp=millis))])
     with planning(backend) as reader:
         (row,) = read(reader, {}, plan(reader))
     assert (row["area"], row["body"], row["born_timestamp"]) == ("data", b"x", None)

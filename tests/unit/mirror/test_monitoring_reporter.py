@@ -104,6 +104,8 @@ def test_what_needs_attention_is_logged_and_the_page_explains_every_line(caplog:
     reporter.unavailable("refused again")
     reporter.available()
     reporter.available()
+    reporter.unavailable("s3a://lake cannot be reached", "storage")
+    reporter.available()
     start(reporter, "again")
     reporter.unmirrored({})
     reporter.unmirrored({"b": "old", "a": "full"})
@@ -113,6 +115,8 @@ def test_what_needs_attention_is_logged_and_the_page_explains_every_line(caplog:
         "offsets were dropped before they could be read",
         "the backend is not ready",
         "the backend is ready",
+        "the storage is not ready",
+        "the storage is ready",
         "the query runs again",
         "destinations are not mirrored",
     ]
