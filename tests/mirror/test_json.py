@@ -25,7 +25,9 @@ from bridge.mirror.restore import Selection, in_order, select
 from bridge.mirror.schema import BATCH_BYTES, JSON, TABLE_SCHEMA, Rows
 from bridge.mirror.table import MESSAGES, NAMES, Table, create, location, spark_path
 from tests.mirror import made
+from tests.mirror.jvm import need_jars
 from tests.mirror.made import NOON, Bad, Batch, make_mirror, message
+from tests.mirror.numbers_job import Numbers, mirror
 from tests.mirror.readers import by_delta_rs, by_duckdb, by_pandas, by_spark
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "mirror-schema.md"
@@ -187,6 +189,7 @@ def old(tmp_path: Path) -> Path:
         before = TABLE_SCHEMA.remove(TABLE_SCHEMA.get_field_index(JSON.name))
         patch.setattr("bridge.mirror.table.TABLE_SCHEMA", before)
         patch.setattr(made, "COLUMNS", before.names)
+        patch.setattr(made, "SCHEMA_VERSION", 1)
         make_mirror(tmp_path, [Batch({("orders/0", n): _order(n) for n in range(4)})])
     assert CliRunner().invoke(main, ["mirror", "export", "--out", str(tmp_path)]).exit_code == 0
     return tmp_path
@@ -215,6 +218,17 @@ def test_another_programs_table_is_left_as_it_is(tmp_path: Path) -> None:
     DeltaTable.create(location(str(tmp_path), MESSAGES), schema)
     create(str(tmp_path))
     assert pa.schema(Table.require(str(tmp_path)).delta.schema().to_arrow()) == schema
+
+
+@pytest.mark.extended
+@pytest.mark.usefixtures("quick_jvm")
+def test_a_job_goes_on_with_a_table_of_version_1(old: Path, spark: SparkSession) -> None:
+    need_jars()
+    mirror(spark, str(old), Numbers(200, 100), resume=True)
+    columns = ["schema_version", "json"]
+    found = {by_delta_rs(old, columns=columns)[0], by_delta_rs(old, columns=columns)[-1]}
+    assert found == {(1, None), (2, None)}
+    assert by_spark(spark, old, columns=columns) == by_duckdb(old, columns=columns) == by_delta_rs(old, columns=columns)
 
 
 @pytest.mark.extended

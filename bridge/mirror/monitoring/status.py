@@ -95,8 +95,10 @@ class Status:
 
         0: it was not at the last look. None: unknown.
         """
-        if not (rows := self.lag["rows"]):
-            return rows
+        if (rows := self.lag["rows"]) is None:
+            return None
+        if not rows:
+            return 0.0
         return round(max(0.0, (now - (self._whole or self.started)).total_seconds()), 1)
 
     def query_started(self, run: str, now: datetime) -> None:

@@ -91,3 +91,11 @@ def test_a_lane_has_a_log() -> None:
     [*_, log] = Topic("orders.oms-hi", "id", 4).logs()
     assert log == "id/orders.oms-hi/3"
     assert part_of(log) == Part("orders.oms-hi", 3)
+
+
+def test_the_body_of_a_json_record_is_text_too() -> None:
+    written = to_record(_MESSAGE._replace(body=b'{"a": 1}', content_type="application/json"), "orders")
+    own = Record("orders", 3, 7, _TIME, written.key, written.value, written.headers)
+    native = own._replace(headers=[("content-type", b"application/vnd.order+json")])
+    tombstone = own._replace(value=None)
+    assert [row["json"] for row in rows(own, native, tombstone)] == ['{"a": 1}', '{"a": 1}', None]
