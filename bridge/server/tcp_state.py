@@ -20,6 +20,9 @@ _REQUEST: Final = struct.Struct("=BBBxI")
 _INTERFACE: Final = struct.pack("=III", 0, _ANY, _ANY)
 """Any interface, without a cookie."""
 
+_WILDCARDS: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - a comparison
+"""Granian names the address that it listens on, which may be none of a connection."""
+
 Address = tuple[str, str | int]
 
 
@@ -38,7 +41,10 @@ class TcpStates:
         """Return False if the remote side has closed the connection, or its sending half. True: not, or not known."""
         if self._netlink is None:
             return True
+        is_guessed = local[0] in _WILDCARDS
         try:
+            if is_guessed:
+                local = _address_towards(remote), local[1]
             self._netlink.send(_encode(local, remote))
             reply = self._netlink.recv(8192)
         except OSError:
@@ -46,7 +52,7 @@ class TcpStates:
         kind = _HEADER.unpack_from(reply)[1]
         if kind == _NLMSG_ERROR:
             code: int = struct.unpack_from("=i", reply, _HEADER.size)[0]
-            return code != -errno.ENOENT
+            return is_guessed or code != -errno.ENOENT
         return kind != _SOCK_DIAG_BY_FAMILY or reply[_HEADER.size + 1] == _ESTABLISHED
 
     def close(self) -> None:
@@ -54,6 +60,15 @@ class TcpStates:
         if self._netlink is not None:
             self._netlink.close()
             self._netlink = None
+
+
+def _address_towards(remote: Address) -> str:
+    """Return the address from which this host sends to another. Nothing is sent."""
+    family = socket.AF_INET6 if ":" in remote[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((remote[0], int(remote[1])))
+        address: str = probe.getsockname()[0]
+        return address
 
 
 def _encode(local: Address, remote: Address) -> bytes:
