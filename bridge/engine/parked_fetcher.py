@@ -69,11 +69,12 @@ class ParkedFetcher:
             return
         if buffer.size >= options.prefetch or buffer.bytes >= options.prefetch_bytes:
             self.make_space()
+        expired = len(buffer.expired)
         entries = buffer.request(options.prefetch, options.prefetch_bytes, self._clock.wall())
         if entries:
             self._pending = pending = self._subscription.fetch_again([entry.delivery for entry in entries])
             pending.add_done_callback(lambda done: self._fetched(entries, done))
-        elif buffer.ready:  # what followed messages that have expired
+        elif len(buffer.expired) > expired:  # what followed them may be ready
             self._call_later(0)
 
     def close(self) -> None:

@@ -3,9 +3,8 @@
 import errno
 import socket
 import struct
-from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 _NETLINK_SOCK_DIAG: Final = 4
@@ -14,7 +13,6 @@ _NLM_F_REQUEST: Final = 1
 _NLMSG_ERROR: Final = 2
 _ESTABLISHED: Final = 1
 _ANY: Final = 0xFFFFFFFF
-_ALL: Final = ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
 
 _HEADER: Final = struct.Struct("=IHHII")
 """`nlmsghdr`: length, type, flags, sequence, sender."""
@@ -22,6 +20,9 @@ _REQUEST: Final = struct.Struct("=BBBxI")
 """Of `inet_diag_req_v2`: address family, protocol, extensions, states."""
 _INTERFACE: Final = struct.pack("=III", 0, _ANY, _ANY)
 """Any interface, without a cookie."""
+
+_WILDCARDS: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - a comparison
+"""Granian names the address that it listens on, which may be none of a connection."""
 
 Address = tuple[str, str | int]
 
@@ -37,25 +38,14 @@ class TcpStates:
             )
             self._netlink.connect((0, 0))
 
-    def watch(self, listening: Address, remote: Address) -> Callable[[], bool]:
-        """Return what `is_open` says of a connection that is open now, accepted where `listening` says.
-
-        One that listens on all addresses does not know to which of them a client connected.
-        """
-        if listening[0] not in _ALL:
-            return partial(self.is_open, listening, remote)
-        try:
-            local = _towards(str(remote[0])), listening[1]
-        except OSError:
-            return _unknown
-        # the kernel may reach the client from another address than the one that it connected to
-        return partial(self.is_open, local, remote) if self.is_open(local, remote) else _unknown
-
     def is_open(self, local: Address, remote: Address) -> bool:
         """Return False if the remote side has closed the connection, or its sending half. True: not, or not known."""
         if self._netlink is None:
             return True
+        is_guessed = local[0] in _WILDCARDS
         try:
+            if is_guessed:
+                local = _address_towards(str(remote[0])), local[1]
             self._netlink.send(_encode(local, remote))
             reply = self._netlink.recv(8192)
         except OSError:
@@ -63,7 +53,7 @@ class TcpStates:
         kind = _HEADER.unpack_from(reply)[1]
         if kind == _NLMSG_ERROR:
             code: int = struct.unpack_from("=i", reply, _HEADER.size)[0]
-            return code != -errno.ENOENT
+            return is_guessed or code != -errno.ENOENT
         return kind != _SOCK_DIAG_BY_FAMILY or reply[_HEADER.size + 1] == _ESTABLISHED
 
     def close(self) -> None:
@@ -74,16 +64,12 @@ class TcpStates:
 
 
 @lru_cache(maxsize=1024)
-def _towards(host: str) -> str:
-    """Return the address of this machine from which it reaches another one. Sends nothing; raises OSError."""
+def _address_towards(host: str) -> str:
+    """Return the address from which this host sends to another. Nothing is sent."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 1))
         return str(probe.getsockname()[0])
-
-
-def _unknown() -> bool:
-    return True
 
 
 def _encode(local: Address, remote: Address) -> bytes:
