@@ -12,6 +12,7 @@ _SOCK_DIAG_BY_FAMILY: Final = 20
 _NLM_F_REQUEST: Final = 1
 _NLMSG_ERROR: Final = 2
 _ESTABLISHED: Final = 1
+_LISTEN: Final = 10
 _ANY: Final = 0xFFFFFFFF
 
 _HEADER: Final = struct.Struct("=IHHII")
@@ -54,7 +55,8 @@ class TcpStates:
         if kind == _NLMSG_ERROR:
             code: int = struct.unpack_from("=i", reply, _HEADER.size)[0]
             return is_guessed or code != -errno.ENOENT
-        return kind != _SOCK_DIAG_BY_FAMILY or reply[_HEADER.size + 1] == _ESTABLISHED
+        state = reply[_HEADER.size + 1]  # that of the listening socket, if the guess is wrong
+        return kind != _SOCK_DIAG_BY_FAMILY or state == _ESTABLISHED or (is_guessed and state == _LISTEN)
 
     def close(self) -> None:
         """Close the socket."""

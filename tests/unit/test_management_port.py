@@ -42,7 +42,7 @@ class Started:
         adapter.away = away
         self.clock = Clock()
         self.engine = Engine(adapter, self.clock, EngineOptions("here"))
-        app = management_app(self.engine, BridgeMetrics(self.engine), "memory://", OriginPolicy((), ()))
+        app = management_app(self.engine, BridgeMetrics(self.engine), {"backend": "memory://"}, OriginPolicy((), ()))
         self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1")
 
     async def ask(self, path: str) -> tuple[int, str]:
