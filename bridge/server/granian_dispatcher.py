@@ -137,7 +137,7 @@ class Dispatcher:
         if scope["http_version"] != "2":
             send = _closing_send(send, self._stop)
             if scope["method"] == "GET":  # what takes messages
-                scope["extensions"] = {READS_REPLY: partial(self._tcp.is_open, scope["server"], scope["client"])}
+                scope["extensions"] = {READS_REPLY: self._tcp.watch(scope["server"], scope["client"])}
             if (refusal := _check_host(scope)) is not None:
                 self._loop.create_task(self._refuse(request, refusal, scope, send))
                 return
