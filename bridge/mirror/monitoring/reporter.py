@@ -257,17 +257,19 @@ def sentence(exception: str) -> str:
 @contextmanager
 def _status_file(path: Path, reporter: Reporter) -> Iterator[None]:
     failed = False
+    writing = threading.Lock()  # the last write, at the end, may meet one of the thread
 
     def keep() -> None:
         nonlocal failed
-        try:
-            write(path, reporter.document())
-            failed = False
-        except OSError as error:
-            if not failed:
-                extra = {"path": str(path), "reason": error.strerror}
-                _log.warning("the status file cannot be written", extra=extra)
-            failed = True
+        with writing:
+            try:
+                write(path, reporter.document())
+                failed = False
+            except OSError as error:
+                if not failed:
+                    extra = {"path": str(path), "reason": error.strerror}
+                    _log.warning("the status file cannot be written", extra=extra)
+                failed = True
 
     try:
         write(path, reporter.document())
