@@ -389,8 +389,9 @@ async def test_what_is_fetched_again_comes_in_order_to_the_next_bridge(one: Pool
     assert bodies(await bridge.take_again(len(left))) == left
 
 
+@pytest.mark.parametrize("new", [["new"], []], ids=["a new message comes", "none comes"])
 async def test_messages_that_are_purged_while_they_are_parked_are_not_fetched_again(
-    one: Pool, monkeypatch: pytest.MonkeyPatch
+    one: Pool, monkeypatch: pytest.MonkeyPatch, new: list[str]
 ) -> None:
     await one.write(numbers(10))
     bridge = await one.bridge()
@@ -402,14 +403,55 @@ async def test_messages_that_are_purged_while_they_are_parked_are_not_fetched_ag
     async def purge_and_consume() -> None:
         await one.counted(3)
         await one.ask("queue_purge", queue=one.queue())
-        await one.write(["new"])
+        await one.write(new)
         await consume()
 
     monkeypatch.setattr(partition, "_open", purge_and_consume)
     async with asyncio.timeout(60):
         assert await bridge.subscription.fetch_again(found[:3]) == []
     await bridge.settle(found[:3])
-    assert bodies(await bridge.take_again(1)) == ["new"]
+    assert bodies(await bridge.take_again(len(new))) == new
+
+
+async def test_no_acknowledgement_is_sent_just_before_the_channel_closes(
+    one: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its outcome would be unknown, and RabbitMQ would not deliver the message again."""
+    await one.write(numbers(3))
+    bridge = await one.bridge()
+    found = await bridge.take(3)
+    partition = bridge.subscription._assigned.partitions[0]
+    settling, close = [], partition._close_channel
+
+    async def settle_and_close() -> None:
+        settling.append(asyncio.ensure_future(bridge.settle(found[:1])))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await close()
+
+    monkeypatch.setattr(partition, "_close_channel", settle_and_close)
+    async with asyncio.timeout(60):
+        assert len(await bridge.subscription.fetch_again(found[1:])) == 2
+    await asyncio.gather(*settling)
+
+
+async def test_an_acknowledgement_whose_confirmation_was_lost_is_completed_without_a_new_message(one: Pool) -> None:
+    """RabbitMQ has removed the message, and does not deliver it again."""
+    await one.write(numbers(3))
+    bridge = await one.bridge()
+    found = await bridge.take(3)
+    partition = bridge.subscription._assigned.partitions[0]
+    consumer = partition._consumer
+    assert consumer is not None
+    ack = consumer.ack
+    consumer.ack = lambda acks, _confirmed: ack(acks, lambda: None)  # type: ignore[method-assign]
+    lost = bridge.subscription.settle(found[:1], Outcome.SETTLED)
+    async with asyncio.timeout(60):
+        assert len(await bridge.subscription.fetch_again(found[1:])) == 2
+    with pytest.raises(OutcomeUnknown):
+        await lost
+    await bridge.settle(found[:1])
+    await bridge.settle(found)
 
 
 async def test_losing_the_partition_ends_a_fetch_of_parked_messages(one: Pool) -> None:

@@ -76,8 +76,16 @@ class Consumer:
 
         Raises `DestinationUnknown` if the queue does not exist, `Refused` or `BackendUnavailable`.
         """
-        declared = await self._channel.ask(queue, "queue_declare", queue=queue, passive=True)
+        ready = await self._count_ready(queue)
         await self._consume(queue)
+        return ready
+
+    async def ready(self) -> int:
+        """Return the number of messages that are ready in the last consumed queue. Raises as `consume` does."""
+        return await self._count_ready(self._queue)
+
+    async def _count_ready(self, queue: str) -> int:
+        declared = await self._channel.ask(queue, "queue_declare", queue=queue, passive=True)
         return int(declared.message_count)
 
     async def replace(self, prefetch: int) -> None:
@@ -167,10 +175,10 @@ class RequestingConsumer(Consumer):
         self._cancelling = False
 
     async def ready(self) -> int:
-        """Return the number of messages that are ready. Raises as `consume` does."""
-        declared = await self._channel.ask(self._queue, "queue_declare", queue=self._queue, passive=True)
+        """See `Consumer`."""
+        ready = await super().ready()
         self._queues[""] = self._queue  # from now on the end of the channel is reported
-        return int(declared.message_count)
+        return ready
 
     def request(self) -> None:
         """Request as many messages as are wanted now; fewer than before if some are not wanted any more."""
@@ -251,12 +259,19 @@ class Acks:
         self._due = False
         """Whether acknowledgements are to be sent in the next iteration of the loop."""
         self._confirming = False
+        self._held = False
+        """Whether none are sent until `begin` or `resume`."""
         self._quiet: asyncio.Future[None] | None = None
 
     def begin(self, consumer: Consumer | None) -> None:
         """Send them on another channel; None: on none. What was under way will not be confirmed."""
         self._consumer = consumer
         self._confirming = False
+        self.resume()
+
+    def resume(self) -> None:
+        """Send them again after `hold`."""
+        self._held = False
         self.settled()
 
     def settled(self) -> None:
@@ -266,14 +281,17 @@ class Acks:
             self._loop.call_soon(self._send)
 
     async def hold(self) -> bool:
-        """Wait until no acknowledgement is under way, and send none until `begin`; False: some are still under way."""
-        await self.quiet()
-        if self._confirming:
-            return False
-        self._confirming = True
-        return True
+        """Send none until `begin` or `resume`, and wait until none is under way; False: some still are."""
+        self._held = True
+        await self._wait_until_quiet()
+        return not self._confirming
 
-    async def quiet(self) -> None:
+    async def finish(self) -> bool:
+        """Send all that are due, then do as `hold` does."""
+        await self._wait_until_quiet()
+        return await self.hold()
+
+    async def _wait_until_quiet(self) -> None:
         """Wait until no acknowledgement is under way, at most `_QUIET_TIMEOUT`."""
         if self._due or self._confirming:
             self._quiet = self._loop.create_future()
@@ -285,7 +303,8 @@ class Acks:
         consumer = self._consumer
         if self._confirming:
             return
-        acks = self._unacked.acks(ACKS_MAX) if consumer is not None and consumer.open else []
+        can_send = consumer is not None and consumer.open and not self._held
+        acks = self._unacked.acks(ACKS_MAX) if can_send else []
         if acks and consumer is not None:
             self._confirming = True
             consumer.ack(acks, partial(self._on_confirmed, consumer))

@@ -27,6 +27,9 @@ _READS: Final = 3
 """Attempts to read the attempts record. Then the broker's count is used, which may be too high."""
 _RETRY: Final = 1.0
 """Seconds between two of them."""
+_QUIET_LOOKS: Final = 3
+"""How often, one `_RETRY` apart, a queue must be empty until messages that it did not deliver again are taken for removed:
+it may not have taken back those of the last channel yet."""
 _SEARCH: Final = 0.5
 """Seconds in which messages that are ready arrive; another consumer may get them."""
 _log = logging.getLogger("bridge.rabbitmq")
@@ -92,6 +95,7 @@ class Partition:
         """Messages that were in the queue and have not arrived yet."""
         self._filled: asyncio.Future[None] | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._expecting: asyncio.Task[None] | None = None
         self._end_tag = 0
         """Delivery tag of the mark that ends the history."""
         self._finishing: asyncio.Task[None] | None = None
@@ -144,17 +148,19 @@ class Partition:
             keep = self._widened and not self.is_too_wide
             self._least = min(self._held + max(self._undelivered, 0), PREFETCH_MAX) if keep else 0
             if self._consumer.open:
-                await self.acks.quiet()
+                await self.acks.hold()
         await self._close_channel()
         for waiter in self.unacked.channel_closed():
             waiter.fail(OutcomeUnknown("RabbitMQ closed the channel during the acknowledgement."))
         self._end_tag = 0
         await self._open()
+        if self.unacked.expected and not self.source.shared:
+            self._expecting = self._loop.create_task(self._complete_expected())
 
     async def close(self) -> None:
         """Release it: record the attempts, and return unsettled messages to the queue."""
         self._stop_replacing()
-        await self.acks.quiet()
+        await self.acks.finish()
         await self.attempts_writer.finish()
         await self._close_channel()
 
@@ -180,18 +186,17 @@ class Partition:
 
     async def _replace_consumer(self, consumer: Consumer, prefetch: int) -> None:
         """Consume with another consumer on the same channel, beside the messages that are here."""
-        # acknowledgements are held back: their confirmation is by a consumer, which would become the active one
-        if await self.acks.hold():
-            try:
-                if await self.attempts_writer.record_window(self._held + prefetch):
-                    self._since, self._prefetch = next(reversed(self.unacked.unacknowledged), 0), prefetch
-                    self._widened = True
-                    await consumer.replace(prefetch)
-            except BridgeError as error:
-                self._repair(self, error)
-            finally:
-                if self._consumer is consumer:
-                    self.acks.begin(consumer)
+        try:
+            # acknowledgements are held back: their confirmation is by a consumer, which would become the active one
+            if await self.acks.hold() and await self.attempts_writer.record_window(self._held + prefetch):
+                self._since, self._prefetch = next(reversed(self.unacked.unacknowledged), 0), prefetch
+                self._widened = True
+                await consumer.replace(prefetch)
+        except BridgeError as error:
+            self._repair(self, error)
+        finally:
+            if self._consumer is consumer:
+                self.acks.resume()
         self._replacing = None
 
     def _stop_replacing(self) -> None:
@@ -268,10 +273,10 @@ class Partition:
     def _stop(self) -> None:
         self._consumer = None
         self.acks.begin(None)
-        for task in (self._reading, self._finishing):
+        for task in (self._reading, self._finishing, self._expecting):
             if task is not None:
                 task.cancel()
-        self._reading = self._finishing = None
+        self._reading = self._finishing = self._expecting = None
         self._stop_replacing()
 
     def _arrived(self, arrival: Arrival) -> None:
@@ -314,6 +319,22 @@ class Partition:
         removed, self.unacked.removed = self.unacked.removed, []
         for waiter in removed:
             waiter.done()
+
+    async def _complete_expected(self) -> None:
+        """Complete what is not delivered again: the broker has removed it, and its confirmation was lost.
+
+        The next new message shows it as well. But none may come.
+        """
+        looks, unacked, consumer = 0, self.unacked, self._consumer
+        with suppress(BridgeError):  # the channel has ended: another one begins
+            while consumer is not None and unacked.expected and looks < _QUIET_LOOKS:
+                expected = unacked.expected
+                await asyncio.sleep(_RETRY)
+                empty = consumer.queue == self.source.queue and not await consumer.ready()
+                looks = looks + 1 if empty and unacked.expected == expected else 0
+            unacked.expect_no_more()
+            self._complete_removed()
+            self._removed.set()
 
     async def _read_attempts(self) -> None:
         """Read the record of the bridge that consumed the partition before; nothing is fetched until then."""

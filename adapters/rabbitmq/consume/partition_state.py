@@ -195,6 +195,10 @@ class Unacked(Generic[W]):
         self.unacknowledged[tag] = Item(tag)
         self.removed += self._remove(self._expected.clear(backfilled=True))
 
+    def expect_no_more(self) -> None:
+        """Take the messages of the queue that were not delivered again for removed: the broker has none of them."""
+        self.removed += self._remove(self._expected.clear(backfilled=False))
+
     def discard(self, tag: int) -> None:
         """Acknowledge a mark."""
         item = self.unacknowledged.setdefault(tag, Item(tag))
