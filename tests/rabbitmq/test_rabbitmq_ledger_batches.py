@@ -21,7 +21,7 @@ from tests.tiers import SOAK
 pytestmark = pytest.mark.extended
 
 MESSAGES = 60_000 if SOAK else 12_000
-KILLS = 3
+KILLS = 4 if SOAK else 1
 """Of each of broker and bridge."""
 YOUNG = 8
 """Seconds after which a quorum queue survives a kill; see `test_rabbitmq_ledger`."""

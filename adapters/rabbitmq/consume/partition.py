@@ -28,8 +28,8 @@ _READS: Final = 3
 _RETRY: Final = 1.0
 """Seconds between two of them."""
 _QUIET_LOOKS: Final = 3
-"""How often, one `_RETRY` apart, a queue must be empty until messages that it did not deliver again are taken for removed:
-it may not have taken back those of the last channel yet."""
+"""How often, one `_RETRY` apart, a queue must be empty until what it did not deliver again is taken for removed: it may
+not have taken back the messages of the last channel yet."""
 _SEARCH: Final = 0.5
 """Seconds in which messages that are ready arrive; another consumer may get them."""
 _log = logging.getLogger("bridge.rabbitmq")
