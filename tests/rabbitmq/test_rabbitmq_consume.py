@@ -435,7 +435,9 @@ async def test_no_acknowledgement_is_sent_just_before_the_channel_closes(
     await asyncio.gather(*settling)
 
 
-async def test_an_acknowledgement_whose_confirmation_was_lost_is_completed_without_a_new_message(one: Pool) -> None:
+async def test_an_acknowledgement_whose_confirmation_was_lost_is_completed_without_a_new_message(
+    one: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """RabbitMQ has removed the message, and does not deliver it again."""
     await one.write(numbers(3))
     bridge = await one.bridge()
@@ -443,8 +445,7 @@ async def test_an_acknowledgement_whose_confirmation_was_lost_is_completed_witho
     partition = bridge.subscription._assigned.partitions[0]
     consumer = partition._consumer
     assert consumer is not None
-    ack = consumer.ack
-    consumer.ack = lambda acks, _confirmed: ack(acks, lambda: None)  # type: ignore[method-assign]
+    monkeypatch.setattr(consumer, "ack", lambda acks, _confirmed, ack=consumer.ack: ack(acks, lambda: None))
     lost = bridge.subscription.settle(found[:1], Outcome.SETTLED)
     async with asyncio.timeout(60):
         assert len(await bridge.subscription.fetch_again(found[1:])) == 2
