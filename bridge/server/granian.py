@@ -56,7 +56,7 @@ async def serve(
     listening = bind(listener)
     address = listening.getsockname()
     requests = UnfinishedRequests(app)
-    dispatcher = Dispatcher(app, requests)
+    dispatcher = Dispatcher(requests)
     before = _threads()
     signal, stopped = _start(core, dispatcher, listener, listening)
     threads = _threads() - before
