@@ -12,42 +12,24 @@ RUN if ! command -v python3 > /dev/null; then \
     && useradd --uid 65532 --gid 65532 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin oms
 
 
-# gcc and Python's headers stay in this stage. A Python that is not Debian's brings its own headers.
 # /opt/oms, which the images get, has no pip: /opt/pip fills it from outside.
 FROM base AS tools
 # hadolint ignore=DL3008
-RUN set -- gcc libc6-dev \
-    && if ! python3 -c 'import ensurepip' 2> /dev/null; then set -- "$@" python3-venv; fi \
-    && if ! [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ]; then \
-         set -- "$@" python3-dev; \
-       fi \
-    && apt-get update && apt-get install --yes --no-install-recommends "$@" && rm -rf /var/lib/apt/lists/* \
+RUN if ! python3 -c 'import ensurepip' 2> /dev/null; then \
+      apt-get update && apt-get install --yes --no-install-recommends python3-venv && rm -rf /var/lib/apt/lists/*; \
+    fi \
     && python3 -m venv /opt/pip \
     && python3 -m venv --without-pip /opt/oms
 
 
-# The wheel whose hot path is machine code. Compiling takes minutes, so it comes before all that only the wheel needs.
-FROM tools AS wheel
+FROM tools AS build
 WORKDIR /src
-COPY pyproject.toml constraints.txt setup.py ./
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY tests/conformance tests/conformance
 COPY adapters adapters
 COPY bridge bridge
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
-    /opt/pip/bin/pip install --upgrade --constraint constraints.txt setuptools mypy \
-    && OMS_COMPILE=1 /opt/pip/bin/python setup.py --quiet build_ext
-COPY README.md LICENSE ./
-COPY tests/conformance tests/conformance
-RUN OMS_COMPILE=1 /opt/pip/bin/python setup.py --quiet bdist_wheel --dist-dir /wheels
-
-
-FROM tools AS build
-COPY constraints.txt /wheels/
-COPY --from=wheel /wheels /wheels
-RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
-    /opt/pip/bin/pip --python /opt/oms/bin/python install --constraint /wheels/constraints.txt \
-      "$(echo /wheels/*.whl)[kafka,rabbitmq,fast,otel]"
-# No image is plain Python.
-RUN /opt/oms/bin/python -c 'from bridge.engine import engine; assert engine.__file__.endswith(".so"), engine.__file__'
+    /opt/pip/bin/pip --python /opt/oms/bin/python install --constraint constraints.txt '.[kafka,rabbitmq,fast,otel]'
 # The label's version is an argument; it must not differ from the one in bridge/__init__.py.
 ARG VERSION=unreleased
 RUN said="$(/opt/oms/bin/oms-bridge --version)" \
@@ -59,8 +41,7 @@ RUN said="$(/opt/oms/bin/oms-bridge --version)" \
 
 FROM build AS build-mirror
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
-    /opt/pip/bin/pip --python /opt/oms/bin/python install --constraint /wheels/constraints.txt \
-      "$(echo /wheels/*.whl)[mirror]"
+    /opt/pip/bin/pip --python /opt/oms/bin/python install --constraint constraints.txt '.[mirror]'
 
 
 FROM tools AS jars

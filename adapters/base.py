@@ -14,7 +14,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum, StrEnum
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
@@ -479,10 +479,12 @@ class Replayable(Protocol):
     changes. A delayed message enters the log when it is due.
     """
 
-    def logs(self) -> Mapping[str, tuple[int, int]]:
-        """Return the first offset kept and the next one of every log that ever had a message.
+    def logs(self) -> Iterator[Mapping[str, tuple[int, int]]]:
+        """Yield the first offset kept and the next one of every log that ever had a message, some logs at a time.
 
-        Raises `BackendUnavailable` before the start.
+        Each part, which may be empty, takes a few milliseconds at most: its reader may answer other requests before
+        the next one. Logs that appear or disappear meanwhile may be missing. Raises `BackendUnavailable` before the
+        start, when it is called.
         """
         ...
 

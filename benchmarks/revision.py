@@ -1,6 +1,5 @@
 """Revisions of the bridge: this tree, and another one for `--beside`, in a git worktree that is removed at the end."""
 
-import os
 import re
 import subprocess
 import sys
@@ -45,8 +44,7 @@ class Revision(NamedTuple):
         return str(self.python.with_name("oms-bridge"))
 
 
-THIS: Final = Revision("this tree", Path(os.environ.get("OMS_BENCH_TREE", ROOT)).resolve(), Path(sys.executable))
-"""What is measured: this checkout, or the tree that `OMS_BENCH_TREE` names, such as an unpacked wheel."""
+THIS: Final = Revision("this tree", ROOT, Path(sys.executable))
 
 
 @contextmanager

@@ -14,6 +14,11 @@ class CannotStart(Exception):
     """The backend cannot start, and a retry cannot help. The text is for the operator, never for a client."""
 
 
+def needs_extra(what: str, module: str | None, extra: str) -> CannotStart:
+    """Return the error of what cannot start without a module of an extra that is not installed."""
+    return CannotStart(f"{what} needs {module}: pip install 'openmessaging-bridge[{extra}]'.")
+
+
 class BridgeError(Exception):
     """Base of every error that clients get.
 

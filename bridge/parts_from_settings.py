@@ -16,7 +16,7 @@ from bridge.engine.options import EngineOptions
 from bridge.http.incoming_webhook_rules import DestinationRules, Rules, Signing
 from bridge.http.request_and_reply import Limits
 from bridge.long_work import Slicer
-from bridge.server import Tls, tls_context
+from bridge.server import ChosenServer, Tls, choose_server, tls_context
 from bridge.server.connection_limits import Admission
 from bridge.settings import Settings, SettingsError, read_secrets
 from bridge.tracing import create_tracing
@@ -91,6 +91,14 @@ def load_tls(settings: Settings) -> Tls | None:
     except OSError as error:
         raise SettingsError(f"tls: {error}.") from None
     return tls
+
+
+def server_of(settings: Settings, tls: Tls | None) -> ChosenServer:
+    """Return the server of both ports. Raises `SettingsError` if the one that the settings name cannot serve."""
+    try:
+        return choose_server(settings.server, tls)
+    except RuntimeError as error:
+        raise SettingsError(f"server: {error}.") from None
 
 
 def destination_rules(settings: Settings) -> Rules:
@@ -184,8 +192,7 @@ def admission_of(settings: Settings) -> Admission:
 
 
 async def check_files(settings: Settings) -> None:
-    """Open the files of TLS, destinations and callbacks as `run` does. Raises `SettingsError` for an unusable one."""
-    load_tls(settings)
+    """Open the files of destinations and callbacks as `run` does. Raises `SettingsError` for an unusable one."""
     destination_rules(settings)
     callbacks = create_delivery_options(settings, SystemClock(), Slicer())
     if callbacks is not None:

@@ -26,8 +26,9 @@ from bridge.parts_from_settings import (
     limits_of,
     load_tls,
     memory_budget_of,
+    server_of,
 )
-from bridge.server import Listener, Tls, serve
+from bridge.server import ChosenServer, Listener, Tls, serve
 from bridge.settings import Address, Settings, SettingsError, redact
 from bridge.tracing import create_tracing
 
@@ -46,6 +47,7 @@ async def run(settings: Settings, announce: Callable[[str], None]) -> int:
     """
     logs.configure(settings.log.level, settings.log.format)
     tls = load_tls(settings)
+    server = server_of(settings, tls)
     rules = destination_rules(settings)
     clock = SystemClock()
     tracing = create_tracing(settings)
@@ -58,7 +60,8 @@ async def run(settings: Settings, announce: Callable[[str], None]) -> int:
     table = routes(engine, callbacks, limits, settings.delivery.max_deliveries, rules, slicer=slicer)
     data = DataApp(table, origins, limits, metrics, WebhookHandshake(rules, settings.limits.quota))
     own_pages = OriginPolicy((*settings.http.hosts, settings.management.host), ())
-    management = management_app(engine, metrics, redact(settings.backend), own_pages)
+    facts = {"backend": redact(settings.backend), "server": server.kind, "serverReason": server.reason}
+    management = management_app(engine, metrics, facts, own_pages)
 
     def drain() -> Coroutine[object, object, None]:
         engine.drain()  # at once; then the POSTs in flight and the servers end at the same time
@@ -70,14 +73,14 @@ async def run(settings: Settings, announce: Callable[[str], None]) -> int:
     callbacks.start()
     lag = asyncio.create_task(metrics.measure_loop_lag())
     exporting = _export_metrics(settings, metrics)
-    state = _BackendState(settings, engine, stop, announce)
+    state = _BackendState(engine, stop, announce)
 
     def listening(ports: Mapping[str, int]) -> None:
         _freeze_start()
-        state.watch(ports)
+        state.watch(_addresses(settings, server, ports))
 
     try:
-        await _serve(settings, tls, {"data": data, "management": management}, stop, drain, listening)
+        await _serve(settings, server, tls, {"data": data, "management": management}, stop, drain, listening)
     finally:
         lag.cancel()
         state.cancel()
@@ -107,18 +110,15 @@ def _export_metrics(settings: Settings, metrics: BridgeMetrics) -> asyncio.Task[
 class _BackendState:
     """Announces that the bridge listens and when its backend is ready. Stops the bridge if the backend cannot start."""
 
-    def __init__(
-        self, settings: Settings, engine: Engine, stop: asyncio.Event, announce: Callable[[str], None]
-    ) -> None:
-        self._settings = settings
+    def __init__(self, engine: Engine, stop: asyncio.Event, announce: Callable[[str], None]) -> None:
         self._engine = engine
         self._stop = stop
         self._announce = announce
         self._task: asyncio.Task[None] | None = None
 
-    def watch(self, ports: Mapping[str, int]) -> None:
-        """Announce the state now, and its change later. `ports` are the actual ones of `data` and `management`."""
-        self._task = asyncio.create_task(self._watch(_addresses(self._settings, ports)))
+    def watch(self, addresses: str) -> None:
+        """Announce the state now, and its change later, with the addresses of both ports."""
+        self._task = asyncio.create_task(self._watch(addresses))
 
     def cancel(self) -> None:
         """Announce nothing more."""
@@ -139,6 +139,7 @@ class _BackendState:
 
 async def _serve(  # noqa: PLR0913, PLR0917 - what `run` has built
     settings: Settings,
+    server: ChosenServer,
     tls: Tls | None,
     apps: Mapping[str, ASGIApp],
     stop: asyncio.Event,
@@ -161,7 +162,7 @@ async def _serve(  # noqa: PLR0913, PLR0917 - what `run` has built
     async def serve_data() -> None:
         with _errors_of("listen"):
             await serve(
-                settings.server,
+                server.kind,
                 apps["data"],
                 data,
                 stop=closing,
@@ -172,7 +173,7 @@ async def _serve(  # noqa: PLR0913, PLR0917 - what `run` has built
     async def serve_management() -> None:
         with _errors_of("management"):
             await serve(
-                settings.server,
+                server.kind,
                 apps["management"],
                 management,
                 stop=closed,
@@ -192,7 +193,7 @@ async def _serve(  # noqa: PLR0913, PLR0917 - what `run` has built
 
 @contextmanager
 def _errors_of(setting: str) -> Iterator[None]:
-    """Translate the errors of a server: an address that cannot be used, or a server that is not installed."""
+    """Translate the errors of a server: an address that cannot be used, or Hypercorn in another version."""
     try:
         yield
     except OSError as error:
@@ -225,11 +226,12 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
         loop.add_signal_handler(number, on_signal)
 
 
-def _addresses(settings: Settings, ports: Mapping[str, int]) -> str:
+def _addresses(settings: Settings, server: ChosenServer, ports: Mapping[str, int]) -> str:
+    """Return what the bridge announces. `ports` are the actual ones of `data` and `management`."""
     data = Address(settings.listen.host, ports["data"])
     management = Address(settings.management.host, ports["management"])
     scheme = "https" if settings.tls else "http"
     return (
         f"messages on {scheme}://{data}, management on http://{management},"
-        f" backend {redact(settings.backend)}, server {settings.server}"
+        f" backend {redact(settings.backend)}, server {server}"
     )

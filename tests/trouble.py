@@ -104,6 +104,7 @@ async def lost(bridge: Bridge, reason: str) -> None:
     """Wait until it is not ready, everywhere, with that text in the reason, and has logged the reason."""
     await until(lambda: reason in probe(bridge, "/readyz")[1], lambda: probe(bridge, "/readyz"))
     assert readiness(bridge) == (503, 0, False)
+    assert probe(bridge, "/startedz") == (200, "started\n")
     assert reason in json.loads(probe(bridge, "/status")[1])["notReadyReason"]
     assert any(reason in said for said in sentences(bridge, "the backend is not ready")), bridge.log
 

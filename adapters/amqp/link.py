@@ -18,6 +18,7 @@ from adapters.amqp.connection import Connection, connect
 from adapters.amqp.errors import RESOURCE_LOCKED, blocked, closing, of_connection
 from adapters.amqp.settings import REQUEST_TIMEOUT, ConnectionSettings
 from bridge.errors import BackendUnavailable, BridgeError
+from bridge.url_host import url_host
 
 _PAUSES: Final = (0.1, 2.0)
 """Seconds between attempts to reconnect: the first pause and the longest; each is twice the one before."""
@@ -152,7 +153,7 @@ class Link:
             try:
                 connection = await connect(self._parameters(host, port), context)
             except (AMQPError, OSError, TimeoutError) as error:
-                self.failure = of_connection(error, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+                self.failure = of_connection(error, f"{url_host(host)}:{port}")
                 self.failure.__cause__ = error
             else:
                 if self._closing:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from adapters.base import Adapter
 from adapters.kafka.options import parse
-from bridge.errors import CannotStart
+from bridge.errors import needs_extra
 
 _ARENA_MAX: Final = -8
 """`M_ARENA_MAX` of malloc.h."""
@@ -34,7 +34,7 @@ def connect(url: str) -> Adapter:
         _defer_codecs()
         from adapters.kafka.adapter import KafkaAdapter  # noqa: PLC0415 - it brings the client library
     except ModuleNotFoundError as missing:
-        raise CannotStart(f"Kafka needs {missing.name}: pip install 'openmessaging-bridge[kafka]'.") from missing
+        raise needs_extra("Kafka", missing.name, "kafka") from missing
     _use_one_arena()
     return KafkaAdapter(options)
 

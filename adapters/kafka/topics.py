@@ -21,6 +21,8 @@ from bridge.errors import BackendUnavailable, DestinationInvalid, DestinationUnk
 
 _READY: Final = 10.0
 """Seconds in which the partitions of a new topic get their leaders, and every broker gets it."""
+_KNOWN: Final = 10_000
+"""Destinations whose number of partitions is remembered."""
 _LOOK: Final = 0.02
 
 
@@ -95,7 +97,10 @@ class Topics:
             if known is not None and isinstance(error, BackendUnavailable):
                 self._known[destination] = known[0], monotonic() + METADATA_AGE / 1000
             raise
+        self._known.pop(destination, None)
         self._known[destination] = found, monotonic() + METADATA_AGE / 1000
+        if len(self._known) > _KNOWN:
+            del self._known[next(iter(self._known))]
         return found
 
     async def _find(self, destination: str, *, create: bool) -> int:

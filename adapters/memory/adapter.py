@@ -60,6 +60,8 @@ class MemoryAdapter(Transactions):
         """Whether `_count` is called in the next turn of the loop."""
         self._due_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
+        self._forgetting: Iterator[None] = iter(())
+        """What is left of the search for what is too old."""
 
     async def start(self) -> None:
         """Start the timers; there is nothing to connect to."""
@@ -157,8 +159,8 @@ class MemoryAdapter(Transactions):
         subscription.group.idle_since = wall()
         subscription.group.rewind()
 
-    def logs(self) -> Mapping[str, tuple[int, int]]:
-        """Return the bounds of every log; see `Replayable`. Raises `BackendUnavailable`."""
+    def logs(self) -> Iterator[Mapping[str, tuple[int, int]]]:
+        """Yield the bounds of every log; see `Replayable`. Raises `BackendUnavailable`."""
         self._running()
         return self._store.bounds()
 
@@ -306,16 +308,28 @@ class MemoryAdapter(Transactions):
     # Old messages
 
     def _expire_old(self) -> None:
-        """Drop old messages, a slice in each turn of the loop, and search again a minute later."""
-        loop = self._running()
-        now = wall()
-        if self._capacity.expire(now):
-            self._expiry_timer = loop.call_later(0, self._expire_old)
-            return
-        self._groups_forgotten(self._store.forget_idle(now))
-        self._count_soon()
-        self._destinations_forgotten(self._store.forget_empty(now))
-        self._expiry_timer = loop.call_later(min(_EXPIRE_EVERY, self._options.retention) / 1000, self._expire_old)
+        """Drop and forget what is too old, and search again a minute later."""
+        self._forgetting = self._forget_old(wall())
+        self._forget_some()
+
+    def _forget_some(self) -> None:
+        """Go on with this in the next turn of the loop, until it is complete."""
+        if next(self._forgetting, self) is self:
+            seconds, then = min(_EXPIRE_EVERY, self._options.retention) / 1000, self._expire_old
+        else:
+            seconds, then = 0, self._forget_some
+        self._expiry_timer = self._running().call_later(seconds, then)
+
+    def _forget_old(self, now: int) -> Iterator[None]:
+        while self._capacity.expire(now):
+            yield
+        for groups in self._store.forget_idle(now):
+            self._groups_forgotten(groups)
+            self._count_soon()
+            yield
+        for destinations in self._store.forget_empty(now):
+            self._destinations_forgotten(destinations)
+            yield
 
     def _count_soon(self) -> None:
         """Count what a group has settled all at once, a slice in each turn of the loop."""

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from secrets import randbits
 from typing import Final, NamedTuple
 
@@ -11,7 +12,7 @@ from adapters.memory.destination import Destination
 from adapters.memory.group import StoredGroup
 from adapters.memory.options import Options
 from adapters.memory.partition import Partition
-from adapters.memory.record import Record, size, unpack
+from adapters.memory.record import Record, unpack
 from adapters.memory.transaction_table import TransactionTable
 from bridge.errors import BackendFull, DestinationUnknown, PartitionUnknown
 from bridge.message import Message
@@ -90,12 +91,23 @@ class BackendState:
         destination.removed = True
         del self.destinations[destination.name]
 
-    def forget_empty(self, now: int) -> list[Destination]:
-        """Remove and return the destinations without messages and groups, and without traffic for an hour."""
-        empty = [destination for destination in self.destinations.values() if destination.check_idle(now)]
-        for destination in empty:
-            self.remove(destination)
-        return empty
+    def forget_empty(self, now: int) -> Iterator[list[Destination]]:
+        """Remove the destinations without messages and groups, and without traffic for an hour.
+
+        Yields them in slices of about `SLICE` partitions.
+        """
+        empty: list[Destination] = []
+        visited = 0
+        for destination in tuple(self.destinations.values()):
+            if not destination.removed and destination.check_idle(now):
+                self.remove(destination)
+                empty.append(destination)
+            visited += len(destination.partitions)
+            if visited >= SLICE:
+                yield empty
+                empty, visited = [], 0
+        if empty:
+            yield empty
 
     def place(self, message: Message) -> tuple[Destination, Partition]:
         """Return where to store a message. Raises `PartitionUnknown` and `BackendFull`."""
@@ -220,14 +232,26 @@ class BackendState:
         for group in groups:
             self._uncounted.append(self._count(destination, group.unsettled_ranges(ends)))
 
-    def forget_idle(self, now: int) -> list[StoredGroup]:
-        """Remove and return the groups that had no subscription for longer than `retention`; see `remove_groups`."""
+    def forget_idle(self, now: int) -> Iterator[list[StoredGroup]]:
+        """Remove the groups that had no subscription for longer than `retention`; see `remove_groups`.
+
+        Yields them in slices of about `SLICE` groups and partitions.
+        """
         forgotten: list[StoredGroup] = []
-        for destination in self.destinations.values():
-            if idle := [group for group in destination.groups.values() if self._is_idle(group, now)]:
-                self.remove_groups(destination, idle)
-                forgotten += idle
-        return forgotten
+        visited = 0
+        for destination in tuple(self.destinations.values()):
+            groups = iter(tuple(destination.groups.values()))
+            while some := list(islice(groups, SLICE)):
+                if idle := [group for group in some if self._is_idle(group, now)]:
+                    self.remove_groups(destination, idle)
+                    forgotten += idle
+                    visited += len(destination.partitions)
+                visited += len(some)
+                if visited >= SLICE:
+                    yield forgotten
+                    forgotten, visited = [], 0
+        if forgotten:
+            yield forgotten
 
     def count_step(self) -> bool:
         """Count messages that a group has settled all at once, at most `SLICE`. False: all are counted.
@@ -253,8 +277,8 @@ class BackendState:
                 offset = partition.next_kept(offset + 1)
 
     def _count_settled(self, destination: Destination, partition: Partition, index: int) -> None:
-        partition.acks[index] += 1
-        if destination.groups and partition.acks[index] == len(destination.groups) + partition.removed_groups:
+        acks = partition.count_ack(index)
+        if destination.groups and acks == len(destination.groups) + partition.removed_groups:
             partition.settled_by_all.add(partition.offsets[index])
             self.settled_by_all[partition] = destination
 
@@ -294,7 +318,7 @@ class BackendState:
         del destination.groups[group.name]
 
     def _is_idle(self, group: StoredGroup, now: int) -> bool:
-        return not group.subscribed and now - group.idle_since > self._options.retention
+        return not group.subscribed and not group.forgotten and now - group.idle_since > self._options.retention
 
     def _clear_settled_by_all(self, partition: Partition) -> None:
         partition.settled_by_all.discard_below(partition.end)
@@ -302,37 +326,46 @@ class BackendState:
 
     # Replay: see `Replayable`
 
-    def bounds(self) -> Mapping[str, tuple[int, int]]:
-        """Return the first offset stored and the next one of every partition that ever had a message."""
-        return {
-            f"{self._epoch_of(destination)}/{destination.name}/{partition.number}": (
-                _first(partition),
-                partition.recorded_end,
-            )
-            for destination, partition in self.partitions()
-            if partition.recorded_end
-        }
+    def bounds(self) -> Iterator[Mapping[str, tuple[int, int]]]:
+        """Yield the first offset stored and the next one of every partition that ever had a message.
+
+        Those of one destination at a time, or of as many as have `SLICE` partitions.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        visited = 0
+        for destination in tuple(self.destinations.values()):
+            if destination.removed:
+                continue
+            log = f"{self._epoch_of(destination)}/{destination.name}/"
+            for partition in destination.partitions:
+                if partition.recorded_end:
+                    found[f"{log}{partition.number}"] = _first(partition), partition.recorded_end
+            visited += len(destination.partitions)
+            if visited >= SLICE:
+                yield found
+                found, visited = {}, 0
+        yield found
 
     def replay(self, name: str, start: int, limit: int, max_bytes: int) -> Replayed:
         """Return the messages stored from `start` on, and the offsets dropped there. Raises `DestinationUnknown`."""
         partition = self._find(name)
         end = partition.recorded_end
-        found: list[int] = []
+        offsets: list[int] = []
+        messages: list[Message] = []
         at, left = partition.index(max(start, partition.first)), max_bytes
-        while at < len(partition.offsets) and len(found) < limit and partition.offsets[at] < end:
+        while at < len(partition.offsets) and len(offsets) < limit and partition.offsets[at] < end:
             record = partition.messages[at]
             if record is not None:
-                left -= size(record)
-                if found and left < 0:
+                message = unpack(record)
+                left -= message.size
+                if offsets and left < 0:
                     break
-                found.append(at)
+                offsets.append(partition.offsets[at])
+                messages.append(message)
             at += 1
         stopped = at < len(partition.offsets) and partition.offsets[at] < end
-        following = max(start, partition.offsets[found[-1]] + 1 if stopped else end)
-        offsets = [partition.offsets[index] for index in found]
-        records = [record for index in found if (record := partition.messages[index]) is not None]
-        dropped = _dropped(partition, start, offsets, following)
-        return Replayed(offsets, [unpack(record) for record in records], following, dropped)
+        following = max(start, offsets[-1] + 1 if stopped else end)
+        return Replayed(offsets, messages, following, _dropped(partition, start, offsets, following))
 
     def _epoch_of(self, destination: Destination) -> str:
         """Return the epoch of a destination's logs: another one after the destination was deleted or forgotten."""

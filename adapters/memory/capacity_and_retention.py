@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 from adapters.memory.backend_state import SLICE, BackendState
@@ -44,6 +44,10 @@ class Capacity:
         self._dropped = dropped
         self._oldest = 0
         """When the oldest message was stored, ms since 1970, or earlier; exact after a complete `expire`."""
+        self._cutoff = 0
+        """What was stored before is too old, ms since 1970."""
+        self._expiring: Iterator[None] | None = None
+        """The search for old messages, unless it is complete."""
         self._explanation = ""
         self._explained_at = -_EXPLAIN_EVERY
 
@@ -54,9 +58,12 @@ class Capacity:
         if size > options.max_bytes:
             raise BodyTooLarge(f"The message takes {size} bytes; the memory backend has max_bytes={options.max_bytes}.")
         while self.messages >= options.max_messages or self.bytes + size > options.max_bytes:
-            # a full backend is asked often: if nothing can be dropped, each of the two calls costs one comparison
-            expired = now - self._oldest > options.retention
-            if not self._evict() and not (expired and self.expire(now)) and not self._store.count_step():
+            # a full backend is asked often: if nothing can be dropped, this costs a comparison each
+            if self._evict():
+                continue
+            if now - self._oldest > options.retention:
+                self.expire(now)
+            elif not self._store.count_step():
                 limit = "max_messages" if self.messages >= options.max_messages else "max_bytes"
                 raise BackendFull(
                     f"The memory backend has reached {limit}={getattr(options, limit)} and may drop nothing: "
@@ -76,36 +83,55 @@ class Capacity:
         self.bytes -= footprint(record)
 
     def expire(self, now: int) -> bool:
-        """Drop messages older than `retention`, at most `SLICE`. False: there was none."""
-        cutoff = now - self._options.retention
-        dropped = work = 0
-        oldest = now
-        for destination, partition in self._store.partitions():
-            indexes: list[int] = []
-            for index, _ in partition.kept():
-                if partition.stored[index] >= cutoff or work + len(indexes) >= SLICE:
-                    oldest = min(oldest, partition.stored[index])
-                    break
-                indexes.append(index)
-            if indexes:
-                dropped += len(indexes)
-                work += len(indexes) + len(destination.groups)
-                self._drop(destination, partition, indexes)
-                for group in destination.groups.values():
-                    group.cursors[partition.number].trim()
+        """Search for messages older than `retention` and drop them, a slice of about `SLICE`. False: all are dropped.
+
+        A slice counts the messages dropped, the groups whose positions move, and the partitions visited.
+        """
+        self._cutoff = now - self._options.retention
+        if self._expiring is None:
+            self._expiring = self._expire(now)
+        if next(self._expiring, self) is not self:
+            return True
+        self._expiring = None
+        return self._oldest < self._cutoff  # what has become old since the search began
+
+    def _expire(self, now: int) -> Iterator[None]:
+        work, oldest = 0, now
+        for destination in tuple(self._store.destinations.values()):
+            for partition in destination.partitions:
+                while (first := partition.oldest) is not None and first < self._cutoff and not destination.removed:
+                    indexes = self._old(partition, SLICE - work)
+                    self._drop(destination, partition, indexes)
+                    self.dropped_by_retention += len(indexes)
+                    for group in destination.groups.values():
+                        group.cursors[partition.number].trim()
+                    work += len(indexes) + len(destination.groups)
+                    if work >= SLICE:
+                        yield
+                        work = 0
+                if first is not None and first < oldest and not destination.removed:
+                    oldest = first
+                work += 1
+                if work >= SLICE:
+                    yield
+                    work = 0
         self._oldest = oldest
-        self.dropped_by_retention += dropped
-        return dropped > 0
+
+    def _old(self, partition: Partition, limit: int) -> list[int]:
+        """Return the indexes of the first messages that are too old, at most `limit`."""
+        indexes = (index for index, _ in islice(partition.kept(), limit))
+        return list(takewhile(lambda index: partition.stored[index] < self._cutoff, indexes))
 
     def purge(self, destination: Destination, ends: Sequence[int]) -> bool:
         """Drop messages of a destination below an offset for each partition, at most `SLICE`. False: there was none."""
         for partition, end in zip(destination.partitions, ends, strict=True):
+            if partition.first >= end:
+                continue
             indexes = [index for index, offset in islice(partition.kept(), SLICE) if offset < end]
-            if indexes:
-                self._drop(destination, partition, indexes)
-                for group in destination.groups.values():
-                    group.cursors[partition.number].trim()
-                return True
+            self._drop(destination, partition, indexes)
+            for group in destination.groups.values():
+                group.cursors[partition.number].trim()
+            return True
         return False
 
     def _evict(self) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from adapters.base import Delivery
 from adapters.memory.partition import Partition
-from adapters.memory.record import Record, size, unpack
+from adapters.memory.record import Record, unpack
 from adapters.range_set import RangeSet
+from bridge.message import Message
 
 
 class Cursor:
@@ -116,13 +117,13 @@ class Cursor:
             index += 1
         self.next = partition.end
 
-    def take(self, offset: int, record: Record) -> Delivery:
+    def take(self, offset: int, message: Message) -> Delivery:
         """Return the delivery of a message that `available` has found, and move on."""
         if self._released:
             del self._released[0]
         else:
             self.next = offset + 1
-        return Delivery(unpack(record), self.partition.number, offset, self.attempts.get(offset, 0))
+        return Delivery(message, self.partition.number, offset, self.attempts.get(offset, 0))
 
     def find(self, offset: int) -> Record | None:
         """Return the record of a fetched message; None: it was settled or dropped."""
@@ -176,14 +177,14 @@ class StoredGroup:
         available.rotate(-self._next_partition)
         while available and len(found) < limit:
             cursor, following = available[0]
-            if (message := next(following, None)) is None:
+            if (stored := next(following, None)) is None:
                 available.popleft()
                 continue
-            offset, record = message
-            max_bytes -= size(record)
+            offset, message = stored[0], unpack(stored[1])
+            max_bytes -= message.size
             if found and max_bytes < 0:
                 break
-            found.append(cursor.take(offset, record))
+            found.append(cursor.take(offset, message))
             available.rotate(-1)
         if available:
             self._next_partition = available[0][0].partition.number

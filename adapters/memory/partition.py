@@ -11,6 +11,8 @@ from adapters.range_set import RangeSet
 
 _COMPACT: Final = 64
 """Dropped messages that may pile up before the columns are rewritten, even if they are half of all."""
+_STEP: Final = 2048
+"""Messages that one call of `compact` visits, about 1 ms: more than are dropped before it, so it reaches the end."""
 
 
 class Partition:
@@ -20,8 +22,9 @@ class Partition:
     fewer for the garbage collector to visit.
     """
 
-    __slots__ = ("_dropped", "_head", "acks", "end", "messages", "number", "offsets", "removed_groups", "reserved",
-                 "sequences", "settled_by_all", "stored", "unrecorded_from", "unused")  # fmt: skip
+    __slots__ = ("_compacted", "_copied", "_dropped", "_head", "acks", "end", "messages", "number", "offsets",
+                 "removed_groups", "reserved", "sequences", "settled_by_all", "stored", "unrecorded_from",
+                 "unused")  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -50,6 +53,9 @@ class Partition:
         self._head = 0
         """Index of the oldest message stored."""
         self._dropped = 0
+        self._compacted: Partition | None = None
+        """The columns that `compact` writes: the messages kept of those before the index `_copied`."""
+        self._copied = 0
 
     def __len__(self) -> int:
         return len(self.messages) - self._dropped
@@ -63,6 +69,11 @@ class Partition:
     def recorded_end(self) -> int:
         """The end of the offsets that keep their messages over a restart."""
         return self.end if self.unrecorded_from is None else self.unrecorded_from
+
+    @property
+    def oldest(self) -> int | None:
+        """When the oldest message stored was appended, ms since 1970; None if there is none."""
+        return self.stored[self._head] if self._head < len(self.stored) else None
 
     def reserve(self) -> int:
         """Reserve the next offset for a message that will be appended."""
@@ -78,6 +89,13 @@ class Partition:
         self.stored.append(now)
         self.acks.append(self.removed_groups)
         self.messages.append(record)
+
+    def count_ack(self, index: int) -> int:
+        """Count that one more group has settled a message; return how many have."""
+        self.acks[index] = acks = self.acks[index] + 1
+        if self._compacted is not None and index < self._copied:
+            self._compacted.count_ack(self._compacted.index(self.offsets[index]))
+        return acks
 
     def index(self, offset: int) -> int:
         """Return the first index whose offset is `offset` or more; its message may have been dropped."""
@@ -128,18 +146,30 @@ class Partition:
         if index == self._head:
             while self._head < len(self.messages) and self.messages[self._head] is None:
                 self._head += 1
+        if self._compacted is not None and index < self._copied:
+            self._compacted.drop(self._compacted.index(self.offsets[index]))
         return message
 
     def compact(self) -> None:
-        """Rewrite the columns without dropped messages once those are the larger half: constant cost per drop."""
-        if self._dropped <= _COMPACT or self._dropped * 2 < len(self.messages):
-            return
-        stored = [index for index, message in enumerate(self.messages) if message is not None]
-        for name in ("offsets", "sequences", "stored", "acks"):
-            column: array[int] = getattr(self, name)
-            setattr(self, name, array(column.typecode, [column[index] for index in stored]))
-        messages, self.messages = self.messages, RecordList()
-        for record in messages:
+        """Rewrite the columns without dropped messages once those are the larger half; call it after each few drops.
+
+        Each call does a part of it, so that no one waits for all messages.
+        """
+        if self._compacted is None:
+            if self._dropped <= _COMPACT or self._dropped * 2 < len(self.messages):
+                return
+            self._compacted, self._copied = Partition(self.number), 0
+        compacted, messages = self._compacted, self.messages
+        start = max(self._copied, self._head)
+        self._copied = min(start + _STEP, len(messages))
+        for index in range(start, self._copied):
+            record = messages[index]
             if record is not None:
-                self.messages.append(record)
-        self._head = self._dropped = 0
+                compacted.removed_groups = self.acks[index]
+                compacted.append(record, self.offsets[index], self.sequences[index], self.stored[index])
+        if self._copied == len(messages):
+            self.offsets, self.sequences, self.stored = compacted.offsets, compacted.sequences, compacted.stored
+            self.acks, self.messages = compacted.acks, compacted.messages
+            self._head = compacted.index(compacted.first)
+            self._dropped = len(compacted.messages) - len(compacted)
+            self._compacted = None

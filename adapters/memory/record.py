@@ -28,12 +28,7 @@ def pack(message: Message) -> Record:
     """Turn a message into a record."""
     properties = message.properties
     fields: list[Any] = list(message)
-    if properties:
-        flat = list(properties)
-        flat += list(properties.values())  # compiled, `(*properties, *properties.values())` takes twice as long
-        fields[PROPERTIES] = tuple(flat)
-    else:
-        fields[PROPERTIES] = ()
+    fields[PROPERTIES] = (*properties, *properties.values()) if properties else ()
     return tuple(fields)
 
 
@@ -56,18 +51,6 @@ def footprint(record: Record) -> int:
     for text in record[PROPERTIES]:
         size += _size_of(text)
     return size
-
-
-def size(record: Record) -> int:
-    """Return `Message.size` of a record's message."""
-    total = len(record[BODY])
-    for index in TEXTS:
-        text = record[index]
-        if text is not None:
-            total += len(text)
-    for text in record[PROPERTIES]:
-        total += len(text)
-    return total
 
 
 def _size_of(text: str) -> int:

@@ -2,7 +2,7 @@
 
 from adapters.base import Adapter
 from adapters.rabbitmq.options import parse
-from bridge.errors import CannotStart
+from bridge.errors import needs_extra
 
 
 def connect(url: str) -> Adapter:
@@ -14,5 +14,5 @@ def connect(url: str) -> Adapter:
     try:
         from adapters.rabbitmq.adapter import RabbitMQAdapter  # noqa: PLC0415 - it brings the client library
     except ModuleNotFoundError as missing:
-        raise CannotStart(f"RabbitMQ needs {missing.name}: pip install 'openmessaging-bridge[rabbitmq]'.") from missing
+        raise needs_extra("RabbitMQ", missing.name, "rabbitmq") from missing
     return RabbitMQAdapter(options)

@@ -117,7 +117,11 @@ def _replayable(adapter: Adapter) -> Replayable:
     return adapter
 
 
+def logs_of(adapter: Replayable) -> dict[str, tuple[int, int]]:
+    """Return all logs with their first offsets and their ends."""
+    return {log: bounds for logs in adapter.logs() for log, bounds in logs.items()}
+
+
 def _own(adapter: Adapter, session: Session) -> dict[str, tuple[int, int]]:
     """Return the logs of this test's destination."""
-    logs = _replayable(adapter).logs()
-    return {log: bounds for log, bounds in logs.items() if f"/{session.destination}/" in log}
+    return {log: bounds for log, bounds in logs_of(_replayable(adapter)).items() if f"/{session.destination}/" in log}

@@ -15,6 +15,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, 
 from typing import Final, NamedTuple, Self
 
 from bridge.errors import CallbackRefused, HeaderInvalid
+from bridge.url_host import url_host
 
 Origin = tuple[str, str, int]
 """Scheme, host and port."""
@@ -52,7 +53,7 @@ class Target(NamedTuple):
     @property
     def authority(self) -> str:
         """Value of the Host header; the scheme's default port is omitted."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = url_host(self.host)
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     def __str__(self) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @settings_options
 @click.option("--listen", metavar="HOST:PORT", help="Data port; 127.0.0.1:8080 unless set.")
 @click.option("--management", metavar="HOST:PORT", help="Probes and metrics; 127.0.0.1:9090 unless set.")
-@click.option("--server", metavar="NAME", help="hypercorn (unless set) or granian.")
+@click.option("--server", metavar="NAME", help="auto (unless set), hypercorn or granian.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info (unless set), warning or error.")
 @click.option("--log-format", metavar="FORM", help="text or json; unset: text on a terminal, else json.")
 def serve(config: Path | None, log_level: str | None, log_format: str | None, **given: str | None) -> None:
@@ -38,7 +38,7 @@ def serve(config: Path | None, log_level: str | None, log_format: str | None, **
 
     \b
     oms-bridge serve --backend 'memory://?journal=/var/lib/oms-bridge'
-    OMS_LIMITS__BODY=1MiB oms-bridge serve --listen 0.0.0.0:8080 --server granian
+    OMS_LIMITS__BODY=1MiB oms-bridge serve --listen 0.0.0.0:8080 --server hypercorn
     """
     log = {name: value for name, value in (("level", log_level), ("format", log_format)) if value is not None}
     overrides = {**given, "log": log or None}
@@ -79,17 +79,18 @@ def check(
     if migrate is not None:
         sys.exit(_examine(config, given, migrate, as_json=as_json))
 
-    async def checking() -> "tuple[Settings, Features]":
+    async def checking() -> "tuple[Settings, Mapping[str, str], Features]":
         settings = _load(config, given)
-        from bridge.parts_from_settings import check_files, create_adapter
+        from bridge.parts_from_settings import check_files, create_adapter, load_tls, server_of
 
+        server = server_of(settings, load_tls(settings))
         await check_files(settings)
         adapter = create_adapter(settings)
         try:
             await adapter.start()
         finally:
             await adapter.close()
-        return settings, adapter.features
+        return settings, {"server": server.kind, "serverReason": server.reason}, adapter.features
 
     _show_check(*run_async(checking(), as_json=as_json), as_json=as_json)
 
@@ -135,14 +136,14 @@ def _load(config: Path | None, given: Mapping[str, object]) -> "Settings":
     return load(config, {name: value for name, value in given.items() if value is not None}, os.environ)
 
 
-def _show_check(settings: "Settings", features: "Features", *, as_json: bool) -> None:
+def _show_check(settings: "Settings", server: Mapping[str, str], features: "Features", *, as_json: bool) -> None:
     from bridge.settings import redact
 
     facts = {
         "backend": redact(settings.backend),
         "listen": str(settings.listen),
         "management": str(settings.management),
-        "server": settings.server,
+        **server,
         "durable": features.durable,
         "lateGroups": features.late_groups,
         "sharedGroups": features.shared_groups,

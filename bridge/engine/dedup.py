@@ -103,11 +103,13 @@ class Deduplicator:
 
         for message in adapter.delayed(since):  # before the logs, which they enter when they are due
             add(message, None)
-        for log, bounds in adapter.logs().items():
-            for part in _read_back(adapter, log, bounds, since):
-                for message, offset in zip(part.messages, part.offsets, strict=True):
-                    add(message, offset)
-                await asyncio.sleep(0)
+        for logs in adapter.logs():
+            for log, bounds in logs.items():
+                for part in _read_back(adapter, log, bounds, since):
+                    for message, offset in zip(part.messages, part.offsets, strict=True):
+                        add(message, offset)
+                    await asyncio.sleep(0)
+            await asyncio.sleep(0)
         for stored in sorted(found, key=attrgetter("since")):
             self._recent.restore(stored)
 

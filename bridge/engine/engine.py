@@ -65,7 +65,8 @@ class Engine:
         self.counters = Counters()
         self.not_ready_reason: str | None = "the backend has not started yet"
         """Why the bridge is not ready; None: it is ready. After the start, requests go on during an outage."""
-        self._started = False
+        self.started = False
+        """Whether the backend was reached since the start."""
         self.start_ended = asyncio.Event()
         """Set as soon as the backend is ready, or cannot start at all; `start_error` says which."""
         self.start_error: Exception | None = None
@@ -254,7 +255,7 @@ class Engine:
         return PushConsumer(group, self.clock, options, write_receipt, on_close)
 
     def _check_ready(self) -> None:
-        if self.not_ready_reason is not None and not self._started:
+        if self.not_ready_reason is not None and not self.started:
             raise BackendUnavailable(f"The backend is not ready: {self.not_ready_reason.rstrip('.')}.")
 
     def _pulled(self, group: Group, group_number: int, entry: Entry, *, ack: bool) -> Pulled:
@@ -326,7 +327,7 @@ class Engine:
     async def _ready(self) -> None:
         if self._dedup is not None and isinstance(self.adapter, Replayable):
             await self._dedup.restore(self.adapter, self._options.dedup_window, self._producer.stored_before)
-        self.not_ready_reason, self._started = None, True
+        self.not_ready_reason, self.started = None, True
         self.start_ended.set()
         self._transaction_watch.start()
         if isinstance(self.adapter, Monitored):

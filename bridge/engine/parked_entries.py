@@ -57,25 +57,27 @@ class ParkedEntries:
         They are counted from now on; call `restore`, `lost` or `request_failed` for each. Those that have expired are
         given to `drop_expired` instead.
         """
-        found: list[Entry] = []
-        expired: list[Entry] = []
-        for entry in chain(self._missing, self._ahead):
-            if self.size >= size or self.bytes >= size_bytes:
-                break
-            if entry.expires is not None and entry.expires <= wall:
-                expired.append(entry)
-                continue
-            found.append(entry)
-            self.parked -= 1
-            self.size += 1
-            self.bytes += entry.size
-        for entry in found:
-            self._missing.pop(entry, None)
-            self._ahead.pop(entry, None)
-        self.requested.update(found)
-        for entry in expired:
-            self.drop_expired(entry)
-        return found
+        while True:
+            found: list[Entry] = []
+            expired: list[Entry] = []
+            for entry in chain(self._missing, self._ahead):
+                if self.size >= size or self.bytes >= size_bytes:
+                    break
+                if entry.expires is not None and entry.expires <= wall:
+                    expired.append(entry)
+                    continue
+                found.append(entry)
+                self.parked -= 1
+                self.size += 1
+                self.bytes += entry.size
+            for entry in found:
+                self._missing.pop(entry, None)
+                self._ahead.pop(entry, None)
+            self.requested.update(found)
+            for entry in expired:
+                self.drop_expired(entry)
+            if found or not expired:  # what followed the expired ones may be missing now
+                return found
 
     def restore(self, entry: Entry, message: Message) -> None:
         """Take the message of a requested entry. Does nothing if its partition was revoked meanwhile."""

@@ -14,11 +14,8 @@ from bridge.errors import BridgeError
 
 PARKED_MAX: Final = 64
 """Parked entries of a group, times `limits.prefetch`. One takes about 0.4 KiB, with RabbitMQ 1 KiB."""
-_PATIENCE: Final = 10
-"""Milliseconds without a lease after which a full buffer parks entries.
-
-A key whose consumers are faster empties the buffer soon; its messages need not be fetched twice.
-"""
+_LOOK: Final = 0.2
+"""Seconds between two looks at a full buffer whose keys went on lately."""
 _RETRY: Final = 1.0
 """Seconds before fetching again from a backend that failed."""
 
@@ -44,27 +41,26 @@ class ParkedFetcher:
         self._changed = changed
         self._pending: asyncio.Future[list[Delivery]] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        """Ends the patience, or the pause after a failure."""
+        """Ends the pause between two looks, or after a failure."""
         self._failed = False
         self._closed = False
 
     def make_space(self) -> bool:
-        """Park entries of a full buffer if no message is ready in it. Return whether there is space now.
+        """Park entries of a full buffer if consumers find no message in it. Return whether there is space now.
 
-        Messages that wait for their key or for a time must not keep those of other keys out of the buffer.
+        Messages that wait for their key or for a time must not keep those of other keys out of the buffer. While all
+        consumers are busy, or the keys go on, nothing is parked: fetching it again costs more than its wait.
         """
         buffer, options = self._buffer, self._options
         # those that are missing do not count: they are about to change places with others
         limit = PARKED_MAX * options.prefetch - buffer.parked + buffer.missing
-        if buffer.ready or limit <= 0 or not buffer.waiting:
+        if buffer.ready or limit <= 0 or not buffer.waiting or not (buffer.is_wanted or buffer.missing):
             return False
-        mono = self._clock.mono()
-        patience = buffer.leased_at + _PATIENCE - mono
-        if patience > 0:
-            self._call_later(patience / 1000)
-            return False
-        parkable = buffer.parkable(mono, self._clock.wall())
-        return buffer.park(parkable, options.prefetch // 2, options.prefetch_bytes // 2, limit)
+        parkable = buffer.parkable(self._clock.mono(), self._clock.wall())
+        if buffer.park(parkable, options.prefetch // 2, options.prefetch_bytes // 2, limit):
+            return True
+        self._call_later(_LOOK)
+        return False
 
     def fetch(self) -> None:
         """Fetch the messages of missing entries if there is space for them."""
@@ -73,10 +69,13 @@ class ParkedFetcher:
             return
         if buffer.size >= options.prefetch or buffer.bytes >= options.prefetch_bytes:
             self.make_space()
+        expired = len(buffer.expired)
         entries = buffer.request(options.prefetch, options.prefetch_bytes, self._clock.wall())
         if entries:
             self._pending = pending = self._subscription.fetch_again([entry.delivery for entry in entries])
             pending.add_done_callback(lambda done: self._fetched(entries, done))
+        elif len(buffer.expired) > expired:  # what followed them may be ready
+            self._call_later(0)
 
     def close(self) -> None:
         """Fetch nothing more."""

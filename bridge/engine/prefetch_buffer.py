@@ -23,7 +23,7 @@ _STALE_TIMERS: Final = 1024
 _SETTLING_CHECK: Final = 1000
 """Milliseconds after which a lease that is being settled is checked again."""
 _SHORT: Final = 1000
-"""Milliseconds: an entry that waits no longer than this is not parked."""
+"""Milliseconds: an entry that waits no longer than this, or whose key goes on within it, is not parked."""
 _READ_AHEAD: Final = 256
 """Parked entries of a key whose messages are fetched again together, before they are ready."""
 
@@ -45,14 +45,16 @@ class PrefetchBuffer(ParkedEntries):
         """Live leases by number."""
         self.leases_ended = 0
         """Total of leases that reached their deadline."""
-        self.leased_at = 0
-        """When an entry was last leased, mono."""
+        self.is_wanted = False
+        """Whether the last attempt to lease found less than it asked for."""
         self._max_deliveries = max_deliveries
         self._by_key = by_key
         self._order = 0
         self._due: list[tuple[int, int, Entry]] = []
         self._ready: list[tuple[int, int, Entry]] = []
         self._key_queues: dict[QueueKey, deque[Entry] | None] = {}
+        self._unmoved: dict[QueueKey, int] = {}
+        """Since when `parkable` has found the same first message of a key, mono."""
         self._paused: dict[int, Entry] = {}
         self._removing: set[Entry] = set()
         self._timers: list[tuple[int, int, int]] = []
@@ -107,8 +109,8 @@ class PrefetchBuffer(ParkedEntries):
                 continue
             entries.append(entry)
             max_bytes -= entry.size
+        self.is_wanted = len(entries) < limit and max_bytes > 0
         if entries:
-            self.leased_at = mono
             first = self._outcomes.add_leases(len(entries))
             deadline = mono + duration
             for number, entry in enumerate(entries, first):
@@ -206,6 +208,7 @@ class PrefetchBuffer(ParkedEntries):
         queue_key = entry.queue_key
         if queue_key is None:
             return
+        self._unmoved.pop(queue_key, None)
         queue = self._key_queues[queue_key]
         if queue:
             self.make_ready(queue.popleft())
@@ -243,6 +246,7 @@ class PrefetchBuffer(ParkedEntries):
             entry.attempts -= 1
         for place in (self._due, self._ready, self._key_queues, self.leases, self._paused, self._timers, self.dead):
             place.clear()
+        self._unmoved.clear()
         self._forget_all()
         entries = sorted(entries + leased, key=lambda e: e.order)
         return [e.delivery._replace(attempts=e.attempts) for e in entries]
@@ -260,6 +264,7 @@ class PrefetchBuffer(ParkedEntries):
             heapify(heap)
         for queue_key in [queue_key for queue_key in self._key_queues if queue_key[0] in partitions]:
             revoked += self._key_queues.pop(queue_key) or ()
+            self._unmoved.pop(queue_key, None)
         for number in [n for n, e in self._paused.items() if e.delivery.partition in partitions]:
             revoked.append(self._paused.pop(number))
         for entries in (self.dead, self._removing, self._without_message):
@@ -290,9 +295,11 @@ class PrefetchBuffer(ParkedEntries):
     def parkable(self, mono: int, wall: int) -> Iterator[Entry]:
         """Yield the entries that `park` may take, those that are needed the latest first.
 
-        First the followers of a key that are the furthest behind its first message, then the longest pauses.
+        First the followers of a key that are the furthest behind its first message, then the longest pauses. A key
+        whose first message is settled within `_SHORT` goes on: its followers are needed soon.
         """
-        queues = [queue for queue in self._key_queues.values() if queue]
+        unmoved = self._unmoved
+        queues = [q for key, q in self._key_queues.items() if q and mono - unmoved.setdefault(key, mono) >= _SHORT]
         followers = [(place, e.order, e) for queue in queues for place, e in enumerate(queue) if not e.parked]
         followers.sort(reverse=True)
         for _, _, entry in followers:

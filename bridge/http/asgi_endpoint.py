@@ -38,6 +38,7 @@ from bridge.http.request_and_reply import (
     problem_reply,
 )
 from bridge.metrics import BridgeMetrics
+from bridge.url_host import url_host
 from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers, parse
 
@@ -181,7 +182,7 @@ class _Exchange:
         self._watched: asyncio.Task[Any] | None = None
         """The task that a disconnect cancels."""
         client = scope.get("client")
-        self._peer = _host_and_port(*client) if client else "unknown"
+        self._peer = f"{url_host(client[0])}:{client[1]}" if client else "unknown"
 
     async def answer(self) -> Reply:
         """Read the request, and return the reply of the endpoint or the problem document of what it raises."""
@@ -337,11 +338,6 @@ class _Exchange:
 
 def _always() -> bool:
     return True
-
-
-def _host_and_port(host: str, port: object) -> str:
-    """Return `host:port`; an IPv6 address is in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _declared(headers: Headers) -> int:

@@ -22,9 +22,9 @@ from bridge.errors import BridgeError, MethodNotAllowed, NotFound
 from bridge.http.asgi_endpoint import RequestHandler
 from bridge.http.callbacks import CallbackEndpoints
 from bridge.http.deadline import Deadline
+from bridge.http.description import DescriptionEndpoints, console
 from bridge.http.incoming_webhook_rules import Rules
 from bridge.http.log_reader import LogReader
-from bridge.http.openapi import DescriptionEndpoints
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.params import (
     DESTINATION_MESSAGE,
@@ -47,7 +47,7 @@ from bridge.wire.header_text import did_you_mean, printable
 
 Routes = Mapping[str, Mapping[str, Respond]]
 
-MANAGEMENT_PAGES: Final = ("/livez", "/readyz", "/metrics", "/status")
+MANAGEMENT_PAGES: Final = ("/livez", "/readyz", "/startedz", "/metrics", "/status")
 """Paths of the management port. On the data port, the 404 for one of them names the setting `management`."""
 
 
@@ -89,7 +89,7 @@ def routes(  # noqa: PLR0913 - the collaborators of all endpoints, built in one 
         "/v1/capabilities": {"GET": description.capabilities},
         "/openapi.json": {"GET": description.openapi},
         "/asyncapi.json": {"GET": description.asyncapi},
-        "/docs": {"GET": description.page},
+        **{path: {"GET": respond} for path, respond in console().items()},
     }
 
 

@@ -45,8 +45,7 @@ class LogReader:
     async def logs(self, request: Request) -> Reply:
         """List every log, with the first offset kept and the next one."""
         parse_params(request.headers.parameters, request.query, request.route)
-        document = {"logs": self._replayable.logs()}
-        return json_reply(200, json.dumps(document, separators=(",", ":")).encode())
+        return json_reply(200, await self._slicer.run(_list(self._replayable, request.body_stream)))
 
     async def read(self, request: Request) -> Reply:
         """Return the messages of `x-oms-log` from `x-oms-offset` on, as one block."""
@@ -63,6 +62,17 @@ class LogReader:
         if not isinstance(self._adapter, Replayable):
             raise NotFound("The bridge cannot read the logs of this backend: read them with the broker's own client.")
         return self._adapter
+
+
+def _list(adapter: Replayable, held: BodyStream) -> Steps[bytes]:
+    """Return the list of all logs; its bytes count as held for the client. Raises `LimitReached`, `TooManyInFlight`."""
+    parts: list[bytes] = []
+    for logs in adapter.logs():
+        if logs:
+            parts.append(json.dumps(logs, separators=(",", ":")).encode()[1:-1])
+            held.hold(len(parts[-1]))
+        yield
+    return b'{"logs":{' + b",".join(parts) + b"}}"
 
 
 def _build(adapter: Replayable, log: str, start: int, limit: int, held: BodyStream) -> Steps[bytes]:

@@ -1,6 +1,8 @@
 """The management port: probes, metrics, status, and purging and deleting of destinations and groups."""
 
-from collections.abc import Awaitable, Callable, Iterator
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -23,23 +25,20 @@ from bridge.metrics import BridgeMetrics
 _DESTINATION = "/v1/destinations/{destination}"
 _GROUP = "/v1/destinations/{destination}/groups/{group}"
 
+_SECONDS: Final = re.compile("[0-9]{1,9}")
+
+Page = Callable[[Request], Awaitable[Response]]
 Change = Callable[[str, str | None], Awaitable[None]]
 
 
-def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins: OriginPolicy) -> Starlette:
+def management_app(
+    engine: Engine, metrics: BridgeMetrics, facts: Mapping[str, str], origins: OriginPolicy
+) -> Starlette:
     """Build the application of the management port: probes, metrics, status, and what an operator may change.
 
-    `backend`: its URL without secrets. `origins` refuses web pages: a page that rebinds its name could read and change.
+    `facts`: what `/status` says that never changes, such as the backend's URL without secrets. `origins` refuses web
+    pages: a page that rebinds its name could read and change.
     """
-
-    async def livez(_: Request) -> Response:
-        return PlainTextResponse("alive\n")
-
-    async def readyz(_: Request) -> Response:
-        not_ready_reason = "the bridge is draining" if engine.draining else engine.not_ready_reason
-        if not_ready_reason is None:
-            return PlainTextResponse("".join(("ready\n", *_groups_not_ready(engine))))
-        return PlainTextResponse(f"not ready: {not_ready_reason}\n", 503)
 
     async def exposition(_: Request) -> Response:
         await metrics.count_unsettled()
@@ -60,7 +59,7 @@ def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins
         return JSONResponse(
             {
                 "version": __version__,
-                "backend": backend,
+                **facts,
                 "ready": engine.not_ready_reason is None and not engine.draining,
                 "notReadyReason": engine.not_ready_reason,
                 "draining": engine.draining,
@@ -72,13 +71,41 @@ def management_app(engine: Engine, metrics: BridgeMetrics, backend: str, origins
     async def transactions(_: Request) -> Response:
         return Response(describe_all(engine.transactions.all_open()), media_type="application/json")
 
-    pages = dict(zip(MANAGEMENT_PAGES, (livez, readyz, exposition, status), strict=True))
+    pages = dict(zip(MANAGEMENT_PAGES, (*_probes(engine), exposition, status), strict=True))
     pages["/v1/transactions"] = transactions
     return Starlette(
         routes=[*(Route(path, page) for path, page in pages.items()), *_administration_routes(engine.administration)],
         middleware=[Middleware(_RefusesPages, origins)],
         exception_handlers={BridgeError: _refuse},
     )
+
+
+def _probes(engine: Engine) -> tuple[Page, Page, Page]:
+    """Return what answers `/livez`, `/readyz` and `/startedz`."""
+    began = engine.clock.mono()
+
+    async def livez(_: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def readyz(_: Request) -> Response:
+        not_ready_reason = "the bridge is draining" if engine.draining else engine.not_ready_reason
+        if not_ready_reason is None:
+            return PlainTextResponse("".join(("ready\n", *_groups_not_ready(engine))))
+        return PlainTextResponse(f"not ready: {not_ready_reason}\n", 503)
+
+    async def startedz(request: Request) -> Response:
+        wait = request.query_params.get("wait", "")
+        if wait and not _SECONDS.fullmatch(wait):
+            return PlainTextResponse("wait: a number of seconds, such as 360\n", 400)
+        if engine.draining:
+            return PlainTextResponse("not started: the bridge is draining\n", 503)
+        if engine.started:
+            return PlainTextResponse("started\n")
+        if wait and engine.clock.mono() - began >= int(wait) * 1000:
+            return PlainTextResponse(f"started without the backend: {engine.not_ready_reason}\n")
+        return PlainTextResponse(f"not started: {engine.not_ready_reason}\n", 503)
+
+    return livez, readyz, startedz
 
 
 class _RefusesPages:

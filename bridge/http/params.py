@@ -1,6 +1,6 @@
 """What the URL of a request says: values in its path, parameters, which are also headers, and fields of a message."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -92,6 +92,36 @@ _REQUIRABLE_NAMES: Final = {
     **{lower: field.name for lower, field in _REQUIRABLE.items()},
     REQUIRE_HEADERS: REQUIRE_HEADERS,
 }
+_CLIENT_FIELDS: Final = tuple(
+    field.name.lower() for field in FIELDS if field.name not in ("storeTimestamp", "storeHost", "deliveryCount")
+)
+_PRODUCE: Final = ("version", "require", "transaction", "transaction-timeout", "transaction-check")
+_GROUP: Final = ("version", "source", "consumerid", "receipt")
+_FIELDS_BY_ROUTE: Final[Mapping[str, Collection[str]]] = {
+    "POST /v1/messages": _CLIENT_FIELDS,
+    f"POST {DESTINATION_MESSAGES}": [name for name in _CLIENT_FIELDS if name != "destination"],
+    f"PUT {DESTINATION_MESSAGE}": [name for name in _CLIENT_FIELDS if name not in ("destination", "messageid")],
+}
+"""The fields of a message that a request may have as headers, in lower case."""
+_PARAMETERS_BY_ROUTE: Final[Mapping[str, Collection[str]]] = {
+    "POST /v1/messages": _PRODUCE,
+    f"POST {DESTINATION_MESSAGES}": _PRODUCE,
+    f"PUT {DESTINATION_MESSAGE}": _PRODUCE,
+    "POST /v1/stream": ("version", "require"),
+    "GET /v1/messages": (*_GROUP, "ack", "waitmills", "leasemills", "requestid"),
+    "GET /v1/push": (*_GROUP, "ack", "waitmills", "leasemills", "credit", "maxmessages"),
+    "POST /v1/push": ("version", "source", "consumerid", "callbackurl", "credit", "maxmessages"),
+    "POST /v1/ack": _GROUP,
+    "POST /v1/nack": (*_GROUP, "delaymills"),
+    "POST /v1/extend": (*_GROUP, "leasemills"),
+    "GET /v1/transactions": ("version",),
+    f"GET {TRANSACTION}": ("version",),
+    f"POST {TRANSACTION_COMMIT}": ("version",),
+    f"POST {TRANSACTION_ROLLBACK}": ("version",),
+    "GET /v1/logs": ("version",),
+    "GET /v1/log": ("version", "log", "offset", "maxmessages"),
+}
+"""The parameters of a route; the other routes have none."""
 
 
 def parse_params(headers: Params, query: bytes, route: str = "") -> Params:
@@ -134,12 +164,8 @@ def split_query(query: bytes) -> Sequence[Sequence[str]]:
 
 def header_names(route: str) -> Mapping[str, str]:
     """Return the x-oms- headers that a request of a route takes, by their names without prefix, for suggestions."""
-    from bridge.http.openapi.operations import OPERATIONS  # noqa: PLC0415 - it imports this module
-
-    method, _, path = route.partition(" ")
-    operation = OPERATIONS[path][method]
-    fields = {field.lower(): f"x-oms-h-{field.lower()}" for field in operation.fields}
-    return fields | {name: f"x-oms-{name}" for name in operation.parameters}
+    fields = {name: f"x-oms-h-{name}" for name in _FIELDS_BY_ROUTE.get(route, ())}
+    return fields | {name: f"x-oms-{name}" for name in _PARAMETERS_BY_ROUTE.get(route, ())}
 
 
 def _unknown(given: str, route: str) -> HeaderInvalid:

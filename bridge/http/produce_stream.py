@@ -20,7 +20,6 @@ from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Lim
 from bridge.long_work import Slicer, Steps
 from bridge.message import Field, Message
 from bridge.wire import gzip_body, jsonform
-from bridge.wire.json_array import decode_lines
 from bridge.wire.stream_framings import Line, LineSplitter, Run, StreamEnd, encode_line
 
 WINDOW: Final = 256 << 10
@@ -209,7 +208,7 @@ class _LineReader:
 
 def _read(run: Run, key: str | None, limit: int) -> tuple[Sequence[int], Steps[list[Message | BridgeError]]]:
     """Return the numbers of the lines of a run, and what reads their messages."""
-    messages = None if run.text is None else decode_lines(run.text, run.length)
+    messages = None if run.text is None else jsonform.decode_lines(run.text, run.length)
     if messages is not None:
         numbers: Sequence[int] = range(run.number, run.number + run.length)
         return numbers, _named(messages, numbers, key)

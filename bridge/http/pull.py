@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Self
 
+from msgspec import Struct
 from msgspec.json import Decoder
 
 from bridge.engine.client_limits import client_of
@@ -39,10 +40,17 @@ from bridge.message import Message
 from bridge.wire import cloudevents, gzip_body, jsonform
 from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers, encode, fits_http
-from bridge.wire.json_types import Receipts
 
 _GZIP: Final[Sequence[Pair]] = ((b"content-encoding", b"gzip"), (b"vary", b"accept-encoding"))
-_RECEIPTS: Final = Decoder(Receipts)
+
+
+class _Receipts(Struct, forbid_unknown_fields=True, gc=False):
+    """The body of a request that settles messages."""
+
+    receipts: list[str] = []
+
+
+_RECEIPTS: Final = Decoder(_Receipts)
 _SHORT: Final = 1024
 """Bytes of a pull's headers and query that are remembered, parsed."""
 

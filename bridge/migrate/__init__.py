@@ -4,7 +4,7 @@ For each backend, an inspector asks the broker, and pure checks turn its answers
 adapters' options and connections, but start no adapter: an adapter would declare topics and queues.
 """
 
-from bridge.errors import CannotStart
+from bridge.errors import CannotStart, needs_extra
 from bridge.migrate.report import Report
 from bridge.settings import Settings
 
@@ -30,6 +30,5 @@ async def examine(settings: Settings, name: str) -> Report:
     except ValueError as error:
         raise CannotStart(f"backend: {error}") from None
     except ModuleNotFoundError as missing:
-        extra = "kafka" if scheme == "kafka" else "rabbitmq"
-        raise CannotStart(f"--migrate needs {missing.name}: pip install 'openmessaging-bridge[{extra}]'.") from missing
+        raise needs_extra("--migrate", missing.name, "kafka" if scheme == "kafka" else "rabbitmq") from missing
     raise CannotStart(f"--migrate inspects topics of kafka:// and queues of amqp://; {scheme}:// has neither.")

@@ -1,4 +1,7 @@
-"""The jars that Spark itself lacks: in a folder that is named, or in a cache that Maven and Scala fill once."""
+"""The jars that Spark itself lacks: in a folder that is named, in the wheel, or made by Maven and Scala in a checkout.
+
+`make wheel` puts the made ones into the wheel, so only a checkout needs Maven.
+"""
 
 import hashlib
 import os
@@ -15,6 +18,9 @@ VARIABLE: Final = "OMS_MIRROR_JARS"
 _POM: Final = Path(__file__).with_name("pom.xml")
 _SCALA: Final = tuple(Path(__file__).with_name(f"{name}.scala") for name in ("append", "s3"))
 """Compiled by the compiler that is among Spark's own jars."""
+_MADE_OF: Final = hashlib.sha256(b"".join(file.read_bytes() for file in (_POM, *_SCALA))).hexdigest()[:8]
+IN_WHEEL: Final = Path(__file__).with_name("java") / _MADE_OF
+"""In a checkout `make wheel` makes it; one that is made of other files than these is not used."""
 _SAID: Final = 1000
 """Characters of a failed program's output that the error shows."""
 
@@ -26,6 +32,8 @@ def spark_jars() -> list[Path]:
         if not (found := _found(Path(given))):
             raise CannotStart(f"{VARIABLE}: there are no jars in {given}.")
         return found
+    if in_wheel := _found(IN_WHEEL):
+        return in_wheel
     home = _home()
     if not home.exists():
         _fill(home)
@@ -50,8 +58,7 @@ def _home() -> Path:
     import pyspark  # noqa: PLC0415 - slow, and not needed where the jars are given
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    text = hashlib.sha256(b"".join(file.read_bytes() for file in (_POM, *_SCALA))).hexdigest()[:8]
-    return cache / "openmessaging-bridge" / f"spark-{pyspark.__version__}-{text}"
+    return cache / "openmessaging-bridge" / f"spark-{pyspark.__version__}-{_MADE_OF}"
 
 
 def _fill(home: Path) -> None:
@@ -61,7 +68,7 @@ def _fill(home: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise CannotStart(
-            "Maven, which fetches the jars of Delta Lake and S3, is not installed "
+            "Maven, which fetches the jars of Delta Lake and S3 where no released wheel brought them, is not installed "
             f"(apt-get install maven): install it, or set {VARIABLE} to a folder that "
             "`oms-bridge mirror fetch-jars` has filled on another machine."
         )

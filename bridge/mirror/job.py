@@ -21,6 +21,7 @@ from bridge.mirror.session import S3_SCHEME, check_conditional_writes, s3_settin
 from bridge.mirror.sink import Sink, explain_full_disk
 from bridge.mirror.sources import Options, Source, open_source
 from bridge.mirror.spark_checkpoint import Checkpoint, check_start
+from bridge.mirror.storage import check_reachable, outage
 from bridge.mirror.table import Table, create, is_remote, local_path, shown, spark_path
 from bridge.settings import Address
 
@@ -102,17 +103,18 @@ class Monitoring(NamedTuple):
 def run(options: Options, monitoring: Monitoring, *, timeout: float | None) -> tuple[Reporter, int | None]:
     """Mirror until SIGTERM or Ctrl-C; with a `timeout`, until all that is there now is mirrored.
 
-    `timeout`: seconds for which the backend may be unreachable. Returns the reporter, and the signal that stopped the
-    job before it had ended. Raises `CannotStart` for whatever an operator has to repair, before the start or later.
+    `timeout`: seconds for which backend and storage may be unreachable. Returns the reporter, and the signal that
+    stopped the job before it had ended. Raises `CannotStart` for whatever an operator has to repair, at any time.
     """
     source = open_source(options)
     conf = s3_settings(_checkpoint(options)) | dict(pair.split("=", 1) for pair in options.conf)
     status, metrics, show, tracing = monitoring
     with reporting(options, source, status_file=status, metrics=metrics, show=show) as reporter, StopSignal() as stop:
         check_writable(options.out)
+        _await("storage", lambda: check_reachable(options.out), reporter, timeout)
         create(options.out)
-        if timeout is not None:
-            _await_backend(source, reporter, timeout)
+        if timeout is not None:  # starting Spark for nothing takes ten seconds; `run` leaves the waiting to its query
+            _await("backend", source.bounds, reporter, timeout)
         jars = () if submitted() else spark_jars()  # Maven may take a minute, and ends with the first Ctrl-C
         stop.deferred = True  # an interrupted start would leave Spark's JVM running
         reporter.activity("starting Spark")
@@ -146,25 +148,25 @@ def _checkpoint(options: Options) -> str:
     return options.checkpoint or spark_path(options.out, "checkpoint")
 
 
-def _await_backend(source: Source, reporter: Reporter, timeout: float) -> None:
-    """Wait until the backend can be reached: starting Spark for nothing takes ten seconds. Raises `CannotStart`."""
-    reporter.activity("connecting to the backend")
-    until = time.monotonic() + timeout
+def _await(what: str, ask: Callable[[], object], reporter: Reporter, timeout: float | None) -> None:
+    """Wait until it can be reached, at most so many seconds. Raises `CannotStart`."""
+    reporter.activity(f"connecting to the {what}")
+    begun = time.monotonic()
     while True:
         try:
-            source.bounds()
+            ask()
         except BackendUnavailable as error:
-            reporter.unavailable(error.detail)
-            if time.monotonic() >= until:
-                raise _gave_up(timeout, error.detail) from None
+            reporter.unavailable(error.detail, what)
+            if timeout is not None and time.monotonic() >= begun + timeout:
+                raise _gave_up(what, timeout, error.detail) from None
             time.sleep(_RETRY)
         else:
             reporter.available()
             return
 
 
-def _gave_up(timeout: float, reason: str) -> CannotStart:
-    return CannotStart(f"The backend could not be reached for {timeout:g} s, so not everything is mirrored: {reason}")
+def _gave_up(what: str, timeout: float, reason: str) -> CannotStart:
+    return CannotStart(f"The {what} could not be reached for {timeout:g} s, so not everything is mirrored: {reason}")
 
 
 def _prepare(  # noqa: PLR0913 - the job, its options and what it reports to
@@ -185,6 +187,7 @@ def _prepare(  # noqa: PLR0913 - the job, its options and what it reports to
         sink = Sink(options.out, checkpoint, source, reporter.committed, tracing)
     except Py4JJavaError as error:
         raise CannotStart(f"--out {shown(options.out)} cannot be used: {error.java_exception.toString()}") from None
+    reporter.began(record)
     start = {} if record is None else record.next
     return _Query(lambda: source.rows(spark, start), sink, checkpoint.place, None if once else options.every)
 
@@ -208,7 +211,7 @@ class _Query(NamedTuple):
 
 
 def _supervise(query: _Query, source: Source, reporter: Reporter, stop: StopSignal, timeout: float | None) -> bool:
-    """Run the query to its end, over every outage of the backend. Returns whether it ended before a stop signal."""
+    """Run the query to its end, over outages of backend and storage. Returns whether it ended before a stop signal."""
     gives_up, batches = None, -1
     while stop.number is None:
         try:
@@ -224,14 +227,16 @@ def _supervise(query: _Query, source: Source, reporter: Reporter, stop: StopSign
                 raise CannotStart(
                     f"Another mirror uses the checkpoint {query.checkpoint}: stop one of the two."
                 ) from None
-            if not source.outage(error):
+            away = outage(query.sink.out, error)
+            if away is None and not source.outage(error):
                 raise
-            reason = sentence(str(error))
-            reporter.unavailable(reason)
+            what, reason = ("storage", away.detail) if away else ("backend", sentence(str(error)))
+            reporter.unavailable(reason, what)
+            reporter.activity(f"waiting for the {what}")
             if gives_up is None or reporter.status.batches > batches:
                 gives_up, batches = time.monotonic() + (timeout or 0), reporter.status.batches
             if timeout is not None and time.monotonic() >= gives_up:
-                raise _gave_up(timeout, reason) from error
+                raise _gave_up(what, timeout, reason) from error
         _wait(_PAUSE, stop)
     return False
 

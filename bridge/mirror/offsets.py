@@ -1,11 +1,11 @@
 """The record of offsets that each commit carries, to JSON and from JSON. Pure.
 
-Every commit of a batch carries one `Record` as its metadata. It holds the end of every log, not only of those that
-moved, so the newest one alone says where a new query has to begin.
+Every commit of a batch carries one `Record` as its metadata, which says where a new query has to begin. Most hold only
+the logs that moved: `complete` puts the newest together from them, back to one that holds all logs.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
@@ -15,6 +15,12 @@ Ranges = Mapping[str, tuple[int, int]]
 GAPS: Final = 1000
 """Gaps that a record holds at most: the newest ones."""
 _VERSION: Final = 1
+
+
+def backlog(bounds: Ranges, next_: Mapping[str, int]) -> dict[str, int]:
+    """Return how many offsets each log is behind, without logs that are not; `next_` is where each is to go on."""
+    behind = {log: end - max(first, next_.get(log, 0)) for log, (first, end) in bounds.items()}
+    return {log: offsets for log, offsets in behind.items() if offsets > 0}
 
 
 class Gap(NamedTuple):
@@ -40,34 +46,57 @@ class Record(NamedTuple):
     gaps: tuple[Gap, ...] = ()
     """At most `GAPS`, the newest last."""
     sequence: int = 0
-    """Number of the batch over all queries; 0: before the first."""
+    """Number of the commit over all queries; 0: before the first."""
+    is_whole: bool = True
+    """Whether `covered` holds all logs; else only those of this batch."""
+
+    @property
+    def key(self) -> tuple[str, int, int, int]:
+        """What no other record shares."""
+        return self.query, self.batch, self.written, self.sequence
 
     @property
     def next(self) -> dict[str, int]:
         """By log, where a new query begins."""
         return {log: end for log, (_, end) in self.covered.items()}
 
-    def overlap(self, ranges: Ranges, gaps: Sequence[Gap] = ()) -> tuple[str, int, int] | None:
-        """Return a log, and the range of a new batch that is held already; `gaps` are those found with the batch."""
-        ended = {gap.log for gap in gaps if gap.end is None}
+    def overlap(self, ranges: Ranges) -> tuple[str, int, int] | None:
+        """Return a log, and the range of a new batch that is held already."""
         for log, (start, end) in ranges.items():
             held = self.covered.get(log)
-            if held and log not in ended and max(start, held[0]) < min(end, held[1]):
+            if held and max(start, held[0]) < min(end, held[1]):
                 return log, max(start, held[0]), min(end, held[1])
         return None
 
     def after(self, query: str, batch: int, written: int, ranges: Ranges, gaps: Sequence[Gap]) -> Self:
         """Return the record after one more batch."""
-        ended = {gap.log for gap in gaps if gap.end is None}
-        covered = {log: pair for log, pair in self.covered.items() if log not in ended}
+        covered = dict(self.covered)
         for log, (start, end) in ranges.items():
             covered[log] = (min(start, covered.get(log, (start, end))[0]), end)
-        return type(self)(query, batch, written, covered, (*self.gaps, *gaps)[-GAPS:], self.sequence + 1)
+        return type(self)(query, batch, written, covered, self._gaps_with(gaps), self.sequence + 1)
+
+    def with_gaps(self, gaps: Sequence[Gap]) -> Self:
+        """Return the record after the same batch, in which more gaps were found."""
+        return self._replace(gaps=self._gaps_with(gaps), sequence=self.sequence + 1)
+
+    def _gaps_with(self, gaps: Sequence[Gap]) -> tuple[Gap, ...]:
+        return (*self.gaps, *gaps)[-GAPS:]
 
 
-def to_json(record: Record) -> str:
-    """Write a record."""
-    fields = record._asdict() | {"covered": dict(sorted(record.covered.items()))}
+def complete(records: Iterable[Record]) -> Record | None:
+    """Return the newest of some records, the newest first, with all logs; None: none of them is whole."""
+    newest, covered = None, dict[str, tuple[int, int]]()
+    for record in records:
+        newest, covered = newest or record, {**record.covered, **covered}
+        if record.is_whole:
+            return newest._replace(covered=covered, is_whole=True)
+    return None
+
+
+def to_json(record: Record, logs: Collection[str] | None = None) -> str:
+    """Write a record with some of its logs; None: with all."""
+    covered = sorted((log, pair) for log, pair in record.covered.items() if logs is None or log in logs)
+    fields = record._asdict() | {"covered": dict(covered), "is_whole": logs is None}
     return json.dumps({"oms-mirror": _VERSION, **fields}, separators=(",", ":"))
 
 

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 import duckdb
+import pyarrow.dataset as pds
 
 from adapters.base import DEAD_LETTER_SUFFIX
 from bridge.errors import CannotStart
@@ -60,15 +61,22 @@ def connect(out: str, as_of: int | datetime | None = None) -> Iterator[duckdb.Du
         if isinstance(as_of, datetime) and when > as_of:
             raise CannotStart(f"{shown(out)} has no version of {as_of}: the oldest is of {when}.")
         quarantine = Table.require(out, QUARANTINE, when if isinstance(as_of, int) else as_of)
+    with sandbox({MESSAGES: messages.dataset(), QUARANTINE: quarantine.dataset()}) as connection:
+        connection.execute(f"CREATE VIEW dead_letters AS FROM {MESSAGES} WHERE {DEAD_LETTER}")
+        yield connection
+
+
+@contextmanager
+def sandbox(tables: Mapping[str, pds.Dataset]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a DuckDB that has only these tables, and no access to files or the network. Raises `CannotStart`."""
     try:
         with TemporaryDirectory(prefix="oms-query-") as spill, duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute("SET python_enable_replacements = false")  # a name in SQL is no variable of this program
             connection.execute(f"SET temp_directory = {quoted(spill)}")
             connection.execute("SET enable_external_access = false")
-            connection.register(MESSAGES, messages.dataset())
-            connection.execute(f"CREATE VIEW dead_letters AS FROM {MESSAGES} WHERE {DEAD_LETTER}")
-            connection.register(QUARANTINE, quarantine.dataset())
+            for name, rows in tables.items():
+                connection.register(name, rows)
             yield connection
     except duckdb.Error as error:
         raise CannotStart(f"The query failed: {error}") from None

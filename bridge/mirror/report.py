@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from bridge.errors import CannotStart
-from bridge.mirror.offsets import Gap, Ranges
+from bridge.mirror.offsets import Gap, Ranges, backlog
 from bridge.mirror.query import DEAD_LETTER, connect
 from bridge.mirror.table import NAMES, Table, shown
 
@@ -140,7 +140,7 @@ def count(out: str, bounds: Ranges | None, now: int) -> Figures:
             len(files),
             sum(file.bytes for file in files),
             record.gaps,
-            None if bounds is None else _behind(bounds, record.next),
+            None if bounds is None else backlog(bounds, record.next),
             totals,
             bars,
             rows,
@@ -151,11 +151,6 @@ def count(out: str, bounds: Ranges | None, now: int) -> Figures:
             ask(_DEAD),
             ask(_BAD),
         )
-
-
-def _behind(bounds: Ranges, reached: Mapping[str, int]) -> dict[str, int]:
-    behind = {log: end - max(first, reached.get(log, 0)) for log, (first, end) in bounds.items()}
-    return {log: offsets for log, offsets in behind.items() if offsets > 0}
 
 
 def _bars(totals: Sequence[Total]) -> Bars:

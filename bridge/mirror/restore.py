@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -42,10 +41,11 @@ class Row(NamedTuple):
 
 
 def to_row(values: Mapping[str, object]) -> Row:
-    """Read a row: times in ms since 1970, absent properties and an absent body are empty ones."""
+    """Read a row: times in ms since 1970; an absent body is an empty one, and so is a property without a value."""
     fields = {name: values[name] for name in _FIELDS}
     fields["body"] = bytes(values["body"] or b"")  # type: ignore[call-overload]  # a blob
-    fields["properties"] = dict(values["properties"] or {})  # type: ignore[call-overload]  # a map of texts
+    properties: Mapping[str, str | None] = values["properties"] or {}  # type: ignore[assignment]  # a map of texts
+    fields["properties"] = {name: text or "" for name, text in properties.items()}
     message = Message(str(values["destination"]), **fields)  # type: ignore[arg-type]  # as the schema has them
     return Row(message, str(values["log"]), int(values["offset"]))  # type: ignore[call-overload]  # a bigint
 
@@ -138,9 +138,8 @@ def _conditions(selection: Selection) -> Iterator[str]:
         if names:
             yield one_of(column, names)
     for operator, moment in ((">=", selection.start), ("<", selection.end)):
-        if moment is not None:  # the day too, so that files of other days are not opened
+        if moment is not None:
             yield f"{_STORED} {operator} make_timestamptz({moment * 1000})"
-            yield f"date {operator.rstrip('=')}= '{datetime.fromtimestamp(moment / 1000, UTC):%Y-%m-%d}'"
 
 
 class State:

@@ -54,6 +54,7 @@ _EVERYWHERE: Final = {
     "spark.databricks.delta.snapshotPartitions": "2",  # with 50, its default, the first batches took 8 s each
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",  # 113,000 messages/s; level 3: 102,000, and 3 % smaller
     "spark.hadoop.parquet.enable.dictionary#body": "false",
+    "spark.hadoop.parquet.enable.dictionary#json": "false",
     "spark.hadoop.parquet.enable.dictionary#message_id": "false",  # each value occurs once
 }
 

@@ -9,40 +9,44 @@ Unreadable records follow in a second commit, to the table of quarantine, with t
 import errno
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.dataset as pds
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, Row
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.classic.column import Column
 
 from adapters.wall_clock import wall
 from bridge.errors import CannotStart
 from bridge.mirror.monitoring.status import Committed
-from bridge.mirror.offsets import Ranges, Record, to_json
+from bridge.mirror.offsets import Gap, Ranges, Record, to_json
 from bridge.mirror.schema import AREAS, COLUMNS, PARTITION, SCHEMA_VERSION, Area
 from bridge.mirror.sources import Source
 from bridge.mirror.spark_checkpoint import Checkpoint
-from bridge.mirror.table import MESSAGES, QUARANTINE, Commit, Name, Table, spark_path
+from bridge.mirror.table import LATEST, MESSAGES, QUARANTINE, WHOLE_EVERY, Commit, Name, Table, spark_path
 
 if TYPE_CHECKING:
     from bridge.tracing.spans import BatchSpan, Tracing
 
-ORDER: Final = (*PARTITION, "destination", "partition", "log", "offset")
+ORDER: Final = ("destination", "partition", "log", "offset")
 """How the rows of a file are sorted: a reader of one destination skips the row groups of the others."""
+
+
+_CONDITIONS: Final[Mapping[Name, str]] = {
+    MESSAGES: "error IS NULL",
+    QUARANTINE: "error IS NOT NULL AND gap_end IS NULL",
+}
+"""Which rows of a source belong to a table. The others are gaps."""
 
 
 def stamped(rows: DataFrame, mirrored: int) -> DataFrame:
     """Add the columns of the sink to rows of `schema.SOURCE_DDL`; `mirrored` is the batch's time, ms since 1970."""
-    now = Column(_append_scala(rows).time(mirrored))
-    when = F.coalesce("store_timestamp", now)
     stamps = {
-        "mirrored_timestamp": now,
+        "mirrored_timestamp": Column(_append_scala(rows).time(mirrored)),
         "schema_version": F.lit(SCHEMA_VERSION),
-        "date": F.to_date(when).cast("string"),
-        "hour": F.lpad(F.hour(when).cast("string"), 2, "0"),
+        PARTITION: F.lit(f"{datetime.fromtimestamp(mirrored / 1000, UTC):%Y-%m-%d}"),
     }
     return rows.withColumns(stamps).select(*(f"`{column}`" for column in COLUMNS))
 
@@ -76,8 +80,11 @@ def explain_full_disk(error: BaseException, out: str) -> CannotStart | None:
 
 APPLICATION: Final = "oms-mirror"
 _CONFLICT: Final = "DELTA_CONCURRENT_TRANSACTION"
-_LATEST: Final = 20
-"""Commits among which a batch's own is looked for: upkeep may have committed after it."""
+_WHOLE_AFTER: Final = 24 * 3600 * 1000
+"""Milliseconds after which a record holds all logs again: Delta deletes commits that are seven days old."""
+
+_GAP: Final = ("log", "offset", "gap_end")
+"""Columns of a row that is a gap, in the order of `Gap`."""
 
 Observer = Callable[[Committed], None]
 
@@ -95,6 +102,10 @@ class Sink:
         self._observe = observe
         self._tracing = tracing
         self._table = Table.require(out)
+        self._held: Record | None = None
+        """What the mirror holds, as far as this job knows; None: not known yet."""
+        self._last_whole: Record | None = None
+        """The last record of this job that was written with all logs."""
         self.out = out
         self.failed: CannotStart | None = None
 
@@ -124,12 +135,11 @@ class Sink:
         """Return the committed batch; None: it was committed before the last stop."""
         before, after = self._offsets(number)
         ranges, gaps = self._source.moved(before, after), tuple(self._source.gaps(before, after))
-        self._table.delta.update_incremental()
-        held = self._table.record() or Record()
+        held = self._read_held()
         if query == held.query and number <= held.batch:
             self._again(frame, number, held, ranges)
             return None
-        if overlap := held.overlap(ranges, gaps):
+        if overlap := held.overlap(ranges):
             log, start, end = overlap
             raise CannotStart(
                 f"{self.out} holds offsets {start} to {end - 1} of {log}, and this batch "
@@ -139,19 +149,39 @@ class Sink:
         began = time.monotonic()
         written = max(wall(), held.written + 1)  # increases also if the clock was set back: `export` relies on it
         record = held.after(query, number, written, ranges, gaps)
-        rows, commit = self._write(frame, record)
+        rows, found, commit = self._write(frame, record, self._logs_of(record, ranges))
         committed = Committed(
             key=f"{record.query}/{record.batch:012d}",
             batch=record.batch,
             rows=rows,
             bytes=int(commit.metrics.get("numOutputBytes", 0)),
             files=int(commit.metrics.get("numFiles", 0)),
-            gaps=gaps,
+            gaps=(*gaps, *found),
             milliseconds={"stage": round((time.monotonic() - began) * 1000)},
             committed=record.written,
         )
         self._observe(committed)
         return committed
+
+    def _read_held(self) -> Record:
+        """Return the newest record of the table; it is put together anew only if another program has committed."""
+        self._table.delta.update_incremental()
+        newest = self._table.newest_record()
+        if self._held is None or newest is None or newest.key != self._held.key:
+            self._held = self._table.record() or Record()
+        return self._held
+
+    def _logs_of(self, record: Record, ranges: Ranges) -> Collection[str] | None:
+        """Return the logs to write of a record: those that moved, and now and then all (None)."""
+        last = self._last_whole
+        if (
+            last is None
+            or record.sequence - last.sequence >= WHOLE_EVERY
+            or record.written - last.written > _WHOLE_AFTER
+        ):
+            self._last_whole = record
+            return None
+        return ranges.keys()
 
     def _offsets(self, number: int) -> tuple[str | None, str]:
         before, after = self._checkpoint.offset(number - 1), self._checkpoint.offset(number)
@@ -170,41 +200,55 @@ class Sink:
                 f"{held.batch} and other offsets: the checkpoint is an old copy. Move it away and run with --resume."
             )
         _log.info("batch %d is in the table already: it was committed before the last stop", number)
-        self._append(frame, QUARANTINE, held)
+        self._append(frame, QUARANTINE, held, None)
+        lost = frame.where("gap_end IS NOT NULL").select(*_GAP).collect()
+        self._record_gaps(held, lost)
 
-    def _write(self, frame: DataFrame, record: Record) -> tuple[Mapping[Area, int], Commit]:
-        """Commit a batch. Return its rows by area, and the commit of the messages."""
+    def _write(
+        self, frame: DataFrame, record: Record, logs: Collection[str] | None
+    ) -> tuple[Mapping[Area, int], Sequence[Gap], Commit]:
+        """Commit a batch. Return its rows by area, the gaps found in it, and the commit of the messages."""
         seen = Observation("rows")
-        counts = (F.count_if(F.col("area") == area).alias(area) for area in AREAS)
-        self._append(frame.observe(seen, *counts), MESSAGES, record)
+        counts = [F.count_if(F.col("area") == area).alias(area) for area in AREAS]
+        lost = F.collect_list(F.when(F.col("gap_end").isNotNull(), F.struct(*_GAP))).alias("gaps")
+        self._append(frame.observe(seen, *counts, lost), MESSAGES, record, logs)
         commit = self._commit(record)
+        self._held = record
         counted = seen.get  # waits for the rows, which a skipped commit never reads
-        rows = {area: int(counted[area]) for area in AREAS}
-        if rows["quarantine"]:
-            self._append(frame, QUARANTINE, record)
-        return rows, commit
+        if counted["quarantine"]:
+            self._append(frame, QUARANTINE, record, logs)
+        return {area: int(counted[area]) for area in AREAS}, self._record_gaps(record, counted["gaps"]), commit
 
-    def _append(self, frame: DataFrame, name: Name, record: Record) -> None:
+    def _append(self, frame: DataFrame, name: Name, record: Record, logs: Collection[str] | None) -> None:
         """Commit the rows of a table, unless it has the transaction already.
 
         Delta skips the commit then, or reports a conflict: with another job's commit, or with this one if S3's answer
         to it was lost and the request repeated.
         """
-        rows = stamped(frame, record.written).where("error IS NULL" if name == MESSAGES else "error IS NOT NULL")
+        rows = stamped(frame.where(_CONDITIONS[name]), record.written)
         transaction = {"txnAppId": APPLICATION, "txnVersion": str(record.sequence)}
-        options = {**transaction, "userMetadata": to_json(record), "compression": "zstd"}
+        options = {**transaction, "userMetadata": to_json(record, logs), "compression": "zstd"}
         try:
             _append_scala(rows).apply(rows.sortWithinPartitions(*ORDER)._jdf, spark_path(self.out, name), options)  # noqa: SLF001 - for append.scala
         except Exception as error:
             if _CONFLICT not in str(error):
                 raise
 
+    def _record_gaps(self, record: Record, lost: Iterable[Row]) -> Sequence[Gap]:
+        """Record the gaps that tasks found, in a commit without rows: the batch is in the table. Return them."""
+        gaps = [gap for gap in (Gap(*row) for row in lost) if gap not in record.gaps]
+        if gaps:
+            self._table.delta.update_incremental()
+            self._held = self._last_whole = record.with_gaps(gaps)
+            self._table.commit_record(self._held, APPLICATION)
+        return gaps
+
     def _commit(self, record: Record) -> Commit:
         """Return the commit of a batch. Raises `CannotStart` if another job has committed its number."""
         self._table.delta.update_incremental()
-        for most in (1, _LATEST):
+        for most in (1, LATEST):
             for commit in self._table.commits(most):
-                if commit.of_batch and commit.record == record:
+                if commit.of_batch and commit.record is not None and commit.record.key == record.key:
                     return commit
         raise CannotStart(f"Another mirror writes to {self.out}: stop one of the two.")
 

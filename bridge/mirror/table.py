@@ -8,21 +8,21 @@ import os
 import re
 from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.dataset as pds
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, S3FileSystem, SubTreeFileSystem
 
 from bridge.errors import CannotStart
-from bridge.mirror.offsets import Record, from_json
-from bridge.mirror.schema import ARROW, PARTITION, STATISTICS, TABLE
+from bridge.mirror.offsets import Record, complete, from_json, to_json
+from bridge.mirror.schema import PARTITION, STATISTICS, TABLE_SCHEMA
 from bridge.settings import redact
 
 Name = Literal["messages", "quarantine"]
@@ -31,7 +31,10 @@ MESSAGES: Final[Name] = "messages"
 QUARANTINE: Final[Name] = "quarantine"
 """What could not be read as a message."""
 NAMES: Final[tuple[Name, ...]] = (MESSAGES, QUARANTINE)
-HOUR: Final = timedelta(hours=1)
+WHOLE_EVERY: Final = 100
+"""Commits of batches from one record with all logs to the next, at most."""
+LATEST: Final = 20
+"""Commits among which a batch's own is looked for: upkeep may have committed after it."""
 _UNUSABLE: Final = frozenset("[]%")
 """Characters of a path with which delta-rs fails, or opens another path."""
 _ARROW: Final = re.compile(r"\x1b\[\d+m|↳")
@@ -41,24 +44,21 @@ _PROPERTIES: Final[dict[str, str | None]] = {
 }
 
 
-class Hour(NamedTuple):
-    """One partition of a table."""
+class Day(NamedTuple):
+    """One partition of a table: what was mirrored on a day, in UTC."""
 
     table: Name
     date: str
     """As in the path: `2026-11-21`."""
-    hour: str
-    """`00` to `23`."""
 
     @property
     def path(self) -> str:
         """Its folder, relative to the mirror."""
-        return f"{self.table}/date={self.date}/hour={self.hour}"
+        return f"{self.table}/date={self.date}"
 
     def ended(self, by: datetime) -> bool:
         """Whether it was over at that time."""
-        # not start + HOUR: the last hour of the year 9999, which a producer's clock may say, has no end in Python
-        return datetime.fromisoformat(f"{self.date}T{self.hour}+00:00") <= by - HOUR
+        return date.fromisoformat(self.date) < by.astimezone(UTC).date()
 
 
 class File(NamedTuple):
@@ -66,7 +66,7 @@ class File(NamedTuple):
 
     path: str
     """Relative to the table."""
-    hour: Hour
+    day: Day
     rows: int
     bytes: int
     mirrored: datetime
@@ -78,6 +78,8 @@ class Commit(NamedTuple):
 
     operation: str
     """As Delta names it: WRITE, OPTIMIZE, DELETE, VACUUM START and so on."""
+    appends: bool
+    """Whether it only added rows."""
     metrics: Mapping[str, Any]
     record: Record | None
     """Which offsets the mirror held then, at least; None: another program's commit."""
@@ -85,7 +87,7 @@ class Commit(NamedTuple):
     @property
     def of_batch(self) -> bool:
         """Whether it added rows: then the record is exact. Upkeep repeats one that later batches may have replaced."""
-        return self.operation == "WRITE"
+        return self.operation == "WRITE" and self.appends
 
 
 class Table:
@@ -123,15 +125,15 @@ class Table:
     def files(self) -> Iterator[File]:
         """Yield the table's files."""
         for fields in pa.table(self.delta.get_add_actions(flatten=True)).to_pylist():
-            hour = Hour(self.name, *(str(fields[f"partition.{name}"]) for name in PARTITION))
+            day = Day(self.name, str(fields[f"partition.{PARTITION}"]))
             rows, size = fields["num_records"] or 0, fields["size_bytes"]
-            yield File(unquote(fields["path"]), hour, rows, size, fields.get("max.mirrored_timestamp"))
+            yield File(unquote(fields["path"]), day, rows, size, fields.get("max.mirrored_timestamp"))
 
-    def hours(self) -> dict[Hour, list[File]]:
-        """Return the table's files by hour, the oldest first."""
-        found: defaultdict[Hour, list[File]] = defaultdict(list)
+    def days(self) -> dict[Day, list[File]]:
+        """Return the table's files by day, the oldest first."""
+        found: defaultdict[Day, list[File]] = defaultdict(list)
         for file in self.files():
-            found[file.hour].append(file)
+            found[file.day].append(file)
         return dict(sorted(found.items()))
 
     def commits(self, most: int | None = None) -> Iterator[Commit]:
@@ -141,15 +143,44 @@ class Table:
                 record = from_json(entry.get("userMetadata"))
             except ValueError as error:
                 raise CannotStart(f"Version {entry['version']} of the mirror cannot be read: {error}.") from None
-            yield Commit(entry["operation"], entry.get("operationMetrics") or {}, record)
+            appends = (entry.get("operationParameters") or {}).get("mode") == "Append"
+            yield Commit(entry["operation"], appends, entry.get("operationMetrics") or {}, record)
 
     def record(self) -> Record | None:
-        """Return the newest record of the offsets that the mirror holds; None: the log holds none."""
-        for most in (1, 20, None):
-            found = [commit for commit in self.commits(most) if commit.record is not None]
-            if found and (found[0].of_batch or most != 1):
-                return max((commit.record for commit in found if commit.record), key=lambda r: (r.written, r.batch))
+        """Return the newest record of the offsets that the mirror holds, with all logs; None: the log holds none."""
+        for most in (1, LATEST, 2 * WHOLE_EVERY, None):
+            if (record := complete(self._records(most))) is not None:
+                return record
         return None
+
+    def same_record(self) -> CommitProperties:
+        """Return the metadata of a commit that changes no offsets: Delta deletes old commits, and the record stays."""
+        record = self.record()
+        return CommitProperties(custom_metadata=None if record is None else {"userMetadata": to_json(record)})
+
+    def newest_record(self) -> Record | None:
+        """Return the newest record of the last commits, maybe of the logs of its batch only; None: there is none."""
+        for most in (1, LATEST):
+            if records := self._records(most):
+                return records[0]
+        return None
+
+    def commit_record(self, record: Record, application: str) -> None:
+        """Commit a record without rows, numbered by its sequence as a batch of this application."""
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": to_json(record)},
+            app_transactions=[Transaction(application, record.sequence)],
+        )
+        schema = pa.schema(self.delta.schema().to_arrow())
+        write_deltalake(self.delta, schema.empty_table(), mode="append", commit_properties=properties)
+
+    def _records(self, most: int | None) -> list[Record]:
+        """Return the records of the newest commits, the newest first: upkeep may repeat an older one."""
+        commits = list(self.commits(most))
+        if most == 1 and commits and not commits[0].of_batch:
+            return []
+        records = [commit.record for commit in commits if commit.record is not None]
+        return sorted(records, key=lambda r: (r.written, r.batch, r.sequence, r.is_whole), reverse=True)
 
     def dataset(self) -> pds.Dataset:
         """Return the rows, for DuckDB and pyarrow; columns and files that a query does not need are not read."""
@@ -201,22 +232,34 @@ def spark_path(out: str, name: str) -> str:
 
 
 def create(out: str) -> None:
-    """Create the tables that do not exist yet. Raises `CannotStart` if nothing can be written there."""
-    schema = Schema.from_arrow(pa.schema([(column.name, ARROW[column.kind]) for column in TABLE]))
+    """Create the tables that do not exist yet, and add the columns that older ones lack.
+
+    Raises `CannotStart` if nothing can be written there.
+    """
+    schema = Schema.from_arrow(TABLE_SCHEMA)
     for name in reversed(NAMES):  # so that quarantine is there when the messages are
         try:
             delta = DeltaTable.create(
                 location(out, name),
                 schema,
                 mode="ignore",
-                partition_by=list(PARTITION),
+                partition_by=[PARTITION],
                 configuration=_PROPERTIES,
                 storage_options=storage_options(),
             )
             if delta.version() == 0:
                 _write_checksum(location(out, name))
+            _add_columns(Table(delta, name), schema)
         except (DeltaError, OSError, ValueError) as error:
             raise CannotStart(f"{shown(out)} cannot be written: {one_line(error)}") from None
+
+
+def _add_columns(table: Table, schema: Schema) -> None:
+    """Add the columns of later versions to a table of the mirror; another program's table stays as it is."""
+    there = {field.name for field in table.delta.schema().fields}
+    missing = [field for field in schema.fields if field.name not in there]
+    if missing and "schema_version" in there:
+        table.delta.alter.add_columns(missing, commit_properties=table.same_record())
 
 
 def _write_checksum(place: str) -> None:
@@ -257,5 +300,10 @@ def shown(out: str) -> str:
 
 
 def one_line(error: Exception) -> str:
+    """Return the beginning of an error's text, in one line."""
+    return flat(error)[:400] or type(error).__name__
+
+
+def flat(error: BaseException) -> str:
     """Return the text of an error of delta-rs, which is several lines with arrows, in one."""
-    return " ".join(_ARROW.sub(" ", str(error)).split())[:400] or type(error).__name__
+    return " ".join(_ARROW.sub(" ", str(error)).split())

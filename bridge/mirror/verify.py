@@ -18,6 +18,7 @@ WEIGHTS: Final[Mapping[str, Weight]] = {
     "gone": "note",
     "behind": "behind",
     "ledger-missing": "fault",
+    "ledger-behind": "behind",
     "ledger-doubled": "fault",
 }
 STATUS: Final[Mapping[Weight, int]] = {"note": 0, "behind": 3, "fault": 1}
@@ -109,7 +110,10 @@ class Observations(NamedTuple):
 
 def evaluate(observations: Observations) -> list[Finding]:
     """Return everything worth a line, what weighs most first."""
-    found = [*_files(observations), *_logs(observations), *_backend(observations), *_ledger(observations.ledger)]
+    backend = list(_backend(observations))
+    behind = sum(finding.number for finding in backend if finding.kind == "behind")
+    ledger = _ledger(observations.ledger, behind)
+    found = [*_files(observations), *_logs(observations), *backend, *ledger]
     order = list(WEIGHTS)
     return sorted(found, key=lambda f: (-_RANKS.index(f.weight), order.index(f.kind), f.subject))
 
@@ -159,10 +163,14 @@ def _backend(observations: Observations) -> Iterator[Finding]:
         yield Finding("gone", log, 0, "is no longer kept by the backend")
 
 
-def _ledger(ledger: Ledger | None) -> Iterator[Finding]:
-    for entry in () if ledger is None else ledger.named:
+def _ledger(ledger: Ledger | None, behind: int) -> Iterator[Finding]:
+    """`behind`: offsets that are not mirrored yet. As many missing messages may still come."""
+    if ledger is None:
+        return
+    missing = "ledger-behind" if ledger.missing <= behind else "ledger-missing"
+    for entry in ledger.named:
         where = "" if entry.destination is None else f" of {entry.destination}"
-        kind = "ledger-missing" if entry.copies < entry.confirmed else "ledger-doubled"
+        kind = missing if entry.copies < entry.confirmed else "ledger-doubled"
         says = f"{where} was confirmed {_times(entry.confirmed)} and is here {_times(entry.copies)}"
         yield Finding(kind, entry.message_id, abs(entry.copies - entry.confirmed), says.strip())
 

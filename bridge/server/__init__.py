@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
+from bridge.server.choice import ChosenServer, ServerSetting, choose_server
 from bridge.server.listener import Listener, ServerKind, Tls, tls_context
 
 _MODULES: Final[Mapping[ServerKind, str]] = {
@@ -15,7 +16,16 @@ _MODULES: Final[Mapping[ServerKind, str]] = {
 }
 """Only one of them is imported: Hypercorn and what it needs take 5 MiB."""
 
-__all__ = ["Listener", "ServerKind", "Tls", "serve", "tls_context"]
+__all__ = [
+    "ChosenServer",
+    "Listener",
+    "ServerKind",
+    "ServerSetting",
+    "Tls",
+    "choose_server",
+    "serve",
+    "tls_context",
+]
 
 
 async def serve(  # noqa: PLR0913 - most are passed by name

@@ -50,13 +50,13 @@ async def serve(
     app: ASGIApp, listener: Listener, *, stop: asyncio.Event, grace: float, ready: Callable[[int], None]
 ) -> None:
     """Serve with Granian; see `bridge.server.serve`."""
-    core = _load()
+    core = load()
     if listener.tls:
         tls_context(listener.tls)  # raises OSError; Granian panics if it cannot read a file
     listening = bind(listener)
     address = listening.getsockname()
     requests = UnfinishedRequests(app)
-    dispatcher = Dispatcher(requests)
+    dispatcher = Dispatcher(requests, stop)
     before = _threads()
     signal, stopped = _start(core, dispatcher, listener, listening)
     threads = _threads() - before
@@ -78,12 +78,13 @@ async def serve(
         await _wait_for_threads(threads)
 
 
-def _load() -> ModuleType:
+def load() -> ModuleType:
+    """Import Granian. Raises RuntimeError if it is not installed, or in another version."""
     try:
         granian = import_module("granian")
         core = import_module("granian._granian")
     except ImportError as error:
-        raise RuntimeError("--server granian needs the extra: pip install 'openmessaging-bridge[fast]'") from error
+        raise RuntimeError("Granian needs the extra fast: pip install 'openmessaging-bridge[fast]'") from error
     if granian.__version__ != VERSION:
         raise RuntimeError(f"the bridge embeds Granian {VERSION}; {granian.__version__} is installed")
     return core

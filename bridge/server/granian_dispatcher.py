@@ -42,7 +42,9 @@ which waits for it with the application's limit."""
 class Dispatcher:
     """Begins each request of one Granian worker, and keeps those that are not answered yet."""
 
-    def __init__(self, requests: UnfinishedRequests) -> None:
+    def __init__(self, requests: UnfinishedRequests, stop: asyncio.Event) -> None:
+        """`stop`: from then on, each answer over HTTP/1.1 is the last one on its connection."""
+        self._stop = stop
         self._requests = requests
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
@@ -117,7 +119,9 @@ class Dispatcher:
         send = _fixed_send(protocol.send, scope["method"] == "HEAD")
         refusal = None
         if scope["http_version"] != "2":
-            scope["extensions"] = {READS_REPLY: partial(self._tcp.is_open, scope["server"], scope["client"])}
+            send = _closing_send(send, self._stop)
+            if scope["method"] == "GET":  # what takes messages
+                scope["extensions"] = {READS_REPLY: partial(self._tcp.is_open, scope["server"], scope["client"])}
             refusal = _check_host(scope)
         receive = _receive_first(events, protocol.receive) if events else protocol.receive
         if refusal is None:
@@ -183,6 +187,21 @@ def _fixed_send(send: Send, head: bool) -> Send:
         return send(message)
 
     return fixed
+
+
+def _closing_send(send: Send, stop: asyncio.Event) -> Send:
+    """Say in a response that begins after `stop` that the connection closes, which makes hyper close it.
+
+    Otherwise a client sends its next request into a connection that ends, and does not know its outcome.
+    """
+
+    def closing(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start" and stop.is_set():
+            headers = [pair for pair in message.get("headers", ()) if pair[0] != b"connection"]
+            message = {**message, "headers": [*headers, (b"connection", b"close")]}
+        return send(message)
+
+    return closing
 
 
 async def _send_part(send: Send | None, message: Message) -> None:

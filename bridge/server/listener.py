@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bridge.server.connection_limits import BACKLOG, Admission
+from bridge.url_host import url_host
 
 ServerKind = Literal["hypercorn", "granian"]
 
@@ -52,7 +53,7 @@ def bind(listener: Listener) -> socket.socket:
             dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
         )
     except OSError as error:
-        address = f"[{host}]:{port}" if v6 else f"{host}:{port}"
+        address = f"{url_host(host)}:{port}"
         reason = (error.strerror or "").partition(" (while")[0]  # Python adds the address a second time
         raise OSError(error.errno, f"cannot listen on {address}: {reason}") from error
     # Accepted sockets inherit these (Linux). Without probes a stream would outlive a client that lost power.

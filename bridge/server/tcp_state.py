@@ -4,6 +4,7 @@ import errno
 import socket
 import struct
 from contextlib import suppress
+from functools import lru_cache
 from typing import Final
 
 _NETLINK_SOCK_DIAG: Final = 4
@@ -11,6 +12,7 @@ _SOCK_DIAG_BY_FAMILY: Final = 20
 _NLM_F_REQUEST: Final = 1
 _NLMSG_ERROR: Final = 2
 _ESTABLISHED: Final = 1
+_LISTEN: Final = 10
 _ANY: Final = 0xFFFFFFFF
 
 _HEADER: Final = struct.Struct("=IHHII")
@@ -19,6 +21,9 @@ _REQUEST: Final = struct.Struct("=BBBxI")
 """Of `inet_diag_req_v2`: address family, protocol, extensions, states."""
 _INTERFACE: Final = struct.pack("=III", 0, _ANY, _ANY)
 """Any interface, without a cookie."""
+
+_WILDCARDS: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - a comparison
+"""Granian names the address that it listens on, which may be none of a connection."""
 
 Address = tuple[str, str | int]
 
@@ -38,7 +43,10 @@ class TcpStates:
         """Return False if the remote side has closed the connection, or its sending half. True: not, or not known."""
         if self._netlink is None:
             return True
+        is_guessed = local[0] in _WILDCARDS
         try:
+            if is_guessed:
+                local = _address_towards(str(remote[0])), local[1]
             self._netlink.send(_encode(local, remote))
             reply = self._netlink.recv(8192)
         except OSError:
@@ -46,14 +54,24 @@ class TcpStates:
         kind = _HEADER.unpack_from(reply)[1]
         if kind == _NLMSG_ERROR:
             code: int = struct.unpack_from("=i", reply, _HEADER.size)[0]
-            return code != -errno.ENOENT
-        return kind != _SOCK_DIAG_BY_FAMILY or reply[_HEADER.size + 1] == _ESTABLISHED
+            return is_guessed or code != -errno.ENOENT
+        state = reply[_HEADER.size + 1]  # that of the listening socket, if the guess is wrong
+        return kind != _SOCK_DIAG_BY_FAMILY or state == _ESTABLISHED or (is_guessed and state == _LISTEN)
 
     def close(self) -> None:
         """Close the socket."""
         if self._netlink is not None:
             self._netlink.close()
             self._netlink = None
+
+
+@lru_cache(maxsize=1024)
+def _address_towards(host: str) -> str:
+    """Return the address from which this host sends to another. Nothing is sent."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 1))
+        return str(probe.getsockname()[0])
 
 
 def _encode(local: Address, remote: Address) -> bytes:

@@ -244,8 +244,9 @@ class Settings(BaseSettings):
     backend_file: Path | None = Field(default=None, description="File with that URL, instead of `backend`.")
     listen: Listen = Field(default=Address("127.0.0.1", 8080), description="Data port.")
     management: Listen = Field(default=Address("127.0.0.1", 9090), description="Management port: probes, metrics.")
-    server: Literal["hypercorn", "granian"] = Field(
-        default="hypercorn", description="HTTP server; granian needs the extra `openmessaging-bridge[fast]`."
+    server: Literal["auto", "hypercorn", "granian"] = Field(
+        default="auto",
+        description="HTTP server; auto: granian with the extra `openmessaging-bridge[fast]`, else hypercorn.",
     )
     tls: TlsSettings | None = Field(default=None, description="TLS on the data port.")
     binding: BindingSettings = Field(

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets
+from bridge.url_host import url_host
 from bridge.wire.webhook_and_callback_signatures import Signer
 
 PORT_MAX: Final = 65535
@@ -39,8 +40,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return f"{url_host(self.host)}:{self.port}"
 
     @classmethod
     def parse(cls, text: str) -> Self:

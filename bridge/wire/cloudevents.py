@@ -18,7 +18,6 @@ from msgspec.json import Decoder
 from bridge.cloudevents import REQUIRED, from_attributes, to_attributes
 from bridge.errors import (
     BodyInvalid,
-    BodyTooLarge,
     BridgeError,
     ContentTypeUnsupported,
     HeaderInvalid,
@@ -29,7 +28,7 @@ from bridge.long_work import Steps
 from bridge.message import Message
 from bridge.wire.header_text import decode_value, printable, weights
 from bridge.wire.headers import OCTETS, Headers, append_http_headers, fits_http
-from bridge.wire.json_array import MEMBERS_MAX
+from bridge.wire.json_elements import MEMBERS_MAX, Element, split, texts_of
 from bridge.wire.query_fields import merge_values
 
 Pairs = list[tuple[bytes, bytes]]
@@ -58,11 +57,6 @@ _ALL_SAFE: Final = re.compile(r"[!#$&-~]*+").fullmatch
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*+)(?:"|\\?\Z)', re.DOTALL)
 """A quoted text, or one that does not end: otherwise, each of many quotes would be tried up to the end."""
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
-_TOKENS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
-_TOKENS_OF_STEP: Final = 4096
-_NESTED: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-_COMMA: Final = ord(",")
-_ELEMENTS: Final = Decoder(list[Raw])
 _EVENT: Final = Decoder(dict[str, Raw])
 _VALUE: Final = Decoder()
 _BASE64: Final = Decoder(bytes | None)
@@ -114,10 +108,10 @@ def read_structured(headers: Headers, body: bytes, complete: Complete) -> Steps[
 
     Raises the errors of `read_binary`, `BodyInvalid`, `HeadersTooLarge`.
     """
-    elements = yield from _split(b"[%b]" % body.removeprefix(BOM_UTF8), 2, "one event: a JSON object")
-    if len(elements) != 1:
+    events = yield from _split(b"[%b]" % body.removeprefix(BOM_UTF8), 2, "one event: a JSON object")
+    if len(events) != 1:
         raise BodyInvalid("The body of structured mode is one event: a JSON object.")
-    return _read_event(headers, *elements[0], complete)
+    return _read_event(headers, *events[0], complete)
 
 
 def read_batch(headers: Headers, body: bytes, limit: int, complete: Complete) -> Steps[list[Message | BridgeError]]:
@@ -126,9 +120,9 @@ def read_batch(headers: Headers, body: bytes, limit: int, complete: Complete) ->
     Raises `BodyInvalid` if the body is no JSON array, `BodyTooLarge` for more events.
     """
     results: list[Message | BridgeError] = []
-    for commas, raw in (yield from _split(body.removeprefix(BOM_UTF8), limit, "a JSON array of events")):
+    for text, element in (yield from _split(body.removeprefix(BOM_UTF8), limit, "a JSON array of events")):
         try:
-            results.append(_read_event(headers, commas, raw, complete))
+            results.append(_read_event(headers, text, element, complete))
         except BridgeError as error:
             results.append(error)
         yield
@@ -202,39 +196,22 @@ def _with_attributes(headers: Headers, attributes: Mapping[str, object], prefix:
     )
 
 
-def _split(raw: bytes, limit: int, form: str) -> Steps[list[tuple[int, Raw]]]:
-    """Return the elements of a JSON array, and how many commas are between the members of each.
-
-    They are counted first: msgspec builds 2 million elements in 90 ms, and cannot be interrupted.
-    """
-    depth, counts = 0, [0]
-    for number, token in enumerate(_TOKENS.finditer(raw)):
-        if number % _TOKENS_OF_STEP == 0:
-            yield
-        char = raw[token.start()]
-        depth += _NESTED.get(char, 0)
-        if char != _COMMA or depth not in (1, 2):
-            continue
-        if depth == 2:  # noqa: PLR2004 - between members
-            counts[-1] += 1
-        elif len(counts) == limit:
-            raise BodyTooLarge(f"The body is {form}, and has more than {limit}.")
-        else:
-            counts.append(0)
+def _split(raw: bytes, limit: int, form: str) -> Steps[list[tuple[Raw, Element]]]:
+    """Return the texts of the events of an array, and what was counted in them before msgspec read them."""
+    too_many = f"The body is {form}, and has more than {limit}."
+    elements, _ = yield from split(raw, raw.find(b"[") + 1, limit, too_many, commas_max=len(raw))
     try:
-        raw.decode()  # msgspec does not check text that it skips
-        elements = _ELEMENTS.decode(raw)
+        return list(zip(texts_of(raw), elements, strict=True))
     except (ValueError, RecursionError) as error:
         raise BodyInvalid(f"The body is not {form}: {str(error)[:200]}.") from None
-    return list(zip(counts, elements, strict=False))
 
 
-def _read_event(headers: Headers, commas: int, raw: Raw, complete: Complete) -> Message:
-    if commas >= MEMBERS_MAX:
+def _read_event(headers: Headers, text: Raw, element: Element, complete: Complete) -> Message:
+    if element.commas >= MEMBERS_MAX:
         raise HeadersTooLarge(f"An event has at most {MEMBERS_MAX} members.")
     try:
-        members = _EVENT.decode(raw)
-        if members and len(members) != commas + 1:
+        members = _EVENT.decode(text)
+        if members and len(members) != element.commas + 1:
             raise HeaderRepeated("An attribute of the event is given more than once; send it once.")
         data, data_base64 = members.pop("data", None), members.pop("data_base64", None)
         attributes = {name: _attribute(value) for name, value in members.items()}

@@ -73,8 +73,6 @@ _PART_NAMES: Final = {
 }
 _fields_of: Final = itemgetter(*(FIELD_INDEX[f.attribute] for f in FIELDS))
 """The values of all fields of a message, in the order of `_FIELD_BY_NAME`."""
-_BODY, _PROPERTIES_OF_MESSAGE = FIELD_INDEX["body"], FIELD_INDEX["properties"]
-_NOTHING_SET: Final[list[Any]] = [None] * len(FIELD_INDEX)
 CLIENT_HEADERS_MAX: Final = 60 << 10
 """Bytes of escaped headers of a message, which are also those of a part: h2, and with it httpx, ends the connection at
 64 KiB."""
@@ -130,11 +128,7 @@ class Headers(NamedTuple):
             fields["traceparent"] = parent.decode("ascii")
             if (state := plain.get(b"tracestate")) is not None and state.isascii():
                 fields["tracestate"] = state.decode("ascii")
-        values = _NOTHING_SET.copy()
-        values[_BODY], values[_PROPERTIES_OF_MESSAGE] = body, self.properties
-        for attribute, value in fields.items():
-            values[FIELD_INDEX[attribute]] = value
-        return tuple.__new__(Message, values)  # `Message(**fields)` takes 0.3 us more, compiled 0.4 of 1.3
+        return Message(body=body, properties=self.properties, **fields)
 
 
 _FIELDS, _PROPERTIES, _PARAMETERS, _PLAIN = range(len(Headers._fields))

@@ -15,7 +15,7 @@ from msgspec.structs import astuple
 from bridge.cloudevents import LEASE_UNTIL, RECEIPT
 from bridge.errors import BodyInvalid
 from bridge.message import Message
-from bridge.wire import cloudevents, json_types, jsonform, multipart
+from bridge.wire import cloudevents, json_errors, jsonform, multipart
 from bridge.wire.cloudevents import Mode
 from bridge.wire.header_text import EVENTS, choose, printable
 from bridge.wire.headers import encode
@@ -190,18 +190,15 @@ def _encode_message(line: Sent) -> bytes:
     return jsonform.encode(line.message, line.receipt, line.lease_until)
 
 
-_decoder: Final = Decoder(json_types.Line)
+_decoder: Final = Decoder(jsonform.Line)
 
 
 def decode_lines(raw: bytes) -> Iterable[StreamMessage | StreamEnd]:
-    """Return the messages of whole lines, and the end. Raises `BodyInvalid` at the line that is neither.
-
-    Lines in one call: 1.8 µs for a message of 1 KiB, where each on its own took 2.3 µs.
-    """
+    """Return the messages of whole lines, and the end. Raises `BodyInvalid` at the line that is neither."""
     try:
         return [_to_message(line) for line in _decoder.decode_lines(raw)]
     except (ValueError, RecursionError):  # most often because of the end
-        return map(decode_line, filter(None, raw.split(b"\n")))
+        return (decode_line(line) for line in raw.split(b"\n") if line)
 
 
 def decode_message(raw: bytes) -> Message:
@@ -220,15 +217,15 @@ def decode_line(raw: bytes) -> StreamMessage | StreamEnd:
         return _decode_end(raw, str(error))
 
 
-def _to_message(line: Any) -> StreamMessage:  # noqa: ANN401 - a `json_types.Line`
+def _to_message(line: Any) -> StreamMessage:  # noqa: ANN401 - a `jsonform.Line`
     destination, *header = astuple(line.header)
     fields = (destination, line.data, line.properties, *header, *astuple(line.extension))
-    return StreamMessage(tuple.__new__(Message, fields), line.receipt, line.lease_until)
+    return StreamMessage(Message._make(fields), line.receipt, line.lease_until)
 
 
 def _decode_end(raw: bytes, reason: str) -> StreamEnd:
     """Return the end; `reason` says why the line is no message."""
-    item = jsonform.read(raw)
+    item = json_errors.read(raw)
     if not isinstance(item, dict) or "end" not in item:
         shown = printable(reason.encode())
         raise BodyInvalid(f"A line of a push stream is a message with header.destination, or an end; {shown}")

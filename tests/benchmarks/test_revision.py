@@ -97,12 +97,3 @@ def test_a_bridge_of_a_checkout_runs_its_code() -> None:
         assert "0.0.1+before" in said.stdout
         with bridge("granian", revision=before) as process, process.expecting(produced=3):
             talk.preload(process.url, "orders", 3)
-
-
-def test_another_tree_is_measured_if_it_is_named(tmp_path: Path) -> None:
-    program = "from benchmarks.revision import THIS; print(THIS.root, THIS.variables['PYTHONPATH'])"
-    variables = os.environ | {"OMS_BENCH_TREE": str(tmp_path)}
-    said = subprocess.run(
-        [THIS.python, "-c", program], cwd=ROOT, env=variables, capture_output=True, text=True, check=True
-    )
-    assert said.stdout.split() == [str(tmp_path), str(tmp_path)]

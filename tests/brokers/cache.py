@@ -4,12 +4,13 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openmessaging-bridge"
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class Missing(Exception):
@@ -17,10 +18,10 @@ class Missing(Exception):
 
 
 @contextmanager
-def filling() -> Iterator[None]:
-    """Let one process at a time fill the cache; the others wait, and then find it full."""
+def filling(what: str = "lock") -> Iterator[None]:
+    """Let one process at a time fill the cache; the others wait, and then find it full. `what`: which lock."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
+    with (CACHE / what).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -42,16 +43,20 @@ def program(name: str, make: Callable[[Path], Path]) -> Path:
     return path
 
 
-def go(*arguments: str, folder: Path) -> None:
-    """Run Go in a folder, which is also where `go install` puts programs. Missing if there is none, or if it fails."""
+def go(*arguments: str, folder: Path, more: Mapping[str, str] = _NONE) -> str:
+    """Run Go in a folder, which is also where `go install` puts programs; return what it prints. `more`: variables.
+
+    Missing if there is no Go, or if it fails.
+    """
     found = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
     if found is None:
         raise Missing("there is no Go to build it")
-    environment = {**os.environ, "GOBIN": str(folder)}
+    environment = {**os.environ, "GOBIN": str(folder), **more}
     command = [found, *arguments]
     made = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if made.returncode:
         raise Missing(f"go {' '.join(arguments)}: {made.stderr.strip()[-2000:]}")
+    return made.stdout
 
 
 def installed(name: str, package: str, version: str) -> Path:

@@ -11,7 +11,6 @@ import re
 import shutil
 import socket
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -111,9 +110,11 @@ def proxies() -> bool:
     return all(shutil.which(program, path=path) for program in ("nginx", "haproxy"))
 
 
-def compiler() -> bool:
-    """Whether an extension of this Python can be compiled."""
-    return shutil.which("gcc") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+def kubernetes() -> bool:
+    """Whether tests can use or start a Kubernetes."""
+    if os.environ.get("KUBECONFIG"):
+        return shutil.which("kubectl") is not None
+    return os.geteuid() == 0 and packages.codename() == "bookworm" and go()
 
 
 def images() -> bool:
@@ -202,14 +203,6 @@ PARTS: Final[Sequence[Part]] = (
         extended=True,
     ),
     Part(
-        "gcc",
-        "the compiled wheel",
-        "gcc and Python's headers",
-        "`apt-get install gcc python3-dev`",
-        compiler,
-        extended=True,
-    ),
-    Part(
         "PostgreSQL",
         "the page of transactions",
         "PostgreSQL's server",
@@ -223,6 +216,14 @@ PARTS: Final[Sequence[Part]] = (
         "a running Docker with BuildKit, or root on Debian 12, where the tests start a Docker of their own",
         "start Docker",
         images,
+        extended=True,
+    ),
+    Part(
+        "Kubernetes",
+        "the charts on a cluster (`make test-k8s`)",
+        "kubectl with KUBECONFIG, or root on Debian 12 with Go, which builds a Kubernetes once (20 minutes)",
+        "set KUBECONFIG, or install Go (go.dev/dl)",
+        kubernetes,
         extended=True,
     ),
 )

@@ -11,15 +11,15 @@ from typing import Any, Final
 import jsonschema_rs
 import pytest
 
-from bridge.http.openapi.asyncapi import build
-from bridge.http.openapi.operations import OPERATIONS
+from bridge.http.description import asyncapi, openapi
 from bridge.http.request_and_reply import Limits
 from bridge.message import FIELDS, Message
 from bridge.wire.stream_framings import StreamEnd, StreamMessage, choose_framing
 from tests.brokers.cache import CACHE, filling
 
 PARSER: Final = "@asyncapi/parser@3.6.3"
-DOCUMENT: Final = build(Limits())
+DOCUMENT: Final = asyncapi(Limits())
+OPENAPI: Final = openapi(Limits())
 
 
 def complaints(document: dict[str, Any]) -> list[list[Any]]:
@@ -56,9 +56,19 @@ def test_every_reference_leads_somewhere_and_every_operation_is_one_of_the_bridg
         place: Any = DOCUMENT
         for step in reference.split("/"):
             place = place[step]
-    for operation in DOCUMENT["operations"].values():
+    for name, operation in DOCUMENT["operations"].items():
         address = DOCUMENT["channels"][operation["channel"]["$ref"].rpartition("/")[2]]["address"] or "/v1/push"
-        assert operation["description"] == OPERATIONS[address][operation["bindings"]["http"]["method"]].description
+        described = OPENAPI["paths"][address][operation["bindings"]["http"]["method"].lower()]
+        assert operation["summary"] == described["summary"]
+        assert described["operationId"] == {"callback": "register"}.get(name, name)
+
+
+def test_schemas_are_those_of_openapi() -> None:
+    schemas = dict(DOCUMENT["components"]["schemas"])
+    [end] = [each for each in OPENAPI["components"]["schemas"]["ProduceStreamLine"]["anyOf"] if "end" in str(each)]
+    assert schemas.pop("StreamEnd") == end
+    assert schemas == {name: OPENAPI["components"]["schemas"][name] for name in schemas}
+    assert DOCUMENT["components"]["messages"]["Batch"]["payload"] == OPENAPI["components"]["schemas"]["Batch"]
 
 
 def test_every_field_is_a_header_of_a_message() -> None:

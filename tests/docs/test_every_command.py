@@ -36,6 +36,7 @@ KAFKA_PERMISSIONS: Final = "docs.test_kafka_page_runs.test_the_permissions_suffi
 KAFKA_GROUP: Final = "docs.test_kafka_page_runs.test_the_group_is_shown_as_the_page_shows_it"
 KAFKA_MIGRATION: Final = "migrate.test_migrate_kafka.test_nothing_is_lost_on_the_way_there_and_back"
 MIRROR_ON_S3: Final = "docs.test_mirror_page.test_the_way_to_a_bucket_can_be_walked"
+MIRROR_READERS: Final = "docs.test_mirror_readers_page.test_spark_counts_the_orders"
 OTHER_CLIENTS: Final = "docs.test_other_clients_page.test_a_program_produces_acknowledges_and_is_pushed_to"
 RABBITMQ_URLS: Final = "docs.test_rabbitmq_page.test_the_examples_of_urls_can_be_read"
 RABBITMQ_PERMISSIONS: Final = "docs.test_rabbitmq_page_runs.test_the_permissions_suffice"
@@ -54,6 +55,7 @@ ELSEWHERE: Final = (
     Elsewhere("docs/rabbitmq.md", r"rabbitmqctl -q list_", RABBITMQ_QUEUES),
     Elsewhere("docs/migrate-from-rabbitmq.md", _MIGRATION, RABBITMQ_MIGRATION),
     Elsewhere("docs/mirror.md", r"export AWS_|oms-bridge mirror \w+ --out s3a://", MIRROR_ON_S3),
+    Elsewhere("docs/mirror-readers.md", r"export AWS_|spark-submit ", MIRROR_READERS),
     Elsewhere("docs/other-clients.md", r"", OTHER_CLIENTS),
     Elsewhere("docs/tls.md", r"", TLS),
 )

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from bridge.errors import error_classes
-from bridge.http.openapi.operations import OPERATIONS
 from bridge.message import FIELDS
 from bridge.wire.headers import PARAMETERS
 from tests.docs.page import Page
+from tests.unit.api_document import OPERATIONS
 
 PROFILE = (Path(__file__).parents[2] / "docs" / "http-profile.md").read_text("utf-8")
 ERRORS = error_classes()
@@ -30,5 +30,5 @@ def test_every_parameter_is_explained() -> None:
 
 
 def test_every_operation_is_named() -> None:
-    operations = [f"{method} {path}" for path, methods in OPERATIONS.items() for method in methods]
+    operations = [f"{method.upper()} {path}" for path, method in OPERATIONS]
     assert [operation for operation in operations if f"`{operation}`" not in PROFILE] == []

@@ -68,6 +68,15 @@ def test_the_driver_s_pod_owns_the_executors() -> None:
     assert conf["spark.kubernetes.driver.pod.name"] == f"{name}-0"
 
 
+def test_the_driver_is_ready_before_its_executors() -> None:
+    """Spark waits for that before it asks for them, and logs an error if it does not come."""
+    pod, conf = driver()
+    assert pod["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/livez"
+    assert conf["spark.kubernetes.allocation.driver.readinessTimeout"] == "60s"
+    [alone] = one(case("mirror-run"), "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert alone["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
 def test_connections_of_executors_are_authenticated_and_encrypted() -> None:
     _, conf = driver()
     assert (conf["spark.authenticate"], conf["spark.network.crypto.enabled"]) == ("true", "true")

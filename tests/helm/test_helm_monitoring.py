@@ -26,11 +26,14 @@ from tests.helm import promtool
 from tests.helm.charts import CHART, case, one
 
 DOCS = CHART.parents[1] / "docs"
-DASHBOARD: dict[str, Any] = json.loads((CHART / "files" / "dashboard.json").read_text())
+DASHBOARDS: dict[str, dict[str, Any]] = {
+    "openmessaging-bridge": json.loads((CHART / "files" / "dashboard.json").read_text()),
+    "openmessaging-bridge-mirror": json.loads((CHART / "files" / "dashboard-mirror.json").read_text()),
+}
 ALERTS: list[dict[str, Any]] = [
     rule for group in yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
 ]
-PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+PANELS = [panel for board in DASHBOARDS.values() for panel in board["panels"] if panel["type"] != "row"]
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
 VARIABLES = {"$__rate_interval": "5m", "$namespace": ".*", "$pod": ".*"}
 EXPRESSIONS = [*QUERIES, *((rule["alert"], rule["expr"]) for rule in ALERTS)]
@@ -155,23 +158,26 @@ def test_a_bad_expression_and_an_unknown_metric_are_noticed() -> None:
     assert not metrics_of("oms_made_up_total") <= set(EXPOSED)
 
 
-def test_panels_do_not_lie_on_each_other() -> None:
+@pytest.mark.parametrize("board", DASHBOARDS)
+def test_panels_do_not_lie_on_each_other(board: str) -> None:
     taken: dict[tuple[int, int], str] = {}
-    for panel in DASHBOARD["panels"]:
+    for panel in DASHBOARDS[board]["panels"]:
         place: Mapping[str, int] = panel["gridPos"]
         for x in range(place["x"], place["x"] + place["w"]):
             for y in range(place["y"], place["y"] + place["h"]):
                 assert (x, y) not in taken, (panel["title"], taken.get((x, y)))
                 assert x < 24
                 taken[x, y] = panel["title"]
-    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    ids = [panel["id"] for panel in DASHBOARDS[board]["panels"]]
     assert len(set(ids)) == len(ids)
 
 
 @pytest.mark.usefixtures("helm")
 def test_the_manifests_carry_the_files_as_they_are() -> None:
     dashboard = one(case("everything"), "ConfigMap", "-dashboard")
-    assert json.loads(dashboard["data"]["openmessaging-bridge.json"]) == DASHBOARD
+    assert {name: json.loads(text) for name, text in dashboard["data"].items()} == {
+        f"{board['uid']}.json": board for board in DASHBOARDS.values()
+    }
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
     rules = one(case("everything"), "PrometheusRule")
     assert [rule for group in rules["spec"]["groups"] for rule in group["rules"]] == ALERTS
@@ -208,6 +214,24 @@ def test_every_monitor_finds_its_service(name: str, components: set[str]) -> Non
         assert monitor["spec"]["namespaceSelector"]["matchNames"] == [service["metadata"]["namespace"]]
 
 
-def test_the_dashboard_names_no_data_source() -> None:
-    sources = set(re.findall(r'"uid": "([^"]*)"', (CHART / "files" / "dashboard.json").read_text()))
-    assert sources == {"${datasource}", "openmessaging-bridge"}
+def test_a_dashboard_names_no_data_source() -> None:
+    for name, board in DASHBOARDS.items():
+        assert board["uid"] == name
+        assert set(re.findall(r'"uid": "([^"]*)"', json.dumps(board))) == {"${datasource}", name}
+
+
+def test_each_dashboard_chooses_among_pods_that_it_shows() -> None:
+    for name, metric in (("openmessaging-bridge", "oms_ready"), ("openmessaging-bridge-mirror", "oms_mirror_up")):
+        _, *variables = DASHBOARDS[name]["templating"]["list"]
+        assert variables
+        assert {found for each in variables for found in metrics_of(each["query"]["query"])} == {metric}
+
+
+def test_the_mirrors_dashboard_shows_all_that_a_mirror_reports() -> None:
+    shown = {
+        name
+        for panel in DASHBOARDS["openmessaging-bridge-mirror"]["panels"]
+        for target in panel.get("targets", ())
+        for name in metrics_of(target["expr"])
+    }
+    assert {name for name, _ in series(mirror()) if name.startswith("oms_")} - shown == set()

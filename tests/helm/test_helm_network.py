@@ -82,6 +82,13 @@ def test_the_data_port_is_for_clients_and_for_helm_test() -> None:
     assert management["ports"] == [{"protocol": "TCP", "port": "oms-management"}]
 
 
+def test_clients_outside_the_cluster_keep_the_address_that_the_policy_names() -> None:
+    assert one(case("rabbitmq"), "Service")["spec"]["externalTrafficPolicy"] == "Local"
+    [rule] = one(case("rabbitmq"), "NetworkPolicy")["spec"]["ingress"]
+    assert {"ipBlock": {"cidr": "198.51.100.0/24"}} in rule["from"]
+    assert "externalTrafficPolicy" not in one(case("kafka"), "Service")["spec"]
+
+
 def test_nobody_reaches_the_management_port_unless_named() -> None:
     (policy,) = policies("kafka")
     (rule,) = policy["spec"]["ingress"]

@@ -72,7 +72,9 @@ def test_every_probe_asks_the_management_port_of_its_container(subtests: pytest.
                     assert bool(probes) is maker.startswith(("Deployment", "StatefulSet"))
                     ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
                     for kind, probe in probes.items():
-                        assert probe["path"] == ("/readyz" if kind == "readinessProbe" else "/livez")
+                        ready = "/startedz?wait=360" if maker.startswith("Deployment") else "/readyz"
+                        ready = "/livez" if name == "mirror-executors" else ready
+                        assert probe["path"] == (ready if kind == "readinessProbe" else "/livez")
                         assert probe["port"] == "oms-management"
                         assert probe["port"] in ports
 
@@ -125,10 +127,18 @@ def test_the_sidecar_starts_first_and_stops_last(example: Path) -> None:
         assert ports == {"oms-management": 9090}
 
 
-def test_readiness_of_the_sidecar_can_be_left_to_the_application(example: Path) -> None:
-    for asked in (True, False):
-        for _, pod in pods(render({"bridge": {"readiness": asked}}, chart=example)):
-            assert ("readinessProbe" in pod["initContainers"][0]) is asked
+@pytest.mark.parametrize(
+    ("readiness", "path"),
+    [({}, "/startedz?wait=360"), ({"waitSeconds": 0}, "/startedz?wait=0"), ({"followBroker": True}, "/readyz")],
+    ids=["default", "at once", "as the broker"],
+)
+def test_readiness_is_chosen_for_sidecar_and_gateway(readiness: dict[str, Any], path: str, example: Path) -> None:
+    def probed(manifests: Sequence[Manifest]) -> set[str]:
+        bridges = [c for _, pod in pods(manifests) for c in containers(pod) if c["name"] == "oms-bridge"]
+        return {bridge["readinessProbe"]["httpGet"]["path"] for bridge in bridges}
+
+    assert probed(render({"bridge": {"readiness": readiness}}, chart=example)) == {path}
+    assert probed(render(values_of("kafka") | {"readiness": readiness})) == {path}
 
 
 def test_two_mirrors_never_write_at_once() -> None:

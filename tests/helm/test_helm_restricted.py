@@ -63,5 +63,5 @@ def test_every_rule_notices_init_containers_that_break_it(subtests: pytest.Subte
         with subtests.test(rule=rule.name):
             broken = copy.deepcopy(pod)
             rule.broken(broken)
-            broken["initContainers"], broken["containers"] = broken["containers"], broken["initContainers"]
+            broken["initContainers"], broken["containers"] = broken["containers"], pod["containers"]
             assert not rule.holds(broken)

@@ -1,14 +1,16 @@
 """What the manifests say is run: the gateway's container as a process, and what `helm test` does to it."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.helm.charts import Manifest, case, one, pods, render, values_of
+from tests.helm.charts import Manifest, case, containers, one, pods, render, values_of
 from tests.launch import Bridge
 
 pytestmark = pytest.mark.usefixtures("helm")
@@ -16,53 +18,54 @@ pytestmark = pytest.mark.usefixtures("helm")
 PROGRAM = Path(sys.executable).with_name("oms-bridge")
 
 
-def run_containers(
-    bridge: Bridge, pod: Manifest, messages: str, directory: Path
-) -> list[subprocess.CompletedProcess[str]]:
-    """Run the containers of the pod of `helm test`, one after the other, against this bridge."""
-    (directory / "messages").write_text(messages)
-    places = {
-        "/etc/messages/messages": str(directory / "messages"),
-        "http://shop-openmessaging-bridge:8080": bridge.url,
-    }
-    said = []
-    for container in (*pod["initContainers"], *pod["containers"]):
-        arguments = container["args"]
-        for there, here in places.items():
-            arguments = [argument.replace(there, here) for argument in arguments]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("OMS_")}
-        said.append(subprocess.run([PROGRAM, *arguments], env=environment, capture_output=True, text=True, check=False))
-    return said
+def run_test(bridge: Bridge, manifests: Sequence[Manifest], directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run the pod of `helm test` against this bridge, its output and errors in one text, as a log has them."""
+    pod = one(manifests, "Pod")
+    [container] = pod["spec"]["containers"]
+    (directory / "messages").write_text(pod["metadata"]["annotations"]["openmessaging-bridge/messages"])
+    script = container["args"][0].replace("/etc/messages/messages", str(directory / "messages"))
+    script = script.replace("http://shop-openmessaging-bridge:8080", bridge.url)
+    script = script.replace("--retry-ms=30000", "--retry-ms=1").replace("--wait-ms=20000", "--wait-ms=1000")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OMS_")}
+    environment["PATH"] = f"{PROGRAM.parent}:{environment['PATH']}"
+    command = [sys.executable, *container["command"][1:], script]
+    return subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
 
 
 def test_helm_test_produces_and_pulls(tmp_path: Path) -> None:
-    pod = one(case("memory"), "Pod")
-    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
-    messages = one(case("memory"), "ConfigMap", "-test")["data"]["messages"]
     with Bridge(tmp_path / "bridge") as bridge:
-        produced, pulled = run_containers(bridge, pod["spec"], messages, tmp_path)
-        assert produced.returncode == 0, produced.stderr
-        assert len(produced.stdout.splitlines()) == 32
-        assert pulled.returncode == 0, pulled.stderr
-        assert "helm test, message 0" in pulled.stdout
+        said = run_test(bridge, case("memory"), tmp_path)
+    assert said.returncode == 0, said.stdout
+    assert len([line for line in said.stdout.splitlines() if line.startswith("stored ")]) == 32
+    assert "helm test, message 0" in said.stdout
 
 
-def test_helm_test_fails_where_no_bridge_is(tmp_path: Path) -> None:
-    pod = one(case("memory"), "Pod")["spec"]
+def test_helm_test_fails_and_says_why_where_no_bridge_is(tmp_path: Path) -> None:
     bridge = Bridge(tmp_path / "bridge")
     assert bridge.terminate() == 0
-    produced, pulled = run_containers(bridge, pod, "one\n", tmp_path)
-    assert produced.returncode == 1
-    assert pulled.returncode == 1
+    said = run_test(bridge, case("memory"), tmp_path)
+    assert said.returncode == 1
+    assert "Traceback" not in said.stdout
+    assert "refused" in said.stdout
 
 
-def test_helm_test_fails_where_nothing_comes(tmp_path: Path) -> None:
-    pod = one(case("memory"), "Pod")["spec"]
-    pod = {**pod, "initContainers": []}
-    pod["containers"] = [{"args": [a.replace("--wait-ms=20000", "--wait-ms=1") for a in pod["containers"][0]["args"]]}]
+def test_helm_test_fails_and_says_why_where_nothing_comes(tmp_path: Path) -> None:
     with Bridge(tmp_path / "bridge") as bridge:
-        (pulled,) = run_containers(bridge, pod, "", tmp_path)
-    assert pulled.returncode == 3
+        text = json.dumps(case("memory")).replace('\\"helm-test\\",\\"--group', '\\"elsewhere\\",\\"--group')
+        said = run_test(bridge, json.loads(text), tmp_path)
+    assert said.returncode == 1
+    assert "exit status 3 (no message came)" in said.stdout
+
+
+def test_a_test_has_one_container_whose_log_outlives_it() -> None:
+    """`helm test --logs` reads the log of each hook's pod after the end, and of one container."""
+    hooks = [m for m in case("memory") if m["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"]
+    [pod] = hooks
+    assert pod["metadata"]["annotations"]["helm.sh/hook-delete-policy"] == "before-hook-creation"
+    assert len(containers(pod["spec"])) == 1
+    assert pod["spec"]["restartPolicy"] == "Never"  # a failure is reported at once
 
 
 @pytest.mark.parametrize("server", ["granian", "hypercorn"])

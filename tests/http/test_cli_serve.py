@@ -1,6 +1,7 @@
 """What `oms-bridge serve` prints when it listens, while its backend is not ready, and when it cannot start."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.http import late_backend
@@ -58,6 +60,23 @@ def serving(directory: Path, *options: str, **variables: str) -> Iterator[Served
     finally:
         process.kill()
         process.wait()
+
+
+def test_the_ready_line_and_status_say_which_server_serves_and_why(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for setting, kind, reason in (
+        (None, "granian", "installed by the extra fast"),
+        ("auto", "granian", "installed by the extra fast"),
+        ("granian", "granian", "named by the setting server"),
+        ("hypercorn", "hypercorn", "named by the setting server"),
+    ):
+        variables = {} if setting is None else {"OMS_SERVER": setting}
+        with subtests.test(setting), serving(tmp_path / str(setting), **variables) as served:
+            served.wait_for(lambda: served.printed)
+            assert served.printed[0].endswith(f"server {kind.capitalize()} ({reason})")
+            [management] = re.findall(r"management on (http://[^,]+),", served.printed[0])
+            answer = httpx.get(f"{management}/status", trust_env=False, timeout=PATIENCE)
+            assert answer.headers.get("server") == ("granian" if kind == "granian" else None)
+            assert (answer.json()["server"], answer.json()["serverReason"]) == (kind, reason)
 
 
 def test_a_port_in_use_is_one_sentence_that_names_the_setting(

@@ -2,6 +2,7 @@
 
 import re
 import socket
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -123,6 +124,20 @@ def test_granian_settles_nothing_for_a_client_that_it_cannot_answer(bridge: Brid
             assert 200 not in ask_and_half_close(bridge, pull(name, more, path))
     assert 200 not in ask_and_half_close(bridge, pull(name) * 5)
     assert left(bridge, name) == 5
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_a_bridge_on_every_address_answers_and_settles_nothing_more(tmp_path: Path, server: str, host: str) -> None:
+    """Granian names the address that it listens on, which is not the connection's."""
+    settings = {"OMS_LISTEN": f"{host}:0", "OMS_HTTP__HOSTS": "*"}
+    with Bridge(tmp_path, server=server, settings=settings) as bridge:
+        bridge.url = f"http://127.0.0.1:{urlsplit(bridge.url).port}"
+        name = fresh()
+        fill(bridge, name)
+        if server == "granian":
+            for _ in range(5):
+                assert 200 not in ask_and_half_close(bridge, pull(name))
+        assert left(bridge, name) == 5
 
 
 @pytest.mark.parametrize("server", ["hypercorn"])

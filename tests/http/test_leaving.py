@@ -13,7 +13,7 @@ from tests.http.conftest import Start
 from tests.http.late_backend import install
 from tests.http.streaming import wait_until
 from tests.launch import Bridge
-from tests.leaving import LEAVES, Leaving
+from tests.leaving import LEAVES, Leaving, lose_no_message_of_an_open_group
 
 WAIT = (b"x-oms-waitmills", b"60000")
 
@@ -108,6 +108,11 @@ def test_a_client_that_leaves_while_its_group_is_opened_loses_no_message(
         assert bridge.terminate() == 0
 
 
+@pytest.mark.parametrize("ack", [b"true", b"false"])
+def test_a_client_that_leaves_an_open_group_loses_no_message(alone: Bridge, ack: bytes) -> None:
+    lose_no_message_of_an_open_group(alone, ack)
+
+
 def test_a_message_that_comes_while_its_client_leaves_is_kept(alone: Bridge) -> None:
     """The two meet at every possible moment: whatever happens, the message is delivered to who is still there."""
     target = fresh()
@@ -178,3 +183,15 @@ def test_a_reader_that_does_not_read_holds_up_nobody(alone: Bridge) -> None:
         store(there, target, b"one more")
         assert pull(there, target).body == b"one more"
     until_quiet(alone)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
+def test_a_message_is_handed_out_where_all_addresses_are_listened_on(server: str, listen: str, tmp_path: Path) -> None:
+    """As in a container. There the bridge has to find out to which address the client has connected."""
+    with Bridge(tmp_path, server=server, settings={"OMS_LISTEN": listen}) as bridge:
+        url = f"http://127.0.0.1:{bridge.url.rpartition(':')[2]}/v1/messages"
+        version = {"x-oms-version": "1.0.0"}
+        stored = httpx.post(url, content=b"x", headers=version | {"x-oms-h-destination": "orders"}, trust_env=False)
+        assert stored.status_code == 200
+        asked = {"x-oms-source": "orders", "x-oms-consumerid": "app", "x-oms-ack": "true", "x-oms-waitmills": "5000"}
+        assert httpx.get(url, headers=version | asked, trust_env=False).content == b"x"

@@ -86,7 +86,7 @@ def test_both_forms_of_an_empty_path_and_other_schemes(bridge: Bridge, server: s
         problem(answer, "not-found")
 
 
-PAGES: Final = ("/livez", "/readyz", "/metrics", "/status", "/v1/transactions")
+PAGES: Final = ("/livez", "/readyz", "/startedz", "/metrics", "/status", "/v1/transactions")
 
 
 def management(bridge: Bridge) -> Bridge:

@@ -8,11 +8,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from tests.brokers.cache import Missing
 from tests.brokers.process import Process
 from tests.image import packages
+from tests.image.cgroups import remove
 
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 60.0
@@ -25,7 +27,7 @@ _DAEMON: Final = (
     "XTABLES_LIBDIR={root}/usr/lib/x86_64-linux-gnu/xtables "
     "exec unshare --mount --pid --fork --mount-proc --kill-child dockerd --data-root {folder}/data "
     "--exec-root {folder}/exec --pidfile {folder}/pid -H unix://{folder}/socket "
-    "--bridge none --iptables=false --ip-masq=false"
+    "--bridge none --iptables=false --ip-masq=false --cgroup-parent /{cgroups}"
 )
 
 
@@ -85,12 +87,14 @@ def running(folder: Path) -> Iterator[Docker]:
     root = packages.unpacked()
     docker = client(folder)
     log = folder / "dockerd.log"
-    daemon = Process(_DAEMON.format(root=root, folder=folder), log)
+    cgroups = f"oms-docker-{token_hex(4)}"  # a name of its daemon alone, so that the folders can be removed
+    daemon = Process(_DAEMON.format(root=root, folder=folder, cgroups=cgroups), log)
     try:
         _wait_until_ready(docker, daemon, log)
         yield docker
     finally:
         _stop(daemon)
+        remove(cgroups)
         shutil.rmtree(folder / "data", ignore_errors=True)  # gigabytes, which pytest would keep for three runs
 
 
@@ -104,7 +108,7 @@ def _wait_until_ready(docker: Docker, daemon: Process, log: Path) -> None:
 
 
 def _stop(daemon: Process) -> None:
-    """End dockerd and not `unshare`, its parent, which would end all at once and leave folders of cgroups."""
+    """End dockerd and not `unshare`, its parent, which would end all at once."""
     for child in Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text("ascii").split():
         os.kill(int(child), signal.SIGTERM)
     daemon.wait(STOP_SECONDS)

@@ -43,8 +43,8 @@ def mirrors(release: str) -> list[str]:
 def _fill() -> None:
     partial = CACHE / "docker.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    own = _fetched(partial / "own", "bookworm", *_PACKAGES)
-    newer = _fetched(partial / "newer", _NEWER, "docker-compose")
+    own = fetched(partial / "own", "bookworm", *_PACKAGES)
+    newer = fetched(partial / "newer", _NEWER, "docker-compose")
     for archive in [*own, *newer]:
         name = archive.name.partition("_")[0]
         if name in _PACKAGES or name == "docker-compose" or (archive in own and name.startswith(_LIBRARIES)):
@@ -55,7 +55,7 @@ def _fill() -> None:
     shutil.rmtree(partial)
 
 
-def _fetched(folder: Path, release: str, *names: str) -> list[Path]:
+def fetched(folder: Path, release: str, *names: str) -> list[Path]:
     """Fetch packages with all that they need, whatever is installed: lists and status are those of `folder`."""
     for each in "lists/partial", "archives/partial":
         (folder / each).mkdir(parents=True)

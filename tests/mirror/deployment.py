@@ -53,10 +53,10 @@ class Deployment(NamedTuple):
         """Return the job that mirrors what there is and ends."""
         return [str(PROGRAM), "mirror", "once", *self.source, "--out", self.url or str(self.out), *more]
 
-    def running(self, status: Path) -> list[str]:
+    def running(self, status: Path, *more: str) -> list[str]:
         """Return the job that mirrors until it is stopped, and keeps a status file."""
-        options = ("--status", str(status), "--every", "0.5")
-        return [str(PROGRAM), "mirror", "run", *self.source, "--out", str(self.out), *options]
+        options = ("--status", str(status), "--every", "0.5", *more)
+        return [str(PROGRAM), "mirror", "run", *self.source, "--out", self.url or str(self.out), *options]
 
     def once(self, *more: str) -> str:
         """Mirror what there is; returns the summary."""

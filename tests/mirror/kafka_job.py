@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.sources import Options
-from bridge.mirror.sources.kafka import KafkaSource
+from bridge.mirror.sources.kafka.source import KafkaSource
 from bridge.mirror.sources.range_source import BUSY
 
 GUARD: Final = 300

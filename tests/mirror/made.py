@@ -86,12 +86,10 @@ def _table(batch: Batch, backend: str) -> pa.Table:
             rows.add(what, log, offset)
     table = pa.Table.from_batches([rows.take()])
     mirrored = datetime.fromtimestamp(batch.mirrored / 1000, UTC)
-    stored = [when or mirrored for when in table["store_timestamp"].to_pylist()]
     added = {
         "mirrored_timestamp": pa.array([mirrored] * len(table), pa.timestamp("us", tz="UTC")),
         "schema_version": pa.array([SCHEMA_VERSION] * len(table), pa.int32()),
-        "date": pa.array([f"{when:%Y-%m-%d}" for when in stored], pa.string()),
-        "hour": pa.array([f"{when:%H}" for when in stored], pa.string()),
+        PARTITION: pa.array([f"{mirrored:%Y-%m-%d}"] * len(table), pa.string()),
     }
     for name, column in added.items():
         table = table.append_column(name, column)
@@ -105,7 +103,7 @@ def _append(out: Path | str, name: str, table: pa.Table, record: Record) -> None
         place,
         table,
         mode="append",
-        partition_by=list(PARTITION),
+        partition_by=[PARTITION],
         commit_properties=metadata,
         storage_options=storage_options(),
     )

@@ -20,6 +20,7 @@ from bridge.mirror.session import s3_settings, session
 from bridge.mirror.sink import Sink
 from bridge.mirror.sources import Options
 from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, Source, Splits
+from bridge.mirror.sources.ranges import Split
 from bridge.mirror.spark_checkpoint import Checkpoint, check_start
 from bridge.mirror.table import Table, create, spark_path
 
@@ -48,8 +49,8 @@ class NumbersReader(RangeReader):
         if len(rows):
             yield rows.take()
 
-    def destination_of(self, log: str, given: Splits) -> str:
-        raise NotImplementedError("nothing is ever lost")
+    def destination_of(self, log: str, given: Splits) -> str:  # noqa: ARG002 - all is of one destination
+        return DESTINATIONS[0]
 
     def stop(self) -> None:
         """Nothing is held."""
@@ -73,6 +74,28 @@ class NumbersData(RangeDataSource):
         return "numbers"
 
 
+class DroppingReader(NumbersReader):
+    """Loses two offsets of a log between the plan and the reading."""
+
+    def read_splits(self, given: Splits) -> Iterator[pa.RecordBatch | Gap]:
+        splits = []
+        for log, start, end in given.splits:
+            if log == "even" and start <= 10 and end >= 12:
+                yield Gap(log, 10, 12)
+                splits += [Split(log, start, 10), Split(log, 12, end)]
+            else:
+                splits.append(Split(log, start, end))
+        yield from super().read_splits(Splits(tuple(splits)))
+
+
+class DroppingData(NumbersData):
+    reads = DroppingReader
+
+    @classmethod
+    def name(cls) -> str:
+        return "dropping"
+
+
 class Numbers(Source):
     """See `Source`."""
 
@@ -83,6 +106,16 @@ class Numbers(Source):
 
     def bounds(self) -> Ranges:
         return {}
+
+
+class Dropping(Numbers):
+    """See `DroppingReader`."""
+
+    data = DroppingData
+
+    def __init__(self, total: int, per_batch: int) -> None:
+        super().__init__(total, per_batch)
+        self._options = self._options._replace(on_data_loss="record")
 
 
 def mirror(spark: SparkSession, out: str, source: Numbers, *, resume: bool = False, place: str | None = None) -> Sink:

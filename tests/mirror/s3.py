@@ -24,6 +24,8 @@ class Bucket(NamedTuple):
     port: int
     folder: Path
     """Where the server keeps the objects."""
+    server: Node
+    """Stopped and started again by a test of an outage."""
 
     @property
     def out(self) -> str:
@@ -55,6 +57,7 @@ def bucket(directory: Path, *, conditional: bool = True) -> Iterator[Bucket]:
         server = Node(Process, script, directory / "server", b"listening on")
         server.start()
         try:
-            yield Bucket(port, folder)
+            yield Bucket(port, folder, server)
         finally:
-            server.kill()
+            if server.running:
+                server.kill()

@@ -1,4 +1,4 @@
-"""`mirror export`: each message of a closed hour once, in files that any reader can glob."""
+"""`mirror export`: each message once, in files that any reader can glob."""
 
 import json
 import os
@@ -40,28 +40,31 @@ def exported(out: Path) -> list[tuple[str, int]]:
     return sorted(duckdb.execute(f'SELECT log, "offset" FROM {files}').fetchall())  # noqa: S608 - ours
 
 
-def test_closed_hours_are_files_and_late_rows_further_ones(tmp_path: Path) -> None:
-    later = {("audit/0", n): message(n, "audit", store_timestamp=NOON + HOUR + n) for n in range(3)}
-    make_mirror(tmp_path, [Batch(some(4), mirrored=NOON + 10), Batch(later, mirrored=NOON + 20)])
+def test_what_was_mirrored_in_ended_hours_is_in_files(tmp_path: Path) -> None:
+    late = {("audit/0", n): message(n, "audit", store_timestamp=NOON - 900 * HOUR + n) for n in range(3)}
+    tomorrow = NOON + 20 * HOUR
+    make_mirror(tmp_path, [Batch(some(4), mirrored=NOON + 10), Batch(late, mirrored=NOON + 20)])
     first = export(tmp_path)
-    assert first == [
-        {"path": "parquet/date=2025-11-21/hour=12/0000000000000.parquet", "rows": 4},
-        {"path": "parquet/date=2025-11-21/hour=13/0000000000000.parquet", "rows": 3},
-    ]
+    assert first == [{"path": "parquet/date=2025-11-21/0000000000000.parquet", "rows": 7}]
     assert export(tmp_path) == []
-    make_mirror(tmp_path, [Batch(some(2, first=4), mirrored=NOON + 30)])
+    make_mirror(tmp_path, [Batch(some(2, first=4), mirrored=NOON + 30), Batch(some(1, first=6), mirrored=tomorrow)])
     before = (tmp_path / str(first[0]["path"])).read_bytes()
-    assert export(tmp_path) == [{"path": f"parquet/date=2025-11-21/hour=12/{NOON + 10}.parquet", "rows": 2}]
+    assert export(tmp_path) == [
+        {"path": f"parquet/date=2025-11-21/{NOON + 20}.parquet", "rows": 2},
+        {"path": "parquet/date=2025-11-22/0000000000000.parquet", "rows": 1},
+    ]
     assert (tmp_path / str(first[0]["path"])).read_bytes() == before
     assert exported(tmp_path) == by_delta_rs(tmp_path, columns=PLACE)
-    assert len(pd.read_parquet(tmp_path / "parquet")) == 9
+    assert len(pd.read_parquet(tmp_path / "parquet")) == 10
     run = CliRunner().invoke(main, ["mirror", "compact", "--out", str(tmp_path)])
     assert run.exit_code == 0
     assert export(tmp_path) == []
 
 
-def test_open_hours_wait(tmp_path: Path) -> None:
-    make_mirror(tmp_path, [Batch({("orders/0", 0): message(0, store_timestamp=4_000_000_000_000)})])
+def test_the_current_hour_waits(tmp_path: Path) -> None:
+    now = int(time.time() * 1000)
+    make_mirror(tmp_path, [Batch(some(2), mirrored=now - 3 * HOUR), Batch(some(3, first=2), mirrored=now)])
+    assert [file["rows"] for file in export(tmp_path)] == [2]
     assert export(tmp_path) == []
 
 
@@ -84,8 +87,7 @@ def test_an_export_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.extended
 def test_an_export_killed_at_any_point_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Kill it a little later each time, until one ends without it."""
-    rows = {(f"d{n}/0", n): message(n, f"d{n}", store_timestamp=NOON + n * HOUR) for n in range(40)}
-    make_mirror(tmp_path, [Batch(rows)])
+    make_mirror(tmp_path, [Batch(some(1, f"d{n}", n), mirrored=NOON + n * 24 * HOUR) for n in range(40)])
     kills = 0
     for milliseconds in range(500, 60_000, 500):
         with subprocess.Popen([sys.executable, "-m", "bridge.mirror", "export", "--out", str(tmp_path)]) as job:
@@ -105,18 +107,19 @@ def test_an_export_killed_at_any_point_loses_and_doubles_nothing(tmp_path: Path)
 def test_a_mirror_that_is_killed_exports_each_message_once(
     tmp_path: Path, wait_for: Callable[[Callable[[], object]], None]
 ) -> None:
-    """The bridge's clock is three hours late, so that the hours of its messages are closed."""
+    """The job's clock is three hours late, so that the hours in which it mirrors have ended."""
     clock = WallClock(tmp_path / "clock")
     clock.move(-3 * HOUR)
     folder = tmp_path / "place"
-    with Bridge(tmp_path / "bridge", settings=clock.settings) as bridge:
+    with Bridge(tmp_path / "bridge") as bridge:
         place = Deployment(bridge, "memory://", folder)
         folder.mkdir()
         for first in range(0, 900, 300):
             place.publish("orders", numbered(300, first))
             with (folder / "job.log").open("ab") as log:
                 running = [*place.running(folder / "status.json"), "--export"]
-                job = subprocess.Popen(running, stdout=log, stderr=log, start_new_session=True)
+                late = os.environ | clock.settings
+                job = subprocess.Popen(running, stdout=log, stderr=log, start_new_session=True, env=late)
             try:
                 wait_for(lambda first=first, job=job: job.poll() is not None or done(place.out, first))  # type: ignore[misc]
                 assert job.poll() is None, (folder / "job.log").read_text()

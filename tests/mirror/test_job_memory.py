@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,31 @@ def test_once_and_then_run_until_ctrl_c(place: Deployment, wait_for: Callable[[C
     assert json.loads(status.read_text())["state"] == "stopped"
     assert_queried(place)
     assert_verified(place)
+
+
+@pytest.mark.extended
+def test_the_lag_is_shown_before_the_first_commit(
+    place: Deployment, wait_for: Callable[[Callable[[], object]], None]
+) -> None:
+    place.publish("orders", numbered(20))
+    status, seen = place.folder / "status.json", list[dict[str, Any]]()
+
+    def look() -> dict[str, Any]:
+        seen.append(json.loads(status.read_text()) if status.exists() else {"lag": {"rows": None}, "batches": 0})
+        return seen[-1]
+
+    with (place.folder / "job.log").open("wb") as log:
+        job = subprocess.Popen(place.running(status), stdout=log, stderr=log)
+    try:
+        wait_for(lambda: job.poll() is not None or (look()["batches"] and seen[-1]["lag"]["rows"] == 0))
+    finally:
+        job.kill()
+        job.wait()
+    before = [each["lag"] for each in seen if not each["batches"] and each["lag"]["rows"] is not None]
+    assert before, (place.folder / "job.log").read_text()
+    assert {lag["rows"] for lag in before} == {20}
+    assert all(0 <= lag["seconds"] < GUARD for lag in before)
+    assert seen[-1]["lag"] == {"rows": 0, "logs": 0, "seconds": 0, "worst": []}
 
 
 @pytest.mark.extended

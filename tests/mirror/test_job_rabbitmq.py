@@ -9,7 +9,7 @@ from tests.mirror.deployment import Deployment, deployed
 from tests.mirror.end_to_end import assert_mirrored_twice
 from tests.mirror.killing import assert_kills_lose_nothing
 
-pytestmark = pytest.mark.usefixtures("quick_jvm")
+pytestmark = [pytest.mark.extended, pytest.mark.usefixtures("quick_jvm")]
 
 
 @pytest.fixture
@@ -23,7 +23,6 @@ def test_from_publishing_to_sql(place: Deployment) -> None:
     assert_mirrored_twice(place)
 
 
-@pytest.mark.extended
 @pytest.mark.usefixtures("archived_jvm")
 def test_kills_lose_and_double_nothing(place: Deployment) -> None:
     assert_kills_lose_nothing(place, "group", "worker")

@@ -89,5 +89,7 @@ def test_a_query_is_reported_from_its_start_over_a_restart_to_idleness(
     assert lags == [2000, None, 0]  # a batch that is repeated is not planned: the source was not asked
     assert max(rates) > 0
     file = tmp_path / "status.json"
-    until(lambda: json.loads(file.read_text())["lag"] == {"rows": 0, "logs": 0, "worst": []})  # rows change before it
+    until(
+        lambda: json.loads(file.read_text())["lag"] == {"rows": 0, "logs": 0, "seconds": 0, "worst": []}
+    )  # rows change before it
     assert json.loads(file.read_text())["rows"] == TOTAL

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pika
 import pytest
 
 from adapters.rabbitmq.mapping import from_arrival
 from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology import names
 from bridge.errors import BackendUnavailable, CannotStart
-from bridge.mirror.offsets import Gap
 from bridge.mirror.sources import Options, ranges
 from bridge.mirror.sources.rabbitmq import end_offsets as rabbitmq_ends
 from bridge.mirror.sources.rabbitmq import source as rabbitmq_reader
@@ -63,7 +63,7 @@ def test_the_end_is_exact_and_a_range_reads_the_same_again(rabbitmq_url: str) ->
             store(backend, d, bodies(count, total))
             total += count
             after = plan(reader, before)
-            assert after == {f"{d}.log": [0, total]}
+            assert after == {f"{d}.log": [0, total, total]}
             assert json.dumps(plan(reader, after)) == json.dumps(after)
             first, second = read(reader, before, after), read(reader, before, after)
             assert sorted(int(row["body"]) for row in first) == list(range(total - count, total))
@@ -84,7 +84,7 @@ def test_the_end_is_never_too_high_and_comes_while_much_is_written(rabbitmq_url:
             seen.append(place[f"{d}.log"][1])
         writing.join()
         place = plan(reader, place)
-        assert place == {f"{d}.log": [0, 10_001]}
+        assert place == {f"{d}.log": [0, 10_001, 10_001]}
         assert len(read(reader, {}, place)) == 10_001
     assert len(set(seen)) > 3
 
@@ -164,6 +164,29 @@ def test_a_mark_at_the_end_of_a_range(rabbitmq_url: str) -> None:
         after = plan(reader)
         assert len(read(reader, {}, after)) == 2
         assert plan(reader, after) == after
+
+
+def test_a_header_without_a_value_is_null_and_an_empty_body_is_empty(rabbitmq_url: str) -> None:
+    backend, d = own(rabbitmq_url), new()
+    store(backend, d, [b""])
+    headers = {"void": None, "empty": "", "text": "x"}
+    sent = natives.Sent(b"", "p0", pika.BasicProperties(headers=headers))
+    natives.write(rabbitmq_url, d, [sent, sent._replace(properties=pika.BasicProperties())])
+    with planning(backend) as reader:
+        rows = sorted(read(reader, {}, plan(reader)), key=lambda row: int(row["offset"]))
+    assert [(row["body"], row["body_size"]) for row in rows] == [(b"", 0)] * 3
+    assert dict(rows[1]["properties"]) == {"void": None, "empty": "", "text": "x"}
+
+
+@pytest.mark.parametrize("millis", [253_402_300_800_000, 9_000_000_000_000_000], ids=["year 10000", "the largest"])
+def test_a_time_that_no_reader_can_show_is_kept_as_a_number(rabbitmq_url: str, millis: int) -> None:
+    backend, d = own(rabbitmq_url), new()
+    store(backend, d)
+    natives.write(rabbitmq_url, d, [natives.Sent(b"x", "p0", pika.BasicProperties(timestamp=millis))])
+    with planning(backend) as reader:
+        (row,) = read(reader, {}, plan(reader))
+    assert (row["area"], row["body"], row["born_timestamp"]) == ("data", b"x", None)
+    assert dict(row["properties"]) == {"oms_born_timestamp": str(millis), "oms_store_timestamp": str(millis)}
 
 
 def test_what_cannot_be_read_is_a_row_in_quarantine(rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +269,7 @@ def test_what_was_cut_off_after_it_was_planned_is_named_by_the_reader(rabbitmq_u
             read(strict, {}, after)
         (row,) = read(lenient, {}, after)
     assert source_of(backend).moved(None, json.dumps(after)) == {f"{d}.log": (0, after[f"{d}.log"][1])}
-    assert (row["area"], row["destination"], row["offset"]) == ("quarantine", d, 0)
+    assert (row["area"], row["destination"], row["offset"]) == ("gap", d, 0)
     assert "dropped before it was read" in row["error"]
 
 
@@ -261,23 +284,24 @@ def test_a_stream_that_was_deleted_and_made_anew_is_another_log(
     with natives.channel(rabbitmq_url) as channel:
         channel.queue_delete(f"{d}.log")
     store(backend, d, bodies(3, 100))
-    with planning(backend) as reader, pytest.raises(DataLost, match=f"{d}.log from 5 on"):
-        plan(reader, early)
-    with planning(backend, "record") as reader:
+    unread = {f"{d}.log": [0, 4, 5]}
+    with planning(backend) as reader, pytest.raises(DataLost, match=f"{d}.log from 4 on"):
+        plan(reader, unread)
+    with planning(backend) as reader:
         place, rows = early, []
         for _ in range(3):
             after = plan(reader, place)
             rows += read(reader, place, after)
             place = after
-    assert place == {f"{d}.log": [0, 5, 5, None], f"{d}.log#1": [0, 3]}
+    assert place == {f"{d}.log": [0, 5, 5, 5, None], f"{d}.log#1": [0, 3, 3]}
     first, last = json.dumps(early), json.dumps(place)
     assert source_of(backend).moved(first, last) == {f"{d}.log#1": (0, 3)}
-    assert source_of(backend).gaps(first, last) == [Gap(f"{d}.log", 5, None)]
+    assert source_of(backend).gaps(first, last) == [], "all that was known to be there was read"
     assert (source_of(backend).moved(last, last), source_of(backend).gaps(last, last)) == ({}, [])
     store(backend, d, bodies(1))
     with planning(backend) as reader:  # the end of the first is remembered, and reported once
         after = plan(reader, place)
-        assert after == {f"{d}.log": [0, 5, 5, None], f"{d}.log#1": [0, 4]}
+        assert after == {f"{d}.log": [0, 5, 5, 5, None], f"{d}.log#1": [0, 4, 4]}
         assert [row["body"] for row in read(reader, place, after)] == [b"0"]
     assert [(int(row["body"]), row["log"], row["offset"]) for row in rows] == [
         (100 + n, f"{d}.log#1", n) for n in range(3)
@@ -299,7 +323,7 @@ def test_a_stream_that_was_made_anew_and_is_longer_than_before_is_another_log(ra
             rows += read(reader, place, after)
             place = after
         assert plan(reader, place) == place
-    assert place == {f"{d}.log": [0, 5, 5, None], f"{d}.log#1": [0, 8]}
+    assert place == {f"{d}.log": [0, 5, 5, 5, None], f"{d}.log#1": [0, 8, 8]}
     assert sorted(int(row["body"]) for row in rows) == list(range(100, 108))
 
 
@@ -313,7 +337,7 @@ def test_a_stream_that_is_deleted_while_it_is_watched(rabbitmq_url: str) -> None
         after = early
         while after == early:  # first it is no more than an outage
             after = plan(reader, early)
-        assert after == {f"{d}.log": [0, 5, 5, None]}
+        assert after == {f"{d}.log": [0, 5, 5, 5, None]}
         assert plan(reader, after) == after
 
 
@@ -337,11 +361,11 @@ def test_a_range_that_never_fills_ends(rabbitmq_url: str, monkeypatch: pytest.Mo
     store(backend, d, bodies(5))
     with planning(backend, "record") as reader:
         after = plan(reader)
-        rows = read(reader, {}, {f"{d}.log": [0, 9]})
-        assert after == {f"{d}.log": [0, 5]}
-    assert [(row["area"], row["offset"]) for row in rows] == [("quarantine", 5), *(("data", n) for n in range(5))]
+        rows = read(reader, {}, {f"{d}.log": [0, 9, 9]})
+        assert after == {f"{d}.log": [0, 5, 5]}
+    assert [(row["area"], row["offset"]) for row in rows] == [("gap", 5), *(("data", n) for n in range(5))]
     with planning(backend) as reader, pytest.raises(DataLost, match=f"{d}.log from 5 to 8"):
-        read(reader, {}, {f"{d}.log": [0, 9]})
+        read(reader, {}, {f"{d}.log": [0, 9, 9]})
 
 
 def test_an_empty_stream_is_no_news_and_its_first_message_is(rabbitmq_url: str) -> None:
@@ -350,7 +374,7 @@ def test_an_empty_stream_is_no_news_and_its_first_message_is(rabbitmq_url: str) 
     with planning(backend) as reader:
         assert plan(reader) == {}
         store(backend, d, [b"first"])
-        assert plan(reader) == {f"{d}.log": [0, 1]}
+        assert plan(reader) == {f"{d}.log": [0, 1, 1]}
 
 
 @pytest.fixture(scope="module")
@@ -369,7 +393,7 @@ def test_a_stream_whose_process_answers_late_is_not_taken_for_empty(broker: Rabb
     find = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{queue}">>))'
     broker.ctl("eval", f"{find}, #{{leader_pid := Pid}} = amqqueue:get_type_state(Q), ok = {slow}.")
     with planning(backend) as reader:
-        assert plan(reader) == {f"{d}.log": [0, 3]}
+        assert plan(reader) == {f"{d}.log": [0, 3, 3]}
 
 
 @pytest.mark.extended
@@ -410,7 +434,7 @@ def test_a_broker_that_is_killed_while_it_is_read(broker: RabbitMQ, monkeypatch:
         place = after
         while place == after:
             place = plan(reader, after)
-        assert place == {f"{d}.log": [0, 20_010]}
+        assert place == {f"{d}.log": [0, 20_010, 20_010]}
         broker.kill()  # and stays away
         monkeypatch.setattr(rabbitmq_reader, "_PATIENCE", 0.5)
         with pytest.raises(BackendUnavailable):

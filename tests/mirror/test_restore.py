@@ -113,6 +113,18 @@ def test_the_order_of_each_log_and_the_selection(out: Path, command: Command, br
     assert {m.message_id for m in pulled(bridge, "named")} == {"a-2", "b-1"}
 
 
+def test_times_are_those_of_storing_whenever_it_was_mirrored(
+    out: Path, command: Command, subtests: pytest.Subtests
+) -> None:
+    """A backlog of a year is mirrored on one day, which by the mirror's clock may also be before the broker's."""
+    for days in (400, -1):
+        make_mirror(out, [Batch({(f"a{days}/0", 0): message(0, "a")}, mirrored=NOON + days * 24 * HOUR)])
+    for chosen in ("2025-11-21T00:00:00", "2025-11-21T23:00:00"), ("2025-11-21T12:00:00", "2025-11-21T12:00:01"):
+        with subtests.test(chosen=chosen):
+            planned = command("--from", chosen[0], "--to", chosen[1], "--dry-run", "--json")
+            assert [amount["rows"] for amount in json.loads(planned.stdout)["amount"]] == [2]
+
+
 def test_of_a_log_with_several_lives_the_earlier_comes_first(out: Path, command: Command, bridge: Bridge) -> None:
     first = {(f"zz/s/{p}", p): message(p, "s", message_id=f"first-{p}") for p in range(2)}
     second = {("aa/s/0", 0): message(60, "s", message_id="second")}

@@ -1,6 +1,7 @@
 """The sink with Spark, Delta, the real disk and a source of numbers."""
 
 import shutil
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -9,13 +10,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bridge.errors import CannotStart
-from bridge.mirror.offsets import Record
+from bridge.mirror.offsets import Gap, Record
 from bridge.mirror.sink import Sink
 from bridge.mirror.table import MESSAGES, QUARANTINE, Table
 from bridge.mirror.upkeep import compact
 from tests.mirror.another_job import commit, committing_first
 from tests.mirror.made import Batch, make_mirror, some
-from tests.mirror.numbers_job import Numbers, mirror
+from tests.mirror.numbers_job import Dropping, Numbers, mirror
 from tests.mirror.readers import by_delta_rs, by_duckdb, by_pandas, by_spark, places
 
 if TYPE_CHECKING:
@@ -112,10 +113,10 @@ def test_a_batch_killed_between_its_two_commits_is_completed(
 
     append = Sink._append
 
-    def dying(self: Sink, rows: object, name: str, record: object) -> None:
+    def dying(self: Sink, rows: object, name: str, *record: object) -> None:
         if name == QUARANTINE:
             raise Died
-        append(self, rows, name, record)  # type: ignore[arg-type]
+        append(self, rows, name, *record)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr(Sink, "_append", dying)
@@ -156,11 +157,11 @@ def test_of_two_jobs_on_one_table_one_stops(
     """Another job commits after this one has looked at the table: before it writes, or while it does."""
     write = Sink._write
 
-    def late(self: Sink, frame: DataFrame, record: Record) -> object:
+    def late(self: Sink, frame: DataFrame, record: Record, logs: Collection[str] | None) -> object:
         if while_it_writes:
-            return write(self, committing_first(frame, str(out), record), record)
+            return write(self, committing_first(frame, str(out), record), record, logs)
         commit(str(out), record)
-        return write(self, frame, record)
+        return write(self, frame, record, logs)
 
     monkeypatch.setattr(Sink, "_write", late)
     with pytest.raises(CannotStart, match="Another mirror writes to"):
@@ -169,6 +170,45 @@ def test_of_two_jobs_on_one_table_one_stops(
     monkeypatch.undo()
     with pytest.raises(CannotStart, match="belongs to query"):
         mirror(spark, str(out), Numbers(300, 100))
+
+
+def test_a_gap_that_a_task_finds_is_recorded_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention drops offsets between the plan and the reading; the job is killed before it records that."""
+    commit_record, kills = Table.commit_record, [True]
+
+    def dying(self: Table, record: Record, application: str) -> None:
+        if kills and kills.pop():
+            raise OSError("killed")
+        commit_record(self, record, application)
+
+    monkeypatch.setattr(Table, "commit_record", dying)
+    with pytest.raises(Exception, match="killed"):
+        mirror(spark, str(tmp_path), Dropping(200, 100))
+    mirror(spark, str(tmp_path), Dropping(200, 100))
+    assert places(tmp_path) == [place for place in all_once(200) if place not in {("even", 10), ("even", 11)}]
+    table = Table.require(str(tmp_path))
+    record = table.record()
+    assert record is not None
+    assert (record.gaps, record.next) == ((Gap("even", 10, 12),), {"even": 100, "odd": 100})
+    assert "dropped" not in str(by_delta_rs(tmp_path, QUARANTINE, ["error"]))
+    assert [commit.record.sequence for commit in table.commits() if commit.record] == [3, 2, 1]
+
+
+def test_a_commit_holds_the_logs_that_moved_and_now_and_then_all(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridge.mirror.sink.WHOLE_EVERY", 3)
+    make_mirror(tmp_path, [Batch(some(5, "idle"))])
+    mirror(spark, str(tmp_path), Numbers(1000, 100), resume=True)
+    records = [commit.record for commit in Table.require(str(tmp_path)).commits() if commit.record]
+    held = [(record.sequence, record.is_whole, "idle/0" in record.covered) for record in reversed(records)]
+    assert held == [(number, number % 3 == 2 or number == 1, number % 3 == 2 or number == 1) for number in range(1, 12)]
+    record = Table.require(str(tmp_path)).record()
+    assert record is not None
+    assert record.next == {"idle/0": 5, "even": 500, "odd": 500}
+    assert record.is_whole
 
 
 def test_the_commit_of_a_batch_is_not_the_upkeep_that_repeats_its_record(tmp_path: Path) -> None:

@@ -1,14 +1,21 @@
 """Deleting and purging destinations and groups in a real RabbitMQ, by an operator of one of two bridges."""
 
+import asyncio
 from contextlib import closing, suppress
 from pathlib import Path
+from time import monotonic
 from uuid import uuid4
 
 import httpx
 import pika
+import pytest
 from pika.exceptions import ChannelClosedByBroker
 
+from adapters.rabbitmq.adapter import RabbitMQAdapter
+from adapters.rabbitmq.options import parse
 from adapters.rabbitmq.topology import names
+from adapters.wall_clock import wall
+from bridge.message import Message
 from tests.deleting import check_callbacks, check_delete, check_purge, check_unknown, two_bridges
 from tests.http.callback_endpoint import Endpoint, ask, listed, register, wait_until
 from tests.launch import Bridge
@@ -112,3 +119,36 @@ def _existing(url: str, exchanges: list[str], queues: list[str]) -> list[str]:
                     channel.queue_declare(name, passive=True)
                 found.append(name)
     return found
+
+
+async def test_what_was_delayed_to_a_destination_that_is_deleted_leaves_nothing_behind(
+    rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3,000 destinations that were made and deleted would be remembered."""
+    adapter = RabbitMQAdapter(parse(backend(rabbitmq_url, partitions=1)))
+    await adapter.start()
+    orders = [f"orders-{uuid4().hex[:8]}" for _ in range(3)]
+    delayed = [f"{name}-{number}" for name in orders for number in range(2)]
+
+    async def publish(destination: str) -> None:
+        now = wall()
+        times = {"born_timestamp": now, "store_timestamp": now, "delay_time": 3_600_000}
+        await adapter.partitions(destination)
+        await adapter.publish(Message(destination, b"x", message_id=uuid4().hex, partition=0, **times))  # type: ignore[arg-type]
+
+    await asyncio.gather(*map(publish, delayed * 2))
+    delays = adapter._delays
+    assert (sorted(delays._targets), delays._queued) == (sorted(delayed), {})
+    assert len(delays._levels._targets) == len(delayed)
+    for destination in delayed[1:]:
+        await adapter.delete(destination, None)
+    await asyncio.to_thread(wait_until, lambda: len(delays._targets) == 1)
+    assert (list(delays._targets), len(delays._levels._targets)) == (delayed[:1], 1)
+    monkeypatch.setattr("adapters.rabbitmq.delay.delays._DESTINATIONS", 2)
+    await asyncio.gather(*map(publish, delayed))
+    assert len(delays._targets) == len(delays._levels._targets) == 2
+    later = monotonic() + 61
+    monkeypatch.setattr("adapters.rabbitmq.delay.delays.monotonic", lambda: later)
+    await publish(delayed[0])
+    assert len(delays._levels._targets) == 1
+    await adapter.close()

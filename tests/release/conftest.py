@@ -15,10 +15,3 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return installed(wheel, tmp_path_factory.mktemp("installed") / "venv")
-
-
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel whose hot path is compiled."""
-    directory = tmp_path_factory.mktemp("compiled")
-    return installed(built(directory, OMS_COMPILE="1"), directory / "venv")

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 import bridge
-from tests.release.wheel import ROOT, metadata, names
+from bridge.mirror.jars import IN_WHEEL
+from tests.release.wheel import ROOT, built, installed, metadata, names, run
 
 FOLDERS: Final = {"bridge": "bridge", "adapters": "adapters", "tests/conformance": "openmessaging_conformance"}
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -41,6 +42,23 @@ def test_the_files_that_the_mirror_gives_to_java_are_in_it(wheel: Path, subtests
     ):
         with subtests.test(name=name):
             assert name in names(wheel)
+
+
+@pytest.mark.extended
+def test_the_jars_that_make_wheel_has_made_are_in_it_and_found_without_maven(tmp_path: Path) -> None:
+    jar = (IN_WHEEL / "a.jar").relative_to(ROOT)
+    made = built(tmp_path, jar)
+    assert str(jar) in names(made)
+    environment = installed(made, tmp_path / "venv")
+    assert run(environment, "oms-bridge", "mirror", "fetch-jars").strip().endswith(f"/site-packages/{jar}")
+
+
+def test_it_is_plain_python_for_every_platform(wheel: Path) -> None:
+    assert wheel.name == f"openmessaging_bridge-{bridge.__version__}-py3-none-any.whl"
+
+
+def test_the_sdist_is_beside_it(wheel: Path) -> None:
+    assert wheel.with_name(f"openmessaging_bridge-{bridge.__version__}.tar.gz").exists()
 
 
 def test_the_licence_is_in_it(wheel: Path) -> None:

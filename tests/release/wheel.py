@@ -1,6 +1,5 @@
 """The wheel, built of a copy of the tree, and an environment into which nothing else is installed."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -17,30 +16,36 @@ _LEFT_OUT: Final = shutil.ignore_patterns(".*", "build", "dist", "node_modules",
 """Not of the tree. An earlier `build` is what gives setuptools files that are there no more."""
 
 
-def built(directory: Path, **variables: str) -> Path:
-    """Build it as `pip wheel .` does, with these environment variables; needs the package index for setuptools."""
+def built(directory: Path, *made: Path) -> Path:
+    """Build the sdist and, from it, the wheel, as `make wheel` does; needs the package index for setuptools.
+
+    `made`: more files of the tree, as `make wheel` makes them, empty.
+    """
     tree = directory / "tree"
     shutil.copytree(ROOT, tree, ignore=_LEFT_OUT)
-    _pip("wheel", "--no-deps", "--quiet", "--wheel-dir", directory / "wheels", tree, **variables)
-    (wheel,) = (directory / "wheels").iterdir()
+    for path in made:
+        (tree / path).parent.mkdir(parents=True)
+        (tree / path).touch()
+    _python("-m", "build", "--outdir", directory / "dist", tree)
+    (wheel,) = (directory / "dist").glob("*.whl")
     return wheel
 
 
 def installed(wheel: Path, directory: Path) -> Path:
     """Install it into a new environment and return that; what it depends on comes from the environment of the tests."""
     venv.create(directory, with_pip=False)
-    _pip("--python", directory / "bin" / "python", "install", "--no-deps", "--no-index", "--quiet", wheel)
+    pip = ("-m", "pip", "--disable-pip-version-check", "--python", directory / "bin" / "python")
+    _python(*pip, "install", "--no-deps", "--no-index", "--quiet", wheel)
     (packages,) = directory.glob("lib/*/site-packages")
     # a bare path: the file that makes the tree importable in the environment of the tests is not read from it
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return directory
 
 
-def run(environment: Path, program: str, *arguments: str, directory: Path | None = None) -> str:
-    """Run a program of the environment, away from the tree: in `directory`, or in the environment itself."""
+def run(environment: Path, program: str, *arguments: str) -> str:
+    """Run a program of the environment, away from the tree."""
     command = [str(environment / "bin" / program), *arguments]
-    where = directory or environment
-    done = subprocess.run(command, cwd=where, env={"PATH": ""}, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=environment, env={"PATH": ""}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -58,7 +63,6 @@ def metadata(wheel: Path) -> Message:
         return HeaderParser().parsestr(archive.read(name).decode())
 
 
-def _pip(*arguments: str | Path, **variables: str) -> None:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+def _python(*arguments: str | Path) -> None:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -26,8 +26,10 @@ GUARD: Final = 60.0
 
 SHORT: Final = (1, 40)
 LONG: Final = (6, 128)
-SIZES: Final = [SHORT, pytest.param(LONG, marks=pytest.mark.extended)]
+SIZES: Final = [SHORT, LONG]
 """Connections, and requests on each."""
+
+pytestmark = pytest.mark.extended
 
 
 @pytest.fixture(params=["hypercorn", "granian"])
@@ -104,7 +106,7 @@ def test_blocks_of_large_headers_that_are_not_read(bridge: Bridge, size: tuple[i
     attack(bridge, size, "/v1/log", [VERSION, (b"x-oms-log", log.encode())])
 
 
-@pytest.mark.parametrize("size", [SHORT, pytest.param((2, 100), marks=pytest.mark.extended)])
+@pytest.mark.parametrize("size", [SHORT, (2, 100)])
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/push"])
 def test_small_gzip_bodies_that_are_not_read(bridge: Bridge, size: tuple[int, int], path: str) -> None:
     packed = gzip.compress(bytes(BODY))
@@ -148,7 +150,6 @@ def test_bodies_that_are_not_finished(bridge: Bridge, size: tuple[int, int], dec
     watch.well_afterwards()
 
 
-@pytest.mark.extended
 def test_batches_of_many_properties(tmp_path: Path) -> None:
     """A property of eight bytes takes some 200 when it is decoded; the destination is full after the first ones."""
     message = {"header": {"destination": "heavy"}, "properties": {f"{number:x}": "" for number in range(300)}}

@@ -41,6 +41,35 @@ async def test_requests_in_flight_are_answered(kind: Kind) -> None:
 
 
 @BOTH
+async def test_the_last_answer_over_http_1_says_that_the_connection_closes(kind: Kind) -> None:
+    """Without it, a client sends its next request into a connection that ends: the outcome of a POST is unknown."""
+    app = App()
+    async with running(kind, app, grace=10) as server, httpx.AsyncClient() as client:
+        base = f"http://127.0.0.1:{server.port}"
+        assert "connection" not in (await client.get(f"{base}/size")).headers
+        held = asyncio.create_task(client.get(f"{base}/hold", timeout=30))
+        await until_started(app, 2)
+        server.stop.set()
+        app.release.set()  # at once, as the drain answers pulls
+        assert (await held).headers["connection"] == "close"
+
+
+async def test_granian_closes_a_kept_connection_with_its_503() -> None:
+    app = App()
+    async with running("granian", app, grace=10) as server, httpx.AsyncClient() as one, httpx.AsyncClient() as two:
+        base = f"http://127.0.0.1:{server.port}"
+        await two.get(f"{base}/size")
+        held = asyncio.create_task(one.get(f"{base}/hold", timeout=30))
+        await until_started(app, 2)
+        server.stop.set()
+        await asyncio.sleep(0.1)
+        refused = await two.post(f"{base}/echo", content=b"message")
+        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+        app.release.set()
+        await held
+
+
+@BOTH
 async def test_an_endless_answer_over_http_1_does_not_hold_the_stop(kind: Kind) -> None:
     await _endless(kind, "1.1")
 

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Final
 
 import trustme
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448
 
 PAST: Final = datetime(2020, 1, 1, tzinfo=UTC)
+FUTURE: Final = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 class Pki:
@@ -59,6 +62,16 @@ class Pki:
                 self.file("rsa.key", rsa.private_key_pem.bytes()),
             ),
         }
+
+    def self_signed(self, name: str, key: ec.EllipticCurvePrivateKey | ed448.Ed448PrivateKey) -> tuple[Path, Path]:
+        """Write a certificate for localhost that this key signs itself, and the key. Returns both files."""
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        made = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number(), PAST, FUTURE)
+        made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        signed = made.sign(key, hashes.SHA512() if isinstance(key, ec.EllipticCurvePrivateKey) else None)
+        pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        private = key.private_bytes(pem, pkcs8, serialization.NoEncryption())
+        return self.file(f"{name}.pem", signed.public_bytes(pem)), self.file(f"{name}.key", private)
 
     def settings(self, *, mutual: bool) -> dict[str, str]:
         """Return the variables of a bridge; `mutual`: it demands certificates of its clients."""

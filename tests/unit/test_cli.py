@@ -23,7 +23,7 @@ from bridge.errors import BackendUnavailable, BridgeError, DestinationUnknown, e
 from bridge.long_work import run_at_once
 from bridge.message import Message
 from bridge.settings import Settings, SettingsError
-from bridge.wire import jsonform, multipart
+from bridge.wire import json_errors, multipart
 from bridge.wire.headers import encode, parse
 from tests.mock_transport import MockTransport
 
@@ -345,7 +345,7 @@ def test_pull_as_json_is_the_form_of_the_specification(fake: Bridge) -> None:
     fake.messages = [message]
     line = json.loads(oms("pull", "orders", "--group", "g", "--json").stdout)
     assert (line.pop("receipt"), line.pop("leaseUntil")) == ("r1", 5)
-    assert jsonform.decode(line) == message._replace(delivery_count=1)
+    assert json_errors.decode(line) == message._replace(delivery_count=1)
 
 
 def test_a_body_that_is_no_text_is_described(fake: Bridge) -> None:
@@ -453,7 +453,8 @@ def test_check_says_what_it_found_and_no_password(monkeypatch: pytest.MonkeyPatc
         "backend": "amqp://u:***@mq/shop",
         "listen": "127.0.0.1:8080",
         "management": "127.0.0.1:9090",
-        "server": "hypercorn",
+        "server": "granian",
+        "serverReason": "installed by the extra fast",
         "durable": True,
         "lateGroups": False,
         "sharedGroups": False,

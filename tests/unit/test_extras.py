@@ -1,5 +1,6 @@
 """A command whose extra is not installed says so in one sentence, which names the extra; exit status 1."""
 
+import json
 import os
 import subprocess
 import sys
@@ -58,6 +59,13 @@ def test_a_command_without_its_extra_names_it(tmp_path: Path, subtests: pytest.S
             assert done.returncode == 1
             assert sentence.startswith("Error: ")
             assert f"pip install 'openmessaging-bridge[{missing}]'" in sentence
+
+
+def test_without_the_extra_fast_hypercorn_serves_and_says_why() -> None:
+    command = [sys.executable, str(PROGRAM), "none", "check", "--json"]
+    said = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout)
+    assert said["server"] == "hypercorn"
+    assert "pip install 'openmessaging-bridge[fast]'" in said["serverReason"]
 
 
 def test_the_bridge_alone_runs_in_memory() -> None:

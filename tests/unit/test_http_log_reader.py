@@ -1,6 +1,7 @@
 """`GET /v1/log`: blocks of a bounded size, built in slices; a backend that cannot read its logs has none."""
 
 import asyncio
+import json
 from itertools import count
 from typing import cast
 
@@ -9,6 +10,7 @@ import pytest
 from adapters.base import Adapter, Replayed
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
+from adapters.testing.replay import logs_of
 from bridge.engine.engine import Engine
 from bridge.engine.pull_and_prefetch import CancelOnDisconnect
 from bridge.errors import LimitReached, NotFound
@@ -77,7 +79,7 @@ async def test_all_messages_are_read_in_bounded_blocks_while_others_run(properti
     for number in range(sent):
         published = adapter.publish(Message("orders", body, properties, f"{number}", partition=0, priority=number % 3))
         await published
-    [log] = adapter.logs()
+    [log] = logs_of(adapter)
     reader = LogReader(cast("Engine", _Backed(adapter)), Slicer(count().__next__))
     turns, offsets, blocks = 0, list[int](), 0
 
@@ -113,7 +115,7 @@ async def test_messages_that_are_dropped_between_two_slices_are_reported(monkeyp
     await adapter.start()
     for number in range(500):
         await adapter.publish(Message("orders", b"x", message_id=f"{number}", partition=0))
-    [log] = adapter.logs()
+    [log] = logs_of(adapter)
     replay, calls = adapter.replay, 0
 
     def purged_meanwhile(log: str, start: int, limit: int, max_bytes: int) -> Replayed:
@@ -135,7 +137,7 @@ async def test_a_block_ends_when_no_more_may_be_held_for_its_client() -> None:
     await adapter.start()
     for number in range(40):
         await adapter.publish(Message("orders", b"", {"p": "x" * 55_000}, f"{number}", partition=0))
-    [log] = adapter.logs()
+    [log] = logs_of(adapter)
     reader = LogReader(cast("Engine", _Backed(adapter)), Slicer())
     held, offsets = Held(limit=200_000), list[int]()
     while len(offsets) < 40:
@@ -148,4 +150,32 @@ async def test_a_block_ends_when_no_more_may_be_held_for_its_client() -> None:
         held.size = size
         with pytest.raises(LimitReached):
             await reader.read(request(held, log=log))
+    await adapter.close()
+
+
+async def test_all_logs_are_listed_while_others_run() -> None:
+    adapter = MemoryAdapter(Options(partitions=1000))
+    await adapter.start()
+    for number in range(20):
+        for partition in range(1000):
+            await adapter.publish(Message(f"d{number}", partition=partition))
+    reader = LogReader(cast("Engine", _Backed(adapter)), Slicer(count().__next__))
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(other())
+    held = Held()
+    reply = await reader.logs(request(held))
+    running.cancel()
+    assert json.loads(reply.body) == {"logs": {log: [0, 1] for log in logs_of(adapter)}}
+    assert len(logs_of(adapter)) == 20_000
+    assert turns > 8 * 20, "others run between two destinations"
+    assert len(reply.body) < held.size + 100, "what it takes is counted while it is built"
+    with pytest.raises(LimitReached):
+        await reader.logs(request(Held(limit=200_000)))
     await adapter.close()

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-import jsonschema_rs
 import pytest
 
 from adapters.base import Adapter
@@ -17,14 +16,11 @@ from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
 from bridge.http.data_port import DataApp, routes
 from bridge.http.management_port import management_app
-from bridge.http.openapi.document import build
 from bridge.http.origin_policy import OriginPolicy
-from bridge.http.request_and_reply import Limits
 from bridge.metrics import BridgeMetrics
+from tests.unit.api_document import LIMITS, OPERATIONS, schema_of, validator
 
 VERSION = {"x-oms-version": "1.0.0"}
-LIMITS = Limits()
-DOCUMENT = build(LIMITS)
 
 
 class Client:
@@ -35,7 +31,7 @@ class Client:
         metrics, origins = BridgeMetrics(self.engine), OriginPolicy((), ())
         table = routes(self.engine, CallbackRegistry(self.engine), LIMITS, 16)
         self.data = self._connect(DataApp(table, origins, LIMITS, metrics))
-        self.management = self._connect(management_app(self.engine, metrics, "memory://", origins))
+        self.management = self._connect(management_app(self.engine, metrics, {"backend": "memory://"}, origins))
 
     @staticmethod
     def _connect(app: Any) -> httpx.AsyncClient:  # noqa: ANN401 - an ASGI application
@@ -69,12 +65,9 @@ class Client:
 
 def validate(path: str, method: str, answer: httpx.Response) -> None:
     """Check an answer against the OpenAPI document."""
-    operation = DOCUMENT["paths"][path][method]["responses"][str(answer.status_code)]
-    schema = operation["content"][answer.headers["content-type"]]["schema"]
-    whole = {"$ref": "#/schema", "schema": schema, "components": DOCUMENT["components"]}
-    jsonschema_rs.validator_for(whole).validate(answer.json())
+    validator(schema_of(path, method, answer.status_code, answer.headers["content-type"])).validate(answer.json())
     ours = {name for name in answer.headers if name.startswith("x-oms-")}
-    assert ours <= set(operation["headers"])
+    assert ours <= set(OPERATIONS[path, method]["responses"][str(answer.status_code)]["headers"])
 
 
 @pytest.fixture

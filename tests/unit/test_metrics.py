@@ -31,6 +31,7 @@ from tests.calls import produce, settled
 
 OPERATIONS_PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 VERSION = {"x-oms-version": "1.0.0"}
+FACTS = {"backend": "memory://"}
 
 
 class InProcessBridge:
@@ -44,7 +45,7 @@ class InProcessBridge:
         data = DataApp(self.table, OriginPolicy((), ()), limits, self.metrics)
         self.data = _client(httpx.ASGITransport(data))
         self.management = _client(
-            httpx.ASGITransport(management_app(self.engine, self.metrics, "memory://", OriginPolicy((), ())))
+            httpx.ASGITransport(management_app(self.engine, self.metrics, FACTS, OriginPolicy((), ())))
         )
 
     def scrape(self) -> dict[str, Metric]:
@@ -144,7 +145,7 @@ async def test_a_scrape_of_many_groups_and_partitions_leaves_the_loop_to_others(
     engine = Engine(connect("memory://?partitions=256"), SystemClock(), EngineOptions("here", metric_labels=10))
     await engine.start()
     metrics = BridgeMetrics(engine)
-    client = _client(httpx.ASGITransport(management_app(engine, metrics, "memory://", OriginPolicy((), ()))))
+    client = _client(httpx.ASGITransport(management_app(engine, metrics, FACTS, OriginPolicy((), ()))))
     await produce(engine, Message("orders", b"x"), (), "")
     for number in range(300):
         await settled(engine.pull(SubscriptionKey("orders", f"g{number}"), PullRequest(1000), ack=True))

@@ -1,346 +1,237 @@
-"""The published contract against the code it describes."""
+"""The published contract, `bridge/http/openapi.yaml`, against the code it describes."""
 
-import argparse
 import base64
 import json
 import re
-import shlex
-import tracemalloc
-from collections.abc import AsyncIterator, Iterator
-from html.parser import HTMLParser
-from typing import Any
-from urllib.parse import parse_qsl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
-import httpx
 import jsonschema_rs
 import pytest
 import schemathesis
+import yaml
 
-from adapters.memory import connect
-from bridge.callbacks.registry import CallbackRegistry
-from bridge.engine.clock import SystemClock
-from bridge.engine.engine import Engine
-from bridge.engine.options import EngineOptions
+import bridge.http
+from adapters.base import TransactionState
+from bridge.callbacks.allowed_targets import URL_MAX
+from bridge.callbacks.registration import FAILURES_KEPT
+from bridge.callbacks.registry import STATES, CallbackRegistry
+from bridge.cloudevents import REQUIRED, SPEC_VERSION
+from bridge.engine.destination_names import INTERNAL_PREFIXES, NAME_MAX
+from bridge.engine.pull_and_prefetch import WAIT_MAX
+from bridge.engine.push_consumer import CREDIT, CREDIT_MAX
 from bridge.errors import encode_problem, error_classes
-from bridge.http.data_port import DataApp, routes
-from bridge.http.openapi.document import build
-from bridge.http.openapi.header_descriptions_and_examples import (
-    EXAMPLES,
-    FIELD_DESCRIPTIONS,
-    HTTP_MEMBERS,
-    PARAMETER_DESCRIPTIONS,
+from bridge.http.data_port import routes
+from bridge.http.description import asyncapi, console, openapi
+from bridge.http.params import REQUIRE_HEADERS
+from bridge.http.request_and_reply import (
+    CALLBACK_BATCH_MAX,
+    NACK_DELAY_MAX,
+    RECEIPTS_MAX,
+    REQUEST_ID_MAX,
+    TRANSACTION_TIMEOUT,
+    TRANSACTION_TIMEOUT_MAX,
+    Limits,
 )
-from bridge.http.openapi.html_page import render
-from bridge.http.openapi.operations import OPERATIONS
-from bridge.http.origin_policy import OriginPolicy
-from bridge.http.request_and_reply import Limits
 from bridge.long_work import run_at_once
-from bridge.message import FIELDS, Message
-from bridge.metrics import BridgeMetrics
-from bridge.wire import jsonform
-from bridge.wire.headers import PARAMETERS
+from bridge.message import DEFAULT_PRIORITY, FIELDS, LONG_MAX, PRIORITIES, Message
+from bridge.settings.model import Settings
+from bridge.wire import jsonform, log_block
+from bridge.wire.callback_batch import FORMS
+from bridge.wire.cloudevents import Mode
+from bridge.wire.header_text import NAME_BYTES_MAX
+from bridge.wire.headers import PARAMETERS, PROPERTIES_AS_HEADERS
+from bridge.wire.query_fields import DURATIONS, QUERY_NAMES, REQUIRE
+from tests.unit.api_document import COMPONENTS, DOCUMENT, LIMITS, OPERATIONS, at, engine, problems, resolved, validator
 
-LIMITS = Limits()
-DOCUMENT = build(LIMITS)
+FILES: Final = Path(bridge.http.__file__).parent
 ERRORS = error_classes()
-VERSION = {"x-oms-version": "1.0.0"}
-
-
-def engine() -> Engine:
-    return Engine(connect("memory://"), SystemClock(), EngineOptions(store_host="here"))
-
-
-def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for path, methods in DOCUMENT["paths"].items():
-        for method, operation in methods.items():
-            yield path, method, operation
-
-
-def problems(answer: dict[str, Any]) -> list[str]:
-    """List the codes of an answer."""
-    return list(answer.get("content", {}).get("application/problem+json", {}).get("examples", ()))
-
-
-def schema_of(operation: dict[str, Any], status: int, media: str) -> dict[str, Any]:
-    schema = operation["responses"][str(status)]["content"][media]["schema"]
-    return {"$ref": "#/schema", "schema": schema, "components": DOCUMENT["components"]}
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    served = engine()
-    await served.start()
-    app = DataApp(
-        routes(served, CallbackRegistry(served), LIMITS, 16), OriginPolicy((), ()), LIMITS, BridgeMetrics(served)
-    )
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-        yield client
-    await served.close()
 
 
 def test_the_document_is_valid_openapi() -> None:
     schema = schemathesis.openapi.from_dict(DOCUMENT)
     schema.validate()
-    assert sum(1 for _ in schema.get_all_operations()) == len(list(operations()))
+    assert sum(1 for _ in schema.get_all_operations()) == len(OPERATIONS)
 
 
 def test_an_invalid_document_would_be_noticed() -> None:
     broken = json.loads(json.dumps(DOCUMENT))
-    del broken["paths"]["/v1/ack"]["post"]["responses"]["204"]["description"]
+    del broken["components"]["responses"]["Internal"]["description"]
     with pytest.raises(jsonschema_rs.ValidationError):
         schemathesis.openapi.from_dict(broken).validate()
 
 
-def test_every_schema_is_valid_and_every_reference_leads_somewhere() -> None:
-    for name in DOCUMENT["components"]["schemas"]:
-        jsonschema_rs.validator_for(
-            {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}, validate_formats=True
-        )
-    for reference in re.findall(r'"#/([^"]+)"', json.dumps(DOCUMENT)):
-        place: Any = DOCUMENT
-        for step in reference.split("/"):
-            place = place[step]
+def test_every_schema_is_valid_and_every_component_is_used() -> None:
+    for schema in COMPONENTS["schemas"].values():
+        validator(schema)
+    references = set(re.findall(r'"#/components/([^"/]+/[^"/]+)', json.dumps(DOCUMENT)))
+    assert references == {f"{kind}/{name}" for kind, named in COMPONENTS.items() for name in named}
+
+
+@pytest.mark.parametrize(("name", "built"), [("openapi.yaml", openapi), ("asyncapi.yaml", asyncapi)])
+def test_only_what_the_file_marks_as_a_setting_depends_on_the_bridge(name: str, built: Any) -> None:  # noqa: ANN401
+    text = (FILES / name).read_text("utf-8")
+    assert yaml.safe_load(text) == built(LIMITS), "the file has the default limits and the version"
+    changed = built(Limits(batch=1001, lease=30_001, max_lease=900_001))
+    settings = re.findall(r"# setting (\w+)\.(\w+)$", text, re.MULTILINE)
+    assert len(list(differences(built(LIMITS), changed))) == len(settings)
+    for group, setting in settings:
+        assert setting in Settings.model_fields[group].annotation.model_fields  # type: ignore[union-attr] # a model
+
+
+def differences(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON
+    if isinstance(one, dict) and one.keys() == other.keys():
+        for name in one:
+            yield from differences(one[name], other[name])
+    elif one != other:
+        yield one, other
 
 
 def test_every_route_is_described_and_every_description_is_a_route() -> None:
     table = routes(engine(), CallbackRegistry(engine()), LIMITS, 16)
-    served = {path: set(methods) for path, methods in table.items()}
-    assert {path: set(methods) for path, methods in OPERATIONS.items()} == served
+    served = {path: set(methods) for path, methods in table.items() if path not in console().keys() - {"/docs"}}
     assert {path: {m.upper() for m in methods} for path, methods in DOCUMENT["paths"].items()} == served
+    assert len({operation["operationId"] for operation in OPERATIONS.values()}) == len(OPERATIONS)
+    tags = [tag["name"] for tag in DOCUMENT["tags"]]
+    assert {tag for operation in OPERATIONS.values() for tag in operation["tags"]} == {*tags}
 
 
 def test_every_field_is_described_where_it_travels() -> None:
-    assert set(FIELD_DESCRIPTIONS) == {field.name for field in FIELDS}
     names = {f"x-oms-h-{field.name.lower()}" for field in FIELDS}
-    produced = {p["name"] for p in DOCUMENT["paths"]["/v1/messages"]["post"]["parameters"]}
-    assert names - produced == {"x-oms-h-storetimestamp", "x-oms-h-storehost", "x-oms-h-deliverycount"}
-    assert names <= set(DOCUMENT["paths"]["/v1/messages"]["get"]["responses"]["200"]["headers"])
-    members = DOCUMENT["components"]["schemas"]["Message"]["properties"]
+    produced = {p["name"]: p for p in OPERATIONS["/v1/messages", "post"]["parameters"]}
+    assert names - produced.keys() == {"x-oms-h-storetimestamp", "x-oms-h-storehost", "x-oms-h-deliverycount"}
+    delivered = OPERATIONS["/v1/messages", "get"]["responses"]["200"]["headers"]
+    assert names <= delivered.keys()
+    members = resolved(COMPONENTS["schemas"]["Message"])["properties"]
     for field in FIELDS:
-        assert field.name in members[field.section]["properties"]
-
-
-def test_every_word_of_the_vocabulary_is_described() -> None:
-    assert set(PARAMETER_DESCRIPTIONS) == PARAMETERS
-    asked = {p["name"] for _, _, o in operations() for p in o["parameters"] if p["in"] == "header"}
-    answered = {
-        name for _, _, o in operations() for answer in o["responses"].values() for name in answer.get("headers", ())
-    }
-    assert {f"x-oms-{name}" for name in PARAMETER_DESCRIPTIONS} <= asked | answered
+        name, described = f"x-oms-h-{field.name.lower()}", members[field.section]["properties"][field.name]
+        assert delivered[name]["schema"] == described
+        if name in produced:
+            assert produced[name]["description"] == described["description"]
 
 
 def test_ranges_are_those_of_the_table() -> None:
-    found = {p["name"]: p["schema"] for p in DOCUMENT["paths"]["/v1/messages"]["post"]["parameters"]}
+    members = resolved(COMPONENTS["schemas"]["Message"])["properties"]
+    produced = {p["name"]: p["schema"] for p in OPERATIONS["/v1/messages", "post"]["parameters"]}
     for field in FIELDS:
-        schema = found.get(f"x-oms-h-{field.name.lower()}")
-        if schema is not None:
-            assert schema.get("maximum") == field.maximum
-            assert (schema["type"] == "integer") is (field.maximum is not None)
+        schema = members[field.section]["properties"][field.name]
+        for each in (schema, produced.get(f"x-oms-h-{field.name.lower()}", schema)):
+            assert each.get("maximum") == field.maximum
+            assert (each["type"] == "integer") is (field.maximum is not None)
 
 
-def test_every_error_is_described_with_an_example() -> None:
-    codes = {code["const"] for code in DOCUMENT["components"]["schemas"]["Problem"]["properties"]["code"]["oneOf"]}
-    assert codes == {cls.code for cls in ERRORS} == set(DOCUMENT["components"]["examples"])
-    elsewhere = {"method-not-allowed"}
-    shown = {code for _, _, o in operations() for a in o["responses"].values() for code in problems(a)}
-    assert shown == codes - elsewhere
+def test_every_parameter_is_described() -> None:
+    asked = {p["name"] for o in OPERATIONS.values() for p in o["parameters"] if p["in"] == "header"}
+    answers = [answer for o in OPERATIONS.values() for answer in o["responses"].values()]
+    answered = {name for answer in answers for name in answer.get("headers", ())}
+    ours = {name.removeprefix("x-oms-") for name in asked | answered if re.match("x-oms-(?!h-)", name)}
+    assert ours == PARAMETERS
+
+
+def test_a_query_parameter_has_the_values_of_its_header() -> None:
+    for (path, _), operation in OPERATIONS.items():
+        headers = {p["name"]: p for p in operation["parameters"] if p["in"] == "header"}
+        query = {p["name"]: p for p in operation["parameters"] if p["in"] == "query"}
+        if "{destination}" in path:
+            assert query.keys() == {*QUERY_NAMES, REQUIRE} - ({"id"} if "{messageId}" in path else set())
+            meant = {name: f"x-oms-h-{QUERY_NAMES[name].lower()}" for name in query if name != REQUIRE}
+            meant[REQUIRE] = "x-oms-require"
+        else:
+            meant = {name: f"x-oms-{name}" for name in query}
+            assert not query or {*meant.values()} == {name for name in headers if name.startswith("x-oms-")}
+        for name, header in meant.items():
+            assert re.match(rf"As {header}[.,]", query[name]["description"])
+            if name in DURATIONS and "{destination}" in path:
+                assert query[name]["schema"] == COMPONENTS["schemas"]["Duration"]
+            else:
+                illustrated = headers[header]["schema"]
+                assert query[name]["schema"] == {
+                    key: illustrated[key] for key in illustrated if key not in {"default", "examples"}
+                }
+
+
+def test_every_error_is_described() -> None:
+    described = {
+        each["const"]: each["description"] for each in at("#/components/schemas/Problem/properties/code/oneOf")
+    }
+    assert {code: meaning[:4] for code, meaning in described.items()} == {e.code: f"{e.status}." for e in ERRORS}
+    shown = {code for o in OPERATIONS.values() for answer in o["responses"].values() for code in problems(answer)}
+    assert shown == described.keys() - {"method-not-allowed"}
 
 
 def test_an_error_has_its_documented_status_and_form(subtests: pytest.Subtests) -> None:
     for cls in ERRORS:
         with subtests.test(cls=cls):
             headers, body = encode_problem(cls("Something."))
-            validator = jsonschema_rs.validator_for(
-                {"$ref": "#/components/schemas/Problem", "components": DOCUMENT["components"]}
-            )
-            validator.validate(json.loads(body))
-            for _, _, operation in operations():
+            validator(COMPONENTS["schemas"]["Problem"]).validate(json.loads(body))
+            for operation in OPERATIONS.values():
                 for status, answer in operation["responses"].items():
                     if cls.code in problems(answer):
                         assert status == str(cls.status)
                         assert {name.decode() for name, _ in headers} - {"content-type"} <= set(answer["headers"])
 
 
+def test_limits_are_those_of_the_code(subtests: pytest.Subtests) -> None:
+    features = [field.name for field in FIELDS if field.is_feature]
+    prefixes = "|".join(prefix.replace(".", r"\.") for prefix in INTERNAL_PREFIXES)
+    modes = [Mode.BINARY.value, Mode.STRUCTURED.value]
+    values: dict[str, object] = {
+        "schemas/Name/pattern": rf"^(?!\.{{1,2}}$)(?!{prefixes})[A-Za-z0-9._-]{{1,{NAME_MAX}}}$",
+        "schemas/Long/maximum": LONG_MAX,
+        "schemas/Requirable/enum": [*features, REQUIRE_HEADERS],
+        "schemas/TransactionState/enum": [state.value for state in TransactionState],
+        "schemas/Capabilities/properties/fields/required": features,
+        "schemas/Event/properties/specversion/const": SPEC_VERSION,
+        "schemas/Event/required": [*REQUIRED],
+        "schemas/Receipts/properties/receipts/maxItems": RECEIPTS_MAX,
+        "schemas/Callback/properties/state/enum": [*STATES],
+        "schemas/Callback/properties/form/enum": [*FORMS, *modes],
+        "schemas/Callback/properties/failures/maxItems": FAILURES_KEPT,
+        "parameters/x-oms-transaction-timeout/schema/maximum": TRANSACTION_TIMEOUT_MAX,
+        "parameters/x-oms-transaction-check/schema/maxLength": URL_MAX,
+        "parameters/x-oms-callbackurl/schema/maxLength": URL_MAX,
+        "parameters/x-oms-requestid/schema/maxLength": REQUEST_ID_MAX,
+        "parameters/x-oms-receipt/schema/maxItems": RECEIPTS_MAX,
+        "parameters/x-oms-delaymills/schema/maximum": NACK_DELAY_MAX,
+        "parameters/x-oms-credit/schema/maximum": CREDIT_MAX,
+        "parameters/x-oms-credit/schema/default": CREDIT,
+        "parameters/x-oms-maxmessages/schema/maximum": LONG_MAX,
+    }
+    for pointer, value in values.items():
+        with subtests.test(pointer):
+            assert at(f"components/{pointer}") == value
+    texts = {
+        "info/description": f"1 to {NAME_BYTES_MAX} bytes",
+        "components/parameters/x-oms-waitmills/description": f"more than {WAIT_MAX} counts as {WAIT_MAX}",
+        "components/parameters/x-oms-transaction-timeout/description": f"by default {TRANSACTION_TIMEOUT};",
+        "components/parameters/x-oms-maxmessages/description": f"at most {CALLBACK_BATCH_MAX}.",
+        "components/parameters/x-oms-h-priority/description": (
+            f"{PRIORITIES[0]} to {PRIORITIES[-1]}, {PRIORITIES[-1]} first."
+            f" Default, and for other numbers: {DEFAULT_PRIORITY}."
+        ),
+        "components/schemas/Name/description": f"1 to {NAME_MAX} of",
+    }
+    for pointer, words in texts.items():
+        with subtests.test(pointer):
+            assert words in at(pointer)
+    pull = OPERATIONS["/v1/messages", "get"]
+    assert f"more than {PROPERTIES_AS_HEADERS} properties" in pull["description"]
+    assert {jsonform.MEDIA_TYPE.decode(), Mode.STRUCTURED.value} <= pull["responses"]["200"]["content"].keys()
+    assert [*OPERATIONS["/v1/log", "get"]["responses"]["200"]["content"]] == [log_block.MEDIA_TYPE]
+    assert {mode.value for mode in Mode} - {Mode.BINARY.value} <= at("components/requestBodies/Payload/content").keys()
+
+
 def test_every_message_that_the_schema_allows_can_be_read() -> None:
-    schema = {"$ref": "#/components/schemas/Batch", "components": DOCUMENT["components"]}
-    validator = jsonschema_rs.validator_for(schema)
-    section = {
+    batches = validator(COMPONENTS["schemas"]["Batch"])
+    section: dict[str, dict[str, Any]] = {
         s: {f.name: "x" if f.maximum is None else 1 for f in FIELDS if f.section == s}
         for s in ("header", "extensionHeader")
     }
     section["header"]["compression"] = "gzip"
-    section["extensionHeader"] |= dict.fromkeys(HTTP_MEMBERS, "text")
+    section["extensionHeader"] |= dict.fromkeys(("contentType", "traceparent", "tracestate"), "text")
     item = {**section, "version": "1.0.0", "properties": {"a": "b", "n": 1.5}, "data": base64.b64encode(b"x").decode()}
-    example = DOCUMENT["paths"]["/v1/messages"]["post"]["requestBody"]["content"]["application/json"]["examples"]["one"]
+    example = OPERATIONS["/v1/messages", "post"]["requestBody"]["content"]["application/json"]["examples"]["one"]
     for batch in ([item], [{"message": item}], example["value"], []):
-        validator.validate(batch)
+        batches.validate(batch)
         assert all(isinstance(m, Message) for m in run_at_once(jsonform.decode_array(json.dumps(batch).encode(), 10)))
-
-
-async def test_what_the_schema_forbids_is_refused(client: httpx.AsyncClient, subtests: pytest.Subtests) -> None:
-    cases: list[dict[str, Any]] = [
-        {},
-        {"header": {}},
-        {"header": {"destination": "a/b"}},
-        {"header": {"destination": "oms.x"}},
-        {"header": {"destination": ".."}},
-        {"header": {"destination": "o", "extra": "x"}},
-        {"header": {"destination": "o"}, "extensionHeader": {"priority": -1}},
-        {"header": {"destination": "o"}, "extensionHeader": {"delayTime": "1"}},
-        {"header": {"destination": "o"}, "data": 5},
-        {"header": {"destination": "o"}, "surplus": 1},
-    ]
-    for item in cases:
-        with subtests.test(item=item):
-            schema = {"$ref": "#/components/schemas/Batch", "components": DOCUMENT["components"]}
-            assert not jsonschema_rs.validator_for(schema).is_valid([item])
-            answer = await client.post("/v1/messages", headers=VERSION, json=[item])
-            assert answer.status_code == 207
-            (result,) = answer.json()
-            assert result["status"] == 400
-            schema = schema_of(DOCUMENT["paths"]["/v1/messages"]["post"], 207, "application/json")
-            jsonschema_rs.validator_for(schema).validate(answer.json())
-
-
-async def test_answers_have_the_documented_form(client: httpx.AsyncClient) -> None:
-    batch = [{"header": {"destination": "orders"}, "extensionHeader": {"priority": 9}}, {"header": {}}]
-    mixed = await client.post("/v1/messages", headers=VERSION, json=batch)
-    capabilities = await client.get("/v1/capabilities")
-    for path, method, answer in (("/v1/messages", "post", mixed), ("/v1/capabilities", "get", capabilities)):
-        operation = DOCUMENT["paths"][path][method]
-        schema = schema_of(operation, answer.status_code, "application/json")
-        jsonschema_rs.validator_for(schema).validate(answer.json())
-    described = DOCUMENT["paths"]["/v1/messages"]
-    single = await client.post("/v1/messages", headers=VERSION | {"x-oms-h-destination": "orders"}, content=b"x")
-    by_url = await client.post("/v1/destinations/orders/messages", params={"priority": "9"}, content=b"x")
-    schema = schema_of(DOCUMENT["paths"]["/v1/destinations/{destination}/messages"]["post"], 200, "application/json")
-    jsonschema_rs.validator_for(schema).validate(by_url.json())
-    pull = VERSION | {"x-oms-source": "orders", "x-oms-consumerid": "billing", "x-oms-ack": "true"}
-    pulled = await client.get("/v1/messages", headers=pull)
-    for answer, operation in ((single, described["post"]), (pulled, described["get"])):
-        assert answer.status_code == 200
-        ours = {name for name in answer.headers if name.startswith("x-oms-")}
-        assert ours <= set(operation["responses"]["200"]["headers"])
-
-
-async def test_the_lines_of_a_produce_stream_are_as_described(client: httpx.AsyncClient) -> None:
-    described = DOCUMENT["paths"]["/v1/stream"]["post"]
-    line = jsonschema_rs.validator_for(schema_of(described, 200, "application/x-ndjson"))
-    body = b'{"header": {"destination": "orders"}, "extensionHeader": {"priority": 9}}\nnonsense\n'
-    answer = await client.post("/v1/stream", headers=VERSION | {"content-type": "application/x-ndjson"}, content=body)
-    found = [json.loads(each) for each in answer.text.splitlines()]
-    assert [each.get("status", each.get("end")) for each in found] == [200, 400, "complete"]
-    for each in found:
-        line.validate(each)
-    assert not line.is_valid({"status": 200})
-
-
-async def test_the_document_is_served(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/openapi.json")
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
-    assert answer.json() == json.loads(json.dumps(DOCUMENT))
-    assert (await client.get("/openapi.json")).content == answer.content
-
-
-async def test_the_page_is_served_and_needs_nothing_else(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/docs")
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert answer.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'"
-    page = Page(answer.text)
-    assert not page.tags & {"script", "img", "iframe", "object", "embed", "form", "base", "link"}
-    assert all(target.startswith("#") for target in page.targets)
-    assert {target[1:] for target in page.targets} == page.ids
-    for expected in (*(path for path, _, _ in operations()), *(cls.code for cls in ERRORS)):
-        assert expected in page.words
-    for field in FIELDS:
-        assert f"x-oms-h-{field.name.lower()}" in page.words
-        assert f"{field.section}.{field.name}" in page.words
-
-
-async def test_every_example_is_on_the_page_and_gets_a_documented_answer(
-    client: httpx.AsyncClient, subtests: pytest.Subtests
-) -> None:
-    page = Page((await client.get("/docs")).text)
-    receipt = ""
-    names = ("produce", "produceByUrl", "produceStream", "pull", "ack", "push", "register", "callbacks")
-    for name in names:
-        for example in EXAMPLES[name]:
-            with subtests.test(example.title):
-                assert example.command in page.words
-                request = request_of(example.command.replace("RECEIPT", receipt))
-                if name == "push":
-                    request["params"].append(("waitmills", "0"))
-                answer = await client.request(**request)
-                receipt = answer.headers.get("x-oms-receipt", receipt)
-                assert answer.status_code in {200, 204} or answer.json()["code"] == "callback-refused"
-                if name == "push":
-                    assert len(answer.text.splitlines()) == 5, "four messages and the end"
-    assert set(EXAMPLES) == {*names}
-
-
-def request_of(command: str) -> dict[str, Any]:
-    """Return the request that a curl command of the examples sends."""
-    parser = argparse.ArgumentParser()
-    for option in ("-i", "-N", "-G"):
-        parser.add_argument(option, action="store_true")
-    for option in ("-H", "-d"):
-        parser.add_argument(option, action="append", default=[])
-    parser.add_argument("-X")
-    parser.add_argument("url")
-    program, *arguments = shlex.split(command.replace("\\\n", ""))
-    assert program == "curl"
-    given = parser.parse_args(arguments)
-    body = "&".join(given.d)
-    return {
-        "method": given.X or ("POST" if body and not given.G else "GET"),
-        "url": given.url,
-        "headers": [tuple(header.split(": ", 1)) for header in given.H],
-        "params": parse_qsl(body) if given.G else None,
-        "content": None if given.G else body,
-    }
-
-
-def test_the_page_shows_no_regular_expression_and_no_empty_cell() -> None:
-    page = render(DOCUMENT)
-    assert "[A-Za-z0-9._-]" not in page
-    assert not re.search(r"<t[dh]>(?=<t[dhr]>|</table>)", page)
-
-
-def test_the_page_escapes_what_it_shows() -> None:
-    hostile = json.loads(json.dumps(DOCUMENT).replace("Stored.", "<script>alert(1)</script>"))
-    assert "script" not in Page(render(hostile)).tags
-
-
-class Page(HTMLParser):
-    """What stands in a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.ids: set[str] = set()
-        self.targets: list[str] = []
-        self.words = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        found = dict(attrs)
-        if identity := found.get("id"):
-            self.ids.add(identity)
-        self.targets += [found[name] or "" for name in ("href", "src", "action") if name in found]
-        assert not any(name.startswith("on") for name in found)
-
-    def handle_data(self, data: str) -> None:
-        self.words += data + " "
-
-
-def test_what_is_kept_for_it_is_small() -> None:
-    tracemalloc.start()
-    try:
-        kept = (json.dumps(build(LIMITS)).encode(), render(build(LIMITS)).encode())
-        held, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert sum(map(len, kept)) < 305_000
-    assert held < 500_000
-    assert peak < 2_000_000

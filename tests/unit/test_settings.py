@@ -157,7 +157,7 @@ def test_a_wrong_variable_stops_the_start(subtests: pytest.Subtests) -> None:
         ("OMS_DEDUP__BYTES", "1048576.5", "OMS_DEDUP__BYTES must be a number of bytes"),
         ("OMS_TIMEOUTS__BODY", "1.5", "OMS_TIMEOUTS__BODY must be a whole number from 1 to 3600000."),
         ("OMS_DRAIN", "1.5", "OMS_DRAIN must be a whole number from 0 to 3600000."),
-        ("OMS_SERVER", SECRET, "OMS_SERVER must be hypercorn or granian."),
+        ("OMS_SERVER", SECRET, "OMS_SERVER must be auto, hypercorn or granian."),
         ("OMS_LOG__LEVEL", SECRET, "OMS_LOG__LEVEL must be debug, info, warning or error."),
         ("OMS_BINDING__STRICT", SECRET, "OMS_BINDING__STRICT must be true or false."),
         (

@@ -263,7 +263,7 @@ class Forwarder(GroupMember):
     async def _find(self, topic: str) -> None:
         try:
             if self._knows_purges(topic):
-                self._counts[topic] = await self._find_partitions(topic), monotonic() + METADATA_AGE / 1000
+                self._remember(topic, await self._find_partitions(topic))
             else:  # first, and alone: a topic that was deleted is not created anew for messages that are dropped
                 await self._purges.refresh()
         except BridgeError as error:
@@ -271,6 +271,16 @@ class Forwarder(GroupMember):
         finally:
             del self._finding[topic]
             self._schedule()
+
+    def _remember(self, topic: str, partitions: int) -> None:
+        """Remember a topic's number of partitions, and forget what is too old to be used."""
+        now = monotonic()
+        for known, (_, until) in tuple(self._counts.items()):
+            if until > now:
+                break
+            del self._counts[known]
+        self._counts.pop(topic, None)
+        self._counts[topic] = partitions, now + METADATA_AGE / 1000
 
     def _pause_and_resume(self) -> None:
         for partition in self.pending.partitions.values():

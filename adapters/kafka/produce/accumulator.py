@@ -62,7 +62,24 @@ class Accumulator(RecordAccumulator):  # type: ignore[misc] # has no types
         of a connection one after the other anyway.
         """
         nodes, delay, unknown = super().ready(cluster, now)
+        if unknown and self._forget_removed(cluster):
+            nodes, delay, unknown = super().ready(cluster, now)
         return {node for node in nodes if not self._unanswered(node)}, delay, unknown
+
+    def _forget_removed(self, cluster: ClusterMetadata) -> bool:
+        """Forget partitions without a leader and without batches; returns whether there was one.
+
+        The library keeps each partition that was ever written. For one whose topic was deleted it would ask the brokers
+        in every round.
+        """
+        found = False
+        for part in list(self._batches):
+            if cluster.leader_for_partition(part) is None:
+                with self._tp_lock(part):
+                    if not self._batches[part]:
+                        del self._batches[part]
+                        found = True
+        return found
 
     def split_and_reenqueue(self, batch: ProducerBatch, now: float | None = None) -> int:
         """Split a batch that is too large for the broker. Its parts are batches of the library."""

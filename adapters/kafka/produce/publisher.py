@@ -12,7 +12,7 @@ from adapters.kafka.errors import TopicRemoved
 from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import Options
 from adapters.kafka.thread_to_loop import cancel, complete
-from bridge.errors import BackendUnavailable, BridgeError, CannotStart, OutcomeUnknown
+from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown, needs_extra
 
 
 class Producer(Protocol):
@@ -49,9 +49,7 @@ def producer_of(options: Options) -> Producer:
     try:
         from adapters.kafka.produce.librdkafka_producer import LibrdkafkaProducer  # noqa: PLC0415
     except ModuleNotFoundError as missing:
-        raise CannotStart(
-            "client=confluent needs confluent-kafka: pip install 'openmessaging-bridge[kafka,fast]'."
-        ) from missing
+        raise needs_extra("client=confluent", "confluent-kafka", "kafka,fast") from missing
     return LibrdkafkaProducer(options)
 
 

@@ -45,6 +45,8 @@ _SETTLED: Final = 1.5
 it has: one that was declared up to 0.7 s before `kill -9` exists afterwards, but has failed, with all its messages."""
 _TARGET_AGE: Final = 60.0
 """Seconds after which the bindings of a target are declared again: deleting an exchange deletes its bindings."""
+_DESTINATIONS: Final = 4096
+"""Destinations whose targets are remembered."""
 _log = logging.getLogger("bridge.rabbitmq")
 
 
@@ -84,7 +86,7 @@ class DelayLevels:
         self._levels = False
         """Whether all levels are declared."""
         self._targets: dict[str, float] = {}
-        """By key: when the target is declared again, seconds of the monotonic clock."""
+        """By key: when the target is declared again, seconds of the monotonic clock; the earliest first."""
         self._declaring = asyncio.Lock()
         link.on_lost.append(lambda _reason: self.forget())
 
@@ -103,6 +105,7 @@ class DelayLevels:
                 self._levels = True
             if not self.declared(target):
                 await perform_on(self._link, self._own.deliver, target.requests)
+                self._forget_old()
                 self._targets[target.key] = monotonic() + _TARGET_AGE
 
     async def count_lost(self) -> int | None:
@@ -127,6 +130,14 @@ class DelayLevels:
             return
         self._levels = False
         self._targets.clear()
+
+    def _forget_old(self) -> None:
+        """Forget targets that are declared again on their next use: their destinations may be deleted."""
+        now = monotonic()
+        for key, until in tuple(self._targets.items()):
+            if until > now:
+                break
+            del self._targets[key]
 
     async def _declare_levels(self) -> None:
         """Declare all levels, also if they exist: some of them may have been deleted."""
@@ -160,8 +171,8 @@ class Delays:
         self._destinations = destinations
         self._levels = DelayLevels(self._own, declaring)
         self._key_order = KeyOrder()
-        self._targets: dict[tuple[str, int], Target] = {}
-        """Of destinations, by their number of purges."""
+        self._targets: dict[str, tuple[int, Target]] = {}
+        """By destination: its number of purges, and the target since then."""
         self._in_order = asyncio.Lock()
         """Held by the message that declares; the others wait in the order of the calls."""
         self._queued: Counter[str] = Counter()
@@ -203,9 +214,11 @@ class Delays:
 
     def forget(self, exchange: str) -> None:
         """Declare the bindings of an exchange again on the next use: it turned out to be missing."""
-        target = self._targets.get((exchange, self._destinations.purges(exchange)))
-        if target is not None or exchange.startswith(self._own.prefix):
-            self._levels.forget(target)
+        known = self._targets.pop(exchange, None)
+        if known is not None:
+            self._levels.forget(known[1])
+        elif exchange.startswith(self._own.prefix):
+            self._levels.forget()
 
     def gauges(self) -> Mapping[str, int]:
         """Return the messages that wait for declarations, and those in `lost` at the last count."""
@@ -224,8 +237,8 @@ class Delays:
     def _target(self, message: Message) -> Target:
         destination = message.destination
         purges = self._destinations.purges(destination)
-        target = self._targets.get((destination, purges))
-        if target is None:
+        before, target = self._targets.get(destination, (purges, None))
+        if target is None or before != purges:
             if (existing := self._destinations.existing.get(destination)) is not None:
                 apart = "" if existing.exchange is None else destination
                 target = self._relay(*self._destinations.route(message), apart, purges=purges)
@@ -234,8 +247,13 @@ class Delays:
             else:
                 key = names.token(destination, purges)
                 target = Target(key, (levels.deliver_to_exchange(self._own, destination, purges),))
-            self._targets[destination, purges] = target
+            self._remember(destination, purges, target)
         return target
+
+    def _remember(self, destination: str, purges: int, target: Target) -> None:
+        if destination not in self._targets and len(self._targets) >= _DESTINATIONS:
+            self.forget(next(iter(self._targets)))
+        self._targets[destination] = purges, target
 
     def _queue(self, queue: str, destination: str, group: str) -> Target:
         purges = self._destinations.purges(destination, group)
@@ -266,6 +284,8 @@ class Delays:
             raise not_taken(self._own.deliver) from None
         finally:
             self._queued[delayed.to] -= 1
+            if not self._queued[delayed.to]:
+                del self._queued[delayed.to]
         return await asyncio.shield(publishing)
 
     async def _declare_patiently(self, delayed: _Delayed) -> Target:

@@ -3,11 +3,11 @@
 
 import click
 
-from bridge.mirror.commands.closed_hours import compact, export, prune
 from bridge.mirror.commands.inspect import report, verify
 from bridge.mirror.commands.query import query
 from bridge.mirror.commands.restore import restore
 from bridge.mirror.commands.run import executor, fetch_jars, once, run
+from bridge.mirror.commands.upkeep import compact, export, prune
 
 __all__ = ["mirror"]
 

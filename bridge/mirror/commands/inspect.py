@@ -56,7 +56,12 @@ _WORDS: Final = {0: "no errors", 1: "errors found", 3: "no errors, but the mirro
 def findings_as_text(observations: Observations, findings: Sequence[Finding]) -> str:
     """Return a line for each finding, the first ones of each kind, and the verdict."""
     ledger = observations.ledger
-    counts = {} if ledger is None else {"ledger-missing": ledger.missing, "ledger-doubled": ledger.doubled}
+    missing = 0 if ledger is None else ledger.missing
+    counts = {
+        "ledger-missing": missing,
+        "ledger-behind": missing,
+        "ledger-doubled": 0 if ledger is None else ledger.doubled,
+    }
     lines = [*_finding_lines(findings, counts)]
     widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1, 2)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)) for line in lines]

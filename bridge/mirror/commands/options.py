@@ -49,7 +49,7 @@ after_option = click.option(
     default=60,
     show_default=True,
     metavar="MINUTES",
-    help="Take only hours that ended at least this long ago.",
+    help="Take only what was mirrored at least this long ago.",
 )
 bridge_option = click.option(
     "--bridge", default="http://127.0.0.1:8080", show_default=True, help="The bridge of a memory:// backend."

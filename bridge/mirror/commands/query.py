@@ -46,8 +46,8 @@ _BY_TRACE: Final = (
 def query(sql: str | None, out: str, limit: int | None, as_json: bool, **given: Any) -> None:  # noqa: ANN401 - click's
     """Run SQL over the views messages, dead_letters and quarantine, with DuckDB. It can only read.
 
-    The columns are those of docs/mirror-schema.md; dead letters are among the messages too. If a query names a date
-    and an hour, only their files are opened. In JSON, bytes that are not text are {"base64": ...}, times are ISO 8601
+    The columns are those of docs/mirror-schema.md; dead letters are among the messages too. If a query names a date,
+    only the files of that day are opened. In JSON, bytes that are not text are {"base64": ...}, times are ISO 8601
     in UTC. --as-of reaches back seven days.
 
     Exit status: 0 done, 1 the query is wrong, 3 there is no such message or trace.

@@ -64,7 +64,9 @@ def _mirrors(command: Command) -> Command:
     "--every", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds from one batch to the next."
 )
 @click.option(
-    "--export", is_flag=True, help="Write hours that ended an hour ago as plain Parquet, too, as `mirror export` does."
+    "--export",
+    is_flag=True,
+    help="Write what was mirrored in ended hours as plain Parquet, too, as `mirror export` does.",
 )
 def run(every: float, **given: object) -> None:
     """Mirror until SIGTERM or Ctrl-C: every message of every destination is one row, once.
@@ -147,7 +149,7 @@ def _read(given: dict[str, object], every: float) -> "tuple[Options, Monitoring]
 
 @click.command("fetch-jars", cls=MirrorCommand)
 def fetch_jars() -> None:
-    """Fetch the jars of Delta Lake and S3 with Maven, unless they are there, and print their paths.
+    """Print the paths of the jars of Delta Lake and S3; outside of a released wheel Maven fetches them first.
 
     The paths are separated by commas, as `spark-submit` takes them.
 

@@ -25,10 +25,11 @@ from bridge.errors import BackendUnavailable, CannotStart
 from bridge.mirror.monitoring.server import Pages, Response, registry, serving
 from bridge.mirror.monitoring.status import Committed, Status, write
 from bridge.mirror.monitoring.terminal import live_view, summary, terminal
-from bridge.mirror.offsets import Ranges
+from bridge.mirror.offsets import Ranges, Record, backlog
 from bridge.mirror.sources import Options, Source
 from bridge.mirror.sources.range_source import LAST_ERROR
 from bridge.mirror.sources.ranges import describe
+from bridge.mirror.storage import StorageUnavailable, check_reachable
 from bridge.settings import Address, redact
 
 READY_FOR: Final = 60.0
@@ -42,6 +43,8 @@ _PROBE_SHARE: Final = 20
 _NAMED: Final = 10
 """Destinations that a log line names."""
 _REASON_MAX: Final = 500
+_NULL: Final = frozenset(("None", "null"))
+"""An offset that is null in the JVM, as PySpark shows it."""
 
 Show = Literal["auto", "lines", "quiet"]
 """A view on a terminal, else a log line per batch; log lines; warnings only."""
@@ -58,9 +61,13 @@ class Reporter(StreamingQueryListener):
         self._source = source
         self._log_batches = log_batches
         self._activities: set[str] = set()
+        self._out = options.out
+        self._waits_for = "backend"
         out = redact(options.out) if "://" in options.out else options.out
         self.status = Status(redact(options.backend), out, datetime.now(UTC))
         self._registry, self._seconds = registry(self.status)
+        self._reached: Mapping[str, int] | None = None
+        """By log, the next offset to mirror; None: the mirror was not read yet."""
         self.address: Address | None = None
         """Where metrics are served, with the actual port."""
 
@@ -74,6 +81,13 @@ class Reporter(StreamingQueryListener):
             _log.info(activity)
         self._activities.add(activity)
         self.status.activity = activity
+
+    def began(self, record: Record | None) -> None:
+        """Report what the mirror holds before the first batch, and look in a thread how far it is behind."""
+        self._reached = {} if record is None else record.next
+        if record is not None:
+            self._change(self.status.began, datetime.fromtimestamp(record.written / 1000, UTC))
+        threading.Thread(target=self.probe, name="oms-mirror-lag", daemon=True).start()
 
     def committed(self, batch: Committed) -> None:
         """Report a batch."""
@@ -91,16 +105,17 @@ class Reporter(StreamingQueryListener):
             times = {f"{phase}_ms": took for phase, took in batch.milliseconds.items()}
             _log.info("a batch is mirrored", extra=commit | rows | times | {"bytes": batch.bytes, "files": batch.files})
 
-    def unavailable(self, reason: str) -> None:
-        """Report that the backend cannot be reached."""
+    def unavailable(self, reason: str, what: str = "backend") -> None:
+        """Report that the backend, or the mirror's storage, cannot be reached."""
         if self.status.waiting_since is None:
-            _log.warning("the backend is not ready", extra={"reason": reason})
+            self._waits_for = what
+            _log.warning("the %s is not ready", what, extra={"reason": reason})
         self._change(self.status.unavailable, reason, datetime.now(UTC))
 
     def available(self) -> None:
-        """Report that the backend can be reached."""
+        """Report that both can be reached."""
         if self.status.waiting_since is not None:
-            _log.warning("the backend is ready")
+            _log.warning("the %s is ready", self._waits_for)
         self._change(self.status.available)
 
     def unmirrored(self, reasons: Mapping[str, str]) -> None:
@@ -123,6 +138,9 @@ class Reporter(StreamingQueryListener):
         behind, rows, now = lag(source, self._source.moved), progress.numInputRows, datetime.now(UTC)
         if rows:
             self.available()
+        if source.endOffset not in _NULL:
+            moved = self._source.moved(None, source.endOffset)
+            self._reached = {**(self._reached or {}), **{log: end for log, (_, end) in moved.items()}}
         self._change(self.status.triggered, rows, progress.batchDuration, behind, now)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002, N802
@@ -148,19 +166,25 @@ class Reporter(StreamingQueryListener):
         return summary(self.status, datetime.now(UTC))
 
     def probe(self) -> None:
-        """Ask the backend if no rows come: a mirror that waits for its backend looks like an idle one."""
-        last = self.status.last_rows
-        idle = last is not None and (datetime.now(UTC) - last).total_seconds() >= _PROBE_EVERY
-        if not idle and self.status.waiting_since is None:
+        """Ask storage and backend if no rows come: a mirror that waits for either looks like an idle one."""
+        now, last = datetime.now(UTC), self.status.last_rows
+        idle = last is not None and (now - last).total_seconds() >= _PROBE_EVERY
+        first = self._reached is not None and self.status.lag["rows"] is None
+        if not idle and not first and self.status.waiting_since is None:
             return
         try:
-            self._source.bounds()
+            check_reachable(self._out)
+            bounds = self._source.bounds()
+        except StorageUnavailable as error:
+            self.unavailable(str(error), "storage")
         except (BackendUnavailable, CannotStart) as error:
             self.unavailable(str(error))
         except Exception:  # noqa: BLE001 - a defect of a source must not end the probing
             _log.exception("the probe of the backend failed")
         else:
             self.available()
+            if self._reached is not None:
+                self._change(self.status.looked, backlog(bounds, self._reached), now)
 
     def pages(self) -> Pages:
         """Return what the management port serves."""
@@ -212,7 +236,7 @@ def readiness(status: Status, now: datetime) -> Response:
 def lag(source: SourceProgress, moved: Callable[[str | None, str], Ranges]) -> Mapping[str, int] | None:
     """Return how many offsets each log is behind, without logs that are not; None: unknown."""
     end, latest = source.endOffset, source.latestOffset
-    if {end, latest} & {"None", "null"}:  # an offset that is null in the JVM, as PySpark shows it
+    if _NULL.intersection((end, latest)):
         return None
     logs = json.loads(latest)
     if isinstance(logs, dict) and isinstance(logs.get(LAST_ERROR), str):  # a topic of that name is an object

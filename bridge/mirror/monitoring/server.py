@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import socket
 from typing import Final
@@ -34,8 +35,15 @@ _COUNTERS: Final[dict[str, tuple[str, Callable[[Status], int]]]] = {
     "restarts": ("Restarts of the query.", lambda status: status.restarts),
 }
 _GAUGES: Final[dict[str, tuple[str, Callable[[Status], float | None]]]] = {
-    "up": ("1 while the query runs and its backend can be reached.", lambda status: status.state == "running"),
+    "up": (
+        "1 while the query runs, and its backend and its storage can be reached.",
+        lambda status: status.state == "running",
+    ),
     "rows_per_second": ("Rows mirrored per second, between the last two triggers.", lambda s: s.rows_per_second),
+    "lag_seconds": (
+        "Seconds since the mirror last held everything that the backend had; 0 if it did at the last look.",
+        lambda status: status.lag_seconds(datetime.now(UTC)),
+    ),
     "lag_rows": ("Offsets that the mirror has not written yet.", lambda status: status.lag["rows"]),
     "lag_rows_max": (
         "Offsets not written yet of the log that is furthest behind.",

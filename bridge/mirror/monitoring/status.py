@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from heapq import nlargest
 from itertools import islice
 from pathlib import Path
@@ -76,6 +76,30 @@ class Status:
     """When the last trigger ended, and the rows then; None: no query has run."""
     last_rows: datetime | None = None
     """When rows last came, or the query started."""
+    _whole: datetime | None = None
+    """When the mirror last held everything that the backend had, as far as known; None: unknown, not before `started`.
+    """
+
+    def began(self, committed: datetime) -> None:
+        """The job continues a mirror: what came after its last commit is taken to be missing since then."""
+        self._whole = min(committed, self.started)
+
+    def looked(self, lag: Mapping[str, int] | None, now: datetime) -> None:
+        """The backend was asked for its offsets; `lag` by log, without logs that are not behind, None if unknown."""
+        self.lag = _lag(lag)
+        if lag is not None and not lag:
+            self._whole = now
+
+    def lag_seconds(self, now: datetime) -> float | None:
+        """Return for how long the mirror has been behind: the oldest missing message is not older, by its arrival.
+
+        0: it was not at the last look. None: unknown.
+        """
+        if (rows := self.lag["rows"]) is None:
+            return None
+        if not rows:
+            return 0.0
+        return round(max(0.0, (now - (self._whole or self.started)).total_seconds()), 1)
 
     def query_started(self, run: str, now: datetime) -> None:
         """Spark runs the query, for the first time or again."""
@@ -104,7 +128,7 @@ class Status:
     def triggered(self, rows: int, milliseconds: int, lag: Mapping[str, int] | None, now: datetime) -> None:
         """Spark ended a trigger, in which the source returned `rows`; `lag` by log, None if unknown."""
         self.idle(now)
-        self.lag = _lag(lag)
+        self.looked(lag, now - timedelta(milliseconds=milliseconds))
         if rows:
             self.trigger_milliseconds, self.last_rows = milliseconds, now
             self.available()
@@ -147,7 +171,8 @@ class Status:
     def to_json(self, now: datetime) -> str:
         """Return the document."""
         members = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        members |= {"gaps": [gap._asdict() for gap in self.gaps], "written": now}
+        lag = {**self.lag, "seconds": self.lag_seconds(now)}
+        members |= {"gaps": [gap._asdict() for gap in self.gaps], "lag": lag, "written": now}
         return json.dumps(members, indent=2, allow_nan=False, default=_iso) + "\n"
 
 

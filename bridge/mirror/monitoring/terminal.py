@@ -60,7 +60,9 @@ def view(status: Status, now: datetime) -> Table:
     table.add_row("", "", Text(printable(f"{status.backend} → {status.out}")))
     table.add_row("rows", f"{status.rows:,}", f"{status.rows_per_second:,.0f}/s")
     lag = status.lag
-    table.add_row("lag", "?" if lag["rows"] is None else f"{lag['rows']:,}", f"{lag['logs'] or 0:,} logs")
+    seconds = status.lag_seconds(now)
+    since = f", {_age(timedelta(seconds=seconds))}" if seconds else ""
+    table.add_row("lag", "?" if lag["rows"] is None else f"{lag['rows']:,}", f"{lag['logs'] or 0:,} logs{since}")
     for each in lag["worst"][:_WORST]:
         table.add_row("", f"{each['rows']:,}", Text(printable(each["log"])))
     if (last := status.last_commit) is None:

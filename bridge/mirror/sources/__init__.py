@@ -17,7 +17,7 @@ def open_source(options: Options) -> Source:
 
                 return MemorySource(options)
             case "kafka":
-                from bridge.mirror.sources.kafka import KafkaSource
+                from bridge.mirror.sources.kafka.source import KafkaSource
 
                 return KafkaSource(options)
             case "amqp" | "amqps":

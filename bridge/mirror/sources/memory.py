@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from bridge.engine.destination_names import is_dead_letter
 from bridge.errors import BackendUnavailable, CannotStart, DestinationUnknown, NotFound
+from bridge.mirror.json_text import json_text
 from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX, TIMES, Rows
 from bridge.mirror.sources import ranges
@@ -64,7 +65,11 @@ def _whole(block: Block, log: str) -> pa.RecordBatch:
         "log": pa.repeat(log, count),
         "offset": block.offsets,
         "error": pa.nulls(count),
+        "gap_end": pa.nulls(count),
+        "json": pa.nulls(count),
     }
+    if media_types := block.columns.get("content_type"):
+        columns["json"] = list(map(json_text, media_types, bodies.to_pylist()))
     return pa.RecordBatch.from_pydict(columns, schema=SOURCE)
 
 
@@ -79,6 +84,7 @@ class _MemoryReader(RangeReader):
     """See `RangeReader`. Reads what one bridge keeps. Raises `CannotStart` for a URL that is no bridge's."""
 
     backend = BACKEND
+    lost_unread = True  # without a journal, a bridge that restarts has lost what it stored since the last look
 
     def __init__(self, ask: ReaderOptions) -> None:
         super().__init__(ask)

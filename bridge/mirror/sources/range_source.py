@@ -107,6 +107,8 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     backend: str
     """Name for the column of that name."""
+    lost_unread: ClassVar[bool] = False
+    """Whether a log that is gone is a gap even if it was read to the end that was last seen."""
 
     def __init__(self, ask: ReaderOptions) -> None:
         self._ask = ask
@@ -163,7 +165,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds = ranges.capped(bounds, self._target)
         before = ranges.from_json(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        after = ranges.plan(before, bounds, self._ask.start, most)
+        after = ranges.plan(before, bounds, self._ask.start, most, lost_unread=self.lost_unread)
         losses = ranges.gaps(before, after)
         if losses and self._ask.options.on_data_loss == "fail":
             raise DataLost(ranges.describe(losses))
@@ -171,7 +173,7 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the end of all logs at the last look, in the form of an offset."""
-        seen = ranges.to_json({log: Position(*pair) for log, pair in self.seen.items()})
+        seen = ranges.to_json({log: Position(first, end, end) for log, (first, end) in self.seen.items()})
         return {**seen, LAST_ERROR: self._last_error} if self._last_error else seen
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -193,13 +195,13 @@ class RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.stop()
 
     def _lost(self, gap: Gap, given: Splits) -> pa.RecordBatch:
-        """Return a row in quarantine: when messages are found dropped here, the batch's gaps are listed already."""
+        """Return a row that is the gap: the sink records it after the batch, whose gaps are listed already."""
         description = ranges.describe([gap])
         if self._ask.options.on_data_loss == "fail":
             raise DataLost(description)
         rows = Rows(self.backend)
         destination = self.destination_of(gap.log, given)
-        rows.add_bad(f"dropped before it was read: {description}", b"", destination, gap.log, gap.start)
+        rows.add_gap(f"dropped before it was read: {description}", destination, gap)
         return rows.take()
 
     def _bounds(self) -> Ranges | None:

@@ -1,9 +1,9 @@
 """Which offsets a batch covers: the planner of every source. Pure; `range_source.py` drives it.
 
-An offset of such a source is one JSON object, by log: `[begin, next]`, or `[begin, next, start, end]` where that plan
-found `[start, end)` gone. `begin` is where the log was first planned to begin, so that the ranges between two offsets
-follow from the two alone. `end` null: the log itself is gone. Keys are sorted, because Spark compares the text: the
-same offset with another order of keys gave endless empty batches.
+An offset of such a source is one JSON object, by log: `[begin, next, end]`, or `[begin, next, end, start, stop]` if
+that plan found `[start, stop)` gone. `begin` is where the log was first planned to begin, so that the ranges between
+two offsets follow from the two alone. `end` is where the log ended then. `stop` null: the log itself is gone. Keys are
+sorted, because Spark compares the text: the same offset with another order of keys gave endless empty batches.
 """
 
 import json
@@ -21,6 +21,8 @@ class Position(NamedTuple):
 
     begin: int
     next: int
+    end: int
+    """Where the log ended when this was planned; more than `next` if the batch was limited."""
     lost: tuple[int, int | None] | None = None
 
 
@@ -37,13 +39,14 @@ Offset = Mapping[str, Position]
 
 def to_json(offset: Offset) -> dict[str, list[int | None]]:
     """Return what Spark keeps of an offset."""
-    return {log: [position.begin, position.next, *(position.lost or ())] for log, position in sorted(offset.items())}
+    return {log: [*position[:3], *(position.lost or ())] for log, position in sorted(offset.items())}
 
 
 def from_json(fields: Mapping[str, Sequence[Any]]) -> dict[str, Position]:
     """Return what `to_json` was given."""
     return {
-        log: Position(begin, end, (lost[0], lost[1]) if lost else None) for log, (begin, end, *lost) in fields.items()
+        log: Position(begin, next_, end, (lost[0], lost[1]) if lost else None)
+        for log, (begin, next_, end, *lost) in fields.items()
     }
 
 
@@ -61,34 +64,43 @@ def moved(before: Offset, after: Offset) -> Ranges:
 
 
 def gaps(before: Offset, after: Offset) -> list[Gap]:
-    """Return the gaps found by the plan that led to `after`."""
-    new = (log for log, position in after.items() if position != before.get(log))
-    return [Gap(log, *lost) for log in new if (lost := after[log].lost) is not None]
+    """Return the gaps found by the plan that led to `after`. A log that is gone is none if it was read to its end."""
+    new = ((log, position) for log, position in after.items() if position != before.get(log))
+    return [
+        Gap(log, *position.lost)
+        for log, position in new
+        if position.lost is not None and (not ended(position) or position.end > position.next)
+    ]
 
 
-def plan(before: Offset, bounds: Ranges, start: Mapping[str, int], limit: int | None) -> dict[str, Position]:
+def plan(
+    before: Offset, bounds: Ranges, start: Mapping[str, int], limit: int | None, *, lost_unread: bool = False
+) -> dict[str, Position]:
     """Return the next offset, from the first offset kept and the next one of every log that there is.
 
     At most `limit` offsets further, shared out so that the shortest backlogs come first and no log waits forever.
     It never goes back: a log that ends before its place stays where it is. A log that is new while others are known
-    was made meanwhile, so its beginning is 0; else it begins as `start` says, or with the oldest there is.
+    was made meanwhile, so its beginning is 0; else it begins as `start` says, or with the oldest there is. With
+    `lost_unread` a log that is gone always is a gap: it is taken to have held more than the last plan saw.
     """
     positions = existing(before)
-    after = {log: Position(p.begin, p.next, (p.next, None)) for log, p in positions.items() if log not in bounds}
+    after = {
+        log: p._replace(lost=(p.next, None), end=max(p.end, p.next + lost_unread))
+        for log, p in positions.items()
+        if log not in bounds
+    }
     backlog: dict[str, int] = {}
     for log, (first, end) in bounds.items():
         begin = start.get(log, 0 if before else first)
-        position = positions.get(log) or Position(begin, begin)
+        position = positions.get(log) or Position(begin, begin, begin)
         lost = (position.next, first) if first > position.next else None
-        position = Position(position.begin, max(position.next, first), lost)
-        # a log without anything yet is left out: another text would be another batch
-        if log in positions or position.next > position.begin or end > position.next:
-            after[log] = position
-            backlog[log] = max(end - position.next, 0)
+        reached = max(position.next, first)
+        after[log] = Position(position.begin, reached, max(end, reached), lost)
+        backlog[log] = max(end - reached, 0)
     for log, share in _shares(backlog, limit).items():
         position = after[log]
         after[log] = position._replace(next=position.next + share)
-    return _kept_as_is(before, after)
+    return after if _has_news(before, after) else dict(before)
 
 
 def existing(offset: Offset) -> dict[str, Position]:
@@ -101,12 +113,13 @@ def ended(position: Position) -> bool:
     return position.lost is not None and position.lost[1] is None
 
 
-def _kept_as_is(before: Offset, after: dict[str, Position]) -> dict[str, Position]:
-    """Keep what was reported of a gap until there is something else to report: without news the text is the same."""
-    news = any(
-        log not in before or position.next != before[log].next or ended(position) for log, position in after.items()
+def _has_news(before: Offset, after: Offset) -> bool:
+    """Whether a batch follows: another text would be one. A log without anything yet joins the next batch."""
+    known = existing(before)
+    return any(
+        ended(position) or position.next > (known[log].next if log in known else position.begin)
+        for log, position in after.items()
     )
-    return after if news else dict(before)
 
 
 def _shares(backlog: Mapping[str, int], limit: int | None) -> dict[str, int]:

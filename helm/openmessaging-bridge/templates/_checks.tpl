@@ -14,6 +14,10 @@ Checks that a schema cannot express.
 {{- if and .Values.networkPolicy.enabled (not $memory) (not .Values.networkPolicy.brokers) -}}
 {{- fail "networkPolicy.brokers is empty, so no broker could be reached; name the brokers, or set networkPolicy.enabled to false" -}}
 {{- end -}}
+{{- $inside := list (dict "podSelector" dict) -}}
+{{- if and .Values.gateway.enabled .Values.networkPolicy.enabled (ne .Values.gateway.service.type "ClusterIP") (deepEqual .Values.networkPolicy.clients $inside) -}}
+{{- fail "gateway.service.type is for clients outside the namespace, which networkPolicy.clients refuses; name them there, such as - ipBlock: {cidr: 198.51.100.0/24}" -}}
+{{- end -}}
 {{- if and .Values.mirror.enabled .Values.mirror.executors -}}
 {{- if ne .Values.mirror.mode "run" -}}
 {{- fail "mirror.executors needs mirror.mode run: the jobs of mode once have no fixed name by which executors find them" -}}

@@ -89,6 +89,29 @@ class Leaders:
         return 2 if part.partition == 1 else 1
 
 
+class LeadersOfOrders:
+    """Of a cluster that has no other topic any more."""
+
+    def leader_for_partition(self, part: TopicPartition) -> int | None:
+        return 1 if part.topic == "orders" else None
+
+
+async def test_partitions_of_topics_that_were_deleted_are_forgotten() -> None:
+    """Otherwise the library asks for their leaders in every round."""
+    accumulator = _accumulator(lambda _node: 0)
+    loop = asyncio.get_running_loop()
+    for number in range(300):
+        accumulator.add(Outgoing(f"deleted-{number}", 0, 1_700_000_000_000, None, b"", []), loop.create_future())
+        accumulator._batches[TopicPartition(f"deleted-{number}", 0)].clear()
+    accumulator.add(Outgoing("orders", 0, 1_700_000_000_000, None, b"", []), loop.create_future())
+    nodes, _, unknown = accumulator.ready(LeadersOfOrders())
+    assert (nodes, unknown) == ({1}, False)
+    assert list(accumulator._batches) == [TopicPartition("orders", 0)]
+    accumulator.add(Outgoing("unknown", 0, 1_700_000_000_000, None, b"", []), loop.create_future())
+    assert accumulator.ready(LeadersOfOrders())[2], "its batch waits for a leader"
+    assert len(accumulator._batches) == 2
+
+
 async def test_a_node_gets_no_second_request_before_it_has_answered() -> None:
     unanswered = {1: 0, 2: 0}
     accumulator = _accumulator(unanswered.__getitem__)

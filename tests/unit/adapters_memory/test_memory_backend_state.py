@@ -1,8 +1,10 @@
 """The pure log against a naive model: lists, scans, and no cleverness."""
 
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import settings
@@ -15,7 +17,9 @@ from adapters.memory.backend_state import SLICE, BackendState
 from adapters.memory.capacity_and_retention import Capacity
 from adapters.memory.group import Cursor, StoredGroup
 from adapters.memory.options import Options, parse
-from adapters.memory.record import footprint, pack
+from adapters.memory.partition import Partition
+from adapters.memory.record import Record, footprint, pack
+from adapters.memory.record_list import RecordList
 from bridge.errors import BackendFull, BodyTooLarge, PartitionUnknown
 from bridge.message import Message
 
@@ -74,6 +78,8 @@ class LogMachine(RuleBasedStateMachine):
         self.count = 0
         self._patch = pytest.MonkeyPatch()
         self._patch.setattr(backend_state, "SLICE", 2)
+        self._patch.setattr("adapters.memory.partition._STEP", 2)
+        self._patch.setattr("adapters.memory.partition._COMPACT", 1)
 
     def teardown(self) -> None:
         self._patch.undo()
@@ -222,7 +228,7 @@ class LogMachine(RuleBasedStateMachine):
         while self.capacity.expire(self.now):
             pass
         self._expire()
-        removed = {group.name for group in self.log.forget_idle(self.now)}
+        removed = {group.name for groups in self.log.forget_idle(self.now) for group in groups}
         forgotten = {
             key
             for key, group in self.groups.items()
@@ -384,7 +390,7 @@ def test_a_forgotten_group_counts_no_more() -> None:
     idle, subscribed = (log.group(log.destination("orders"), name, 0) for name in ("idle", "subscribed"))
     subscribed.subscribed = True
     fetched = idle.fetch(4, 1 << 20)
-    assert log.forget_idle(101) == [idle]
+    assert list(log.forget_idle(101)) == [[idle]]
     for delivery in fetched:
         settle(log, idle, delivery.partition, delivery.position)
     with pytest.raises(BackendFull, match="group 'subscribed' of 'orders' has 4"):
@@ -420,7 +426,7 @@ def test_a_step_counts_a_slice_however_many_messages_and_groups_there_are() -> N
     log.remove_groups(orders, groups[10:12])
     for group in groups[12:]:
         group.subscribed = False
-    assert len(log.forget_idle(1000)) == 8
+    assert [len(forgotten) for forgotten in log.forget_idle(1000)] == [8]
     assert writes == 0
     steps = [writes]
     while log.count_step():
@@ -480,10 +486,9 @@ def test_max_destinations() -> None:
 def test_expire_drops_a_slice_at_a_time() -> None:
     log, capacity = filled(SLICE + 10, retention=10**6)
     assert capacity.expire(10**7)
-    assert capacity.messages == 10
-    assert capacity.expire(10**7)
-    assert capacity.messages == 0
+    assert capacity.messages == 11, "the other partition counts, too"
     assert not capacity.expire(10**7)
+    assert capacity.messages == 0
     assert capacity.dropped_by_retention == SLICE + 10
     assert log.destination("orders").partitions[0].reserve() == (SLICE + 10) // 2, "offsets are not given again"
 
@@ -503,6 +508,95 @@ def test_a_slice_of_old_messages_counts_the_groups_whose_positions_move() -> Non
     assert (capacity.messages, capacity.dropped_by_retention) == (0, 100)
     for group in log.destination("orders").groups.values():
         assert [cursor.committed_offset for cursor in group.cursors] == [1] * 100
+
+
+def test_no_search_for_what_is_too_old_visits_all_partitions_at_once() -> None:
+    log = BackendState(options := parse("memory://?partitions=1000&retention=100"))
+    capacity = Capacity(log, options)
+    for number in range(20):
+        append(log, capacity, Message(f"d{number}", partition=999), 500)
+        log.group(log.destination(f"d{number}"), "g", 0)
+    steps = 20 * 1000 // SLICE
+    assert [capacity.expire(550) for _ in range(steps)] == [True] * steps
+    assert not capacity.expire(550)
+    forgotten = list(log.forget_idle(1000))
+    assert max(map(len, forgotten)) <= 1
+    assert sum(map(len, forgotten)) == 20
+    while log.count_step():
+        pass
+    assert [capacity.expire(1000) for _ in range(steps)] == [True] * steps
+    assert (capacity.expire(1000), capacity.messages) == (False, 0)
+    for _ in range(2):  # the first one sees that there was traffic
+        assert list(log.forget_empty(1000)) == [[]] * 20
+    assert [len(empty) for empty in log.forget_empty(1000 + 3_600_000)] == [1] * 20
+
+
+def test_groups_are_forgotten_in_slices_of_one_destination() -> None:
+    log = BackendState(parse("memory://?partitions=1&retention=100&max_groups=5000"))
+    groups = [log.group(log.destination("orders"), f"g{number}", 0) for number in range(5000)]
+    found: list[StoredGroup] = []
+    for forgotten in log.forget_idle(1000):
+        if not found:  # between two slices
+            groups[-1].subscribed = True
+            log.remove_groups(log.destination("orders"), [groups[-2]])
+        assert len(forgotten) <= SLICE
+        found += forgotten
+    assert found == groups[:-2]
+    assert log.destination("orders").groups == {groups[-1].name: groups[-1]}
+
+
+def test_what_becomes_old_during_a_search_is_found_by_the_next_one() -> None:
+    log = BackendState(options := parse("memory://?partitions=1000&retention=100&max_messages=2"))
+    capacity = Capacity(log, options)
+    for number in (0, 999):
+        append(log, capacity, Message("orders", partition=number), 10 * number)
+    assert capacity.expire(100)
+    append(log, capacity, Message("orders", partition=5), 110)
+    assert (len(log.destination("orders").partitions[0]), capacity.messages) == (0, 2)
+
+
+def test_columns_are_rewritten_in_steps() -> None:
+    visited = 0
+
+    class Counted(RecordList):
+        def __getitem__(self, index: int) -> Record | None:
+            nonlocal visited
+            visited += 1
+            return super().__getitem__(index)
+
+        def __iter__(self) -> Iterator[Record | None]:
+            nonlocal visited
+            visited += len(self)
+            return super().__iter__()
+
+    partition = Partition(0)
+    partition.messages = Counted()
+    kept: dict[int, tuple[Record, int, int, int]] = {}
+    for number in range(30_000):
+        record = pack(Message("orders", b"%d" % number))
+        partition.append(record, partition.reserve(), number + 7, number + 9)
+        kept[number] = record, number + 7, number + 9, 0
+    most = 0
+    draw = Random(5)  # noqa: S311 - no secret
+    for _ in range(250):
+        for offset in draw.sample(sorted(kept), 100):
+            partition.drop(partition.index(offset))
+            del kept[offset]
+        for offset in draw.sample(sorted(kept), 50):
+            record, sequence, stored, acks = kept[offset]
+            assert partition.count_ack(partition.index(offset)) == acks + 1
+            kept[offset] = record, sequence, stored, acks + 1
+        before = visited
+        partition.compact()
+        most = max(most, visited - before)
+    found = {
+        offset: (partition.messages[at], partition.sequences[at], partition.stored[at], partition.acks[at])
+        for at, offset in partition.kept()
+    }
+    assert found == kept
+    assert (len(partition), partition.first) == (len(kept), min(kept))
+    assert len(partition.messages) < 3 * len(kept), "dropped ones leave the columns"
+    assert 0 < most < 5000
 
 
 def test_the_explanation_of_a_full_backend_visits_some_cursors_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 from adapters.base import Outcome, Stored
 from adapters.memory.backend_state import SLICE
 from adapters.memory.durable_adapter import DurableAdapter
+from adapters.testing.replay import logs_of
 from bridge.errors import DestinationUnknown
 from bridge.message import Message
 from tests.unit.adapters_memory.alone import alone
@@ -28,7 +29,7 @@ async def test_deleting_frees_everything(start: Open) -> None:
     await adapter.delete("orders", None)
     gauges = adapter.gauges()
     assert [gauges[name] for name in ("messages", "bytes", "delayed", "destinations", "groups")] == [0] * 5
-    assert adapter.logs() == {}
+    assert logs_of(adapter) == {}
     await publish(adapter, *[b"z"] * 2000)
 
 
@@ -52,23 +53,23 @@ async def test_what_is_published_while_a_destination_is_deleted_is_deleted_or_in
 async def test_the_logs_of_a_destination_that_is_created_anew_have_another_epoch(start: Open) -> None:
     adapter = await start(partitions=1)
     await publish(adapter, b"a", b"b")
-    (old,) = adapter.logs()
+    (old,) = logs_of(adapter)
     await adapter.delete("orders", None)
     with pytest.raises(DestinationUnknown):
         adapter.replay(old, 0, 10, 1 << 20)
     await publish(adapter, b"c")
-    (new,) = adapter.logs()
+    (new,) = logs_of(adapter)
     assert (old.partition("/")[2], new.partition("/")[2]) == ("orders/0", "orders/0")
     assert old != new
-    assert adapter.logs() == {new: (0, 1)}
+    assert logs_of(adapter) == {new: (0, 1)}
 
 
 async def test_a_purge_keeps_the_offsets(start: Open) -> None:
     adapter = await start(partitions=1)
     await publish(adapter, b"a", b"b")
     await adapter.purge("orders", None)
-    (log,) = adapter.logs()
-    assert adapter.logs() == {log: (2, 2)}
+    (log,) = logs_of(adapter)
+    assert logs_of(adapter) == {log: (2, 2)}
     assert (await publish(adapter, b"c"))[0].offset == 2
 
 

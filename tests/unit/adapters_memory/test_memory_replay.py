@@ -7,6 +7,7 @@ import pytest
 from adapters.base import Outcome, Replayable
 from adapters.memory import connect
 from adapters.memory.adapter import MemoryAdapter
+from adapters.testing.replay import logs_of
 from bridge.errors import BackendUnavailable, DestinationUnknown
 from bridge.message import Message
 from tests.unit.adapters_memory.alone import alone
@@ -17,7 +18,7 @@ __all__ = ["place", "start"]  # fixtures
 
 
 def only(adapter: MemoryAdapter) -> str:
-    (log,) = adapter.logs()
+    (log,) = logs_of(adapter)
     return log
 
 
@@ -30,12 +31,12 @@ async def test_a_log_exists_from_its_first_message_on(start: Open) -> None:
     adapter = await start()
     assert isinstance(adapter, Replayable)
     await adapter.partitions("orders")
-    assert adapter.logs() == {}
+    assert logs_of(adapter) == {}
     await publish(adapter, b"a", b"b", partition=3)
-    (log,) = adapter.logs()
+    (log,) = logs_of(adapter)
     epoch, destination, partition = log.split("/")
     assert (len(epoch), destination, partition) == (16, "orders", "3")
-    assert adapter.logs() == {log: (0, 2)}
+    assert logs_of(adapter) == {log: (0, 2)}
 
 
 async def test_messages_come_back_whole_and_in_order(start: Open) -> None:
@@ -77,7 +78,7 @@ async def test_settled_messages_are_still_read(start: Open) -> None:
 async def test_a_delayed_message_enters_the_log_when_it_is_due(start: Open) -> None:
     adapter = await start(partitions=1)
     await publish(adapter, b"later", delay_time=300)
-    assert adapter.logs() == {}
+    assert logs_of(adapter) == {}
     await publish(adapter, b"now")
     group = await adapter.subscribe("orders", "g", alone)
     while (delivery := (await fetch(group, 1))[0]).message.body != b"later":
@@ -94,7 +95,7 @@ async def test_dropped_offsets_are_reported_and_those_at_the_front_move_the_firs
     await group.settle([deliveries[n] for n in (0, 2, 3)], Outcome.SETTLED)
     await publish(adapter, b"6", b"7", b"8")
     log = only(adapter)
-    assert adapter.logs() == {log: (1, 9)}
+    assert logs_of(adapter) == {log: (1, 9)}
     found = adapter.replay(log, 0, 1000, LOTS)
     assert [message.body for message in found.messages] == [b"1", b"4", b"5", b"6", b"7", b"8"]
     assert found.dropped == [(0, 1), (2, 4)]
@@ -107,8 +108,8 @@ async def test_offsets_dropped_at_the_end_are_reported_at_once(start: Open) -> N
     group = await adapter.subscribe("orders", "g", alone)
     await group.settle((await fetch(group))[1:], Outcome.SETTLED)
     await publish(adapter, b"c", partition=1)
-    log = next(iter(adapter.logs()))
-    assert adapter.logs()[log] == (0, 2)
+    log = next(iter(logs_of(adapter)))
+    assert logs_of(adapter)[log] == (0, 2)
     assert adapter.replay(log, 0, 100, LOTS)[2:] == (2, [(1, 2)])
 
 
@@ -149,7 +150,7 @@ async def test_before_the_start_nothing_is_known() -> None:
     adapter = connect("memory://")
     assert isinstance(adapter, Replayable)
     with pytest.raises(BackendUnavailable):
-        adapter.logs()
+        logs_of(adapter)
     with pytest.raises(BackendUnavailable):
         adapter.replay("x", 0, 1, 1)
 
@@ -173,10 +174,10 @@ async def test_with_a_journal_the_epoch_and_every_offset_stay(place: Place, how:
     group = await adapter.subscribe("orders", "g", alone)
     await group.settle((await fetch(group))[1:2], Outcome.SETTLED)
     await publish(adapter, b"d")
-    before = adapter.logs(), adapter.replay(only(adapter), 0, 100, LOTS)
+    before = logs_of(adapter), adapter.replay(only(adapter), 0, 100, LOTS)
     assert before[1].dropped == [(1, 2)]
     adapter = await (place.restart if how == "restart" else place.crash)()
-    assert (adapter.logs(), adapter.replay(only(adapter), 0, 100, LOTS)) == before
+    assert (logs_of(adapter), adapter.replay(only(adapter), 0, 100, LOTS)) == before
 
 
 async def test_a_journal_older_than_epochs_gets_one_for_good(place: Place) -> None:
@@ -204,7 +205,7 @@ async def test_an_unused_offset_is_not_reported_as_dropped(place: Place) -> None
     await publish(adapter, b"b")
     log = only(adapter)
     for each in (adapter, await place.crash()):
-        assert each.logs() == {log: (0, 4)}
+        assert logs_of(each) == {log: (0, 4)}
         assert contents(each) == [(1, b"a"), (3, b"b")]
         assert each.replay(log, 0, 100, LOTS).dropped == []
 
@@ -220,7 +221,7 @@ async def test_messages_that_a_crash_could_remove_are_not_replayed(place: Place)
         found += await fetch(group)
     assert [delivery.position for delivery in found] == [0, 1]
     assert contents(adapter) == [(0, b"a")]
-    assert adapter.logs() == {only(adapter): (0, 1)}
+    assert logs_of(adapter) == {only(adapter): (0, 1)}
     limit_pages(adapter, None)
     await publish(adapter, b"c")
     assert [offset for offset, _ in contents(adapter)] == [0, 1, 2]

@@ -11,6 +11,7 @@ import pytest
 from adapters.base import Transaction, TransactionState
 from adapters.memory import transaction_table
 from adapters.memory.durable_adapter import DurableAdapter
+from adapters.testing.replay import logs_of
 from bridge.errors import BackendFull, TransactionEnded, TransactionUnknown
 from bridge.message import Message
 from tests.unit.adapters_memory.test_memory_journal import Place, limit_pages, now, place
@@ -36,7 +37,7 @@ async def complete(messages: Sequence[Message]) -> Sequence[Message]:
 
 def stored(adapter: DurableAdapter) -> dict[str, list[bytes]]:
     """Return the bodies of every destination."""
-    logs = {log.split("/")[1]: log for log in adapter.logs()}
+    logs = {log.split("/")[1]: log for log in logs_of(adapter)}
     return {
         name: [m.body for m in adapter.replay(logs[name], 0, 1000, 1 << 30).messages] if name in logs else []
         for name in DESTINATIONS

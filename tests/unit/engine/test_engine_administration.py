@@ -34,8 +34,14 @@ class DeletableAdapter(FakePartitionedAdapter):
         self.changes: list[tuple[str, str, str | None]] = []
         self.latest: dict[SubscriptionKey, bool] = {}
         """By group: whether it was to begin after the newest message when it was joined last."""
-        self.may_change = asyncio.Event()
+        self.may_change, self.may_answer = asyncio.Event(), asyncio.Event()
         self.may_change.set()
+        self.may_answer.set()
+
+    async def partitions(self, destination: str, *, create: bool = True) -> int:
+        found = await super().partitions(destination, create=create)
+        await self.may_answer.wait()
+        return found
 
     async def subscribe(self, source: str, group: str, revoked: Revoked, *, latest: bool = False) -> FakeSubscription:
         self.latest[SubscriptionKey(source, group)] = latest
@@ -294,8 +300,28 @@ async def test_a_backend_that_cannot_says_so(clock: LoopClock) -> None:
     await engine.close()
 
 
+async def test_a_consumer_whose_destination_is_deleted_while_it_looks_for_it_looks_again(clock: LoopClock) -> None:
+    bench = Bench(clock)
+    await bench.engine.start()
+    await bench.receipt(APP)
+    bench.adapter.may_answer.clear()
+    consuming = asyncio.ensure_future(bench.engine.consume(OTHER, ConsumerOptions(30_000, create=False)))
+    await turns()
+    bench.adapter.may_change.clear()
+    deleting = asyncio.ensure_future(bench.administration.delete("orders", None))
+    await turns()
+    bench.adapter.may_answer.set()
+    await turns()
+    assert not consuming.done()
+    bench.adapter.may_change.set()
+    await deleting
+    with pytest.raises(DestinationUnknown):
+        await consuming
+    assert OTHER not in bench.adapter.latest
+    await bench.engine.close()
+
+
 async def test_a_consumer_that_must_not_create_waits_for_the_deletion_and_finds_nothing(clock: LoopClock) -> None:
-    """Its destination exists when it asks first, and not any more when its group may be opened."""
     bench = Bench(clock)
     await bench.engine.start()
     await bench.receipt(APP)

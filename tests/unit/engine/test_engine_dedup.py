@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -346,8 +346,8 @@ class Log:
         self._messages = messages
         self._waiting = waiting
 
-    def logs(self) -> dict[str, tuple[int, int]]:
-        return {"epoch/orders/0": (0, len(self._messages))}
+    def logs(self) -> Iterator[dict[str, tuple[int, int]]]:
+        yield {"epoch/orders/0": (0, len(self._messages))}
 
     def replay(self, log: str, start: int, limit: int, max_bytes: int) -> Replayed:
         assert (log, max_bytes > 0) == ("epoch/orders/0", True)

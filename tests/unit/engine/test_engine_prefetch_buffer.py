@@ -247,6 +247,7 @@ class PrefetchBufferMachine(RuleBasedStateMachine):
     @rule(size=st.integers(0, 3), limit=st.integers(1, 5))
     def park(self, size: int, limit: int) -> None:
         """Those that are needed the latest, until so few have their messages."""
+        list(self.buffer.parkable(self.mono - 1000, self.wall))  # a second ago no key went on
         before, parkable = self.parked(), list(self.buffer.parkable(self.mono, self.wall))
         followers = [r for r in self.open("here") if not self.is_head(r)]
         waits = [r for r in self.open("paused") if r.deadline - self.mono > 1000]

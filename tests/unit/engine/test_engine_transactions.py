@@ -9,6 +9,7 @@ import pytest
 from adapters.base import Complete, Stored, Transaction, TransactionState
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
+from adapters.testing.replay import logs_of
 from bridge.engine.engine import Engine
 from bridge.engine.open_transactions import (
     CHECKS_MAX,
@@ -173,7 +174,7 @@ async def test_a_retry_at_another_bridge_is_committed_once(start: Start) -> None
     assert isinstance(result, Produced)
     assert (result.duplicate, result.stored.offset is not None) == (True, True)
     assert (second.engine.counters.produced, second.engine.counters.duplicates) == (5, 1 + 3)
-    assert sorted(adapter.logs().values()) == [(0, 1), (0, 4)]
+    assert sorted(logs_of(adapter).values()) == [(0, 1), (0, 4)]
 
 
 async def test_messages_of_one_name_with_two_bodies_are_both_committed(start: Start) -> None:
@@ -182,7 +183,7 @@ async def test_messages_of_one_name_with_two_bodies_are_both_committed(start: St
     for number, bridge in enumerate((await start(adapter), await start(adapter))):
         await bridge.produce(request("tx"), Message("orders", b"%d" % number, message_id="m"))
     await bridge.commit("tx")
-    assert list(adapter.logs().values()) == [(0, 2)]
+    assert list(logs_of(adapter).values()) == [(0, 2)]
 
 
 async def test_a_backend_that_cannot_commit_is_asked_again(start: Start) -> None:

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from adapters.base import Transaction, TransactionState
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
+from adapters.testing.replay import logs_of
 from bridge.engine.engine import Engine
 from bridge.engine.open_transactions import Decision, TransactionChecks, TransactionRequest
 from bridge.engine.options import EngineOptions
@@ -154,7 +155,7 @@ class Transactions(RuleBasedStateMachine):
         """A log has all messages of committed transactions, those of each one behind one another, and no others."""
         if not hasattr(self, "models"):
             return
-        logs = {log.split("/")[1]: log for log in self.adapter.logs()}
+        logs = {log.split("/")[1]: log for log in logs_of(self.adapter)}
         for destination in DESTINATIONS:
             found: Sequence[Message] = []
             if destination in logs:

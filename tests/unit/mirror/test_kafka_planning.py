@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kafka import errors as kafka
@@ -14,8 +15,9 @@ from adapters.kafka.options import parse
 from bridge.errors import BackendUnavailable, CannotStart, Refused
 from bridge.mirror.offsets import Gap
 from bridge.mirror.sources import OnDataLoss, Options, ranges
-from bridge.mirror.sources import kafka as source
-from bridge.mirror.sources.kafka import Bounds, KafkaSource, Topic, _check_deleted, _KafkaReader, described, pattern
+from bridge.mirror.sources.kafka import source
+from bridge.mirror.sources.kafka.source import KafkaSource, _KafkaReader
+from bridge.mirror.sources.kafka.topics import check_deleted, described, pattern, topic_of
 from bridge.mirror.sources.range_source import DataLost, ReaderOptions
 
 URL = "kafka://127.0.0.1:9092"
@@ -27,16 +29,25 @@ class Planner:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, loss: OnDataLoss = "record") -> None:
         self.reader = _KafkaReader(ReaderOptions(Options(URL, "out", on_data_loss=loss), {}, 2))
         self.offset: dict[str, Any] = {}
-        monkeypatch.setattr(source, "read_bounds", lambda *_: self.kept)
+        self.known: list[set[str]] = []
+        monkeypatch.setattr(source, "read_bounds", self._bounds)
 
-    def plan(self, *topics: tuple[str, str, int, int]) -> tuple[dict[str, tuple[int, int]], list[Gap]]:
-        """Return ranges and gaps of the next batch; a topic is its name, id, first offset and end."""
-        kept = {f"{name}/0": (first, end) for name, _, first, end in topics}
-        self.kept = Bounds(tuple(Topic(name, key, 1) for name, key, _, _ in topics), kept)
+    def plan(self, limit: int = 1000, **logs: tuple[int, int]) -> tuple[dict[str, tuple[int, int]], list[Gap]]:
+        """Return ranges and gaps of the next batch; `a_1` is the topic `a` with the id 1: first offset and end."""
+        self._kept = {_log(name): pair for name, pair in logs.items()}
         before = ranges.from_json(self.offset)
-        self.offset = self.reader.latestOffset(self.offset, ReadMaxRows(1000))
+        self.offset = self.reader.latestOffset(self.offset, ReadMaxRows(limit))
         after = ranges.from_json(self.offset)
         return dict(ranges.moved(before, after)), ranges.gaps(before, after)
+
+    def _bounds(self, _: object, known: set[str]) -> dict[str, tuple[int, int]]:
+        self.known.append(known)
+        return self._kept
+
+
+def _log(name: str) -> str:
+    topic, key = name.split("_")
+    return f"{key}/{topic}/0"
 
 
 @pytest.fixture
@@ -44,47 +55,52 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> Planner:
     return Planner(monkeypatch)
 
 
-def test_a_topic_whose_offsets_went_back_begins_anew(planner: Planner) -> None:
-    assert planner.plan(("a", "1", 0, 50), ("b", "1", 0, 5)) == ({"a/0": (0, 50), "b/0": (0, 5)}, [])
-    assert planner.plan(("a", "1", 0, 5), ("b", "1", 0, 6)) == ({"b/0": (5, 6)}, [Gap("a/0", 50, None)])
-    assert planner.plan(("a", "1", 0, 5), ("b", "1", 0, 6)) == ({"a/0": (0, 5)}, [])
-
-
-def test_a_topic_with_another_id_begins_anew_although_it_is_longer(planner: Planner) -> None:
-    planner.plan(("a", "1", 0, 50))
-    assert planner.plan(("a", "2", 0, 60)) == ({}, [Gap("a/0", 50, None)])
-    assert planner.plan(("a", "2", 0, 60)) == ({"a/0": (0, 60)}, [])
-    assert planner.plan(("a", "2", 0, 61)) == ({"a/0": (60, 61)}, [])
+def test_a_topic_with_another_id_is_another_log(planner: Planner) -> None:
+    planner.plan(a_1=(0, 50))
+    assert planner.plan(a_2=(0, 60)) == ({"2/a/0": (0, 60)}, [])
+    assert planner.plan(a_2=(0, 61)) == ({"2/a/0": (60, 61)}, [])
 
 
 def test_a_topic_that_is_gone_and_one_that_comes_again(planner: Planner) -> None:
-    planner.plan(("a", "1", 0, 50), ("b", "1", 0, 5))
-    assert planner.plan(("b", "1", 0, 5)) == ({}, [Gap("a/0", 50, None)])
-    assert planner.plan(("a", "2", 0, 3), ("b", "1", 0, 5)) == ({"a/0": (0, 3)}, [])
+    planner.plan(a_1=(0, 50), b_1=(0, 5))
+    assert planner.plan(b_1=(0, 5)) == ({}, [])
+    assert planner.plan(a_2=(0, 3), b_1=(0, 5)) == ({"2/a/0": (0, 3)}, [])
+    assert planner.known == [set(), {"a", "b"}, {"b"}]
+
+
+def test_a_topic_that_goes_before_it_was_read_is_a_gap(planner: Planner) -> None:
+    assert planner.plan(10, a_1=(0, 50)) == ({"1/a/0": (0, 10)}, [])
+    assert planner.plan(b_1=(0, 5)) == ({"1/b/0": (0, 5)}, [Gap("1/a/0", 10, None)])
 
 
 def test_a_topic_that_is_only_not_listed_is_not_gone() -> None:
     gone = {"name": "a", "error_code": 3}
-    _check_deleted([gone, gone])
+    check_deleted([gone, gone])
     with pytest.raises(CannotStart, match="may no longer describe the topic b, which is mirrored"):
-        _check_deleted([gone, {"name": "b", "error_code": 29}])
+        check_deleted([gone, {"name": "b", "error_code": 29}])
     for code in (0, 5):  # it is there; it has no leader
         with pytest.raises(BackendUnavailable, match="does not list the topic b now"):
-            _check_deleted([gone, {"name": "b", "error_code": code}])
+            check_deleted([gone, {"name": "b", "error_code": code}])
 
 
 def test_nothing_new_is_the_same_offset(planner: Planner) -> None:
-    planner.plan(("a", "1", 0, 50))
+    planner.plan(a_1=(0, 50))
     before = planner.offset
-    assert planner.plan(("a", "1", 7, 50)) == ({}, [])
+    assert planner.plan(a_1=(7, 50)) == ({}, [])
     assert planner.offset == before
 
 
-def test_a_recreated_topic_stops_the_job_if_losses_shall(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_messages_of_a_deleted_topic_stop_the_job_if_losses_shall(monkeypatch: pytest.MonkeyPatch) -> None:
     planner = Planner(monkeypatch, "fail")
-    planner.plan(("a", "1", 0, 50))
-    with pytest.raises(DataLost, match="a/0 from 50 on"):
-        planner.plan(("a", "1", 0, 5))
+    planner.plan(10, a_1=(0, 50))
+    with pytest.raises(DataLost, match="1/a/0 from 10 on"):
+        planner.plan(a_2=(0, 5))
+
+
+def test_brokers_without_topic_ids_are_refused() -> None:
+    for found in ({"name": "a", "partitions": []}, {"name": "a", "partitions": [], "topic_id": str(UUID(int=0))}):
+        with pytest.raises(CannotStart, match=r"brokers of version 2\.8"):
+            topic_of(found)
 
 
 def test_which_errors_only_an_operator_can_change() -> None:

@@ -7,8 +7,9 @@ import pytest
 from adapters.kafka.mapping import Part, Record, from_record, to_record
 from bridge.message import Message
 from bridge.mirror.schema import Rows
-from bridge.mirror.sources import kafka as source
-from bridge.mirror.sources.kafka import add, destination_of, log_of, part_of
+from bridge.mirror.sources.kafka import reader
+from bridge.mirror.sources.kafka.reader import add
+from bridge.mirror.sources.kafka.topics import Topic, destination_of, part_of
 
 _TIME = 1_700_000_000_123
 
@@ -28,7 +29,7 @@ _WRITTEN = to_record(_MESSAGE, "orders")
 _RECORDS = [
     Record("orders", 3, 7, _TIME, _WRITTEN.key, _WRITTEN.value, _WRITTEN.headers),
     Record("orders", 3, 8, _TIME, None, b"native", []),
-    Record("orders", 3, 9, -1, b"\xff", None, [("a", b"1"), ("a", b"2"), ("odd", b"\xff\x00"), ("", b"nameless")]),
+    Record("orders", 3, 9, -1, b"\xff", b"", [("a", b"1"), ("a", b"2"), ("odd", b"\xff\x00"), ("", b"nameless")]),
     Record("other", 0, 0, 0, b"", b"", [("a", b"")]),
 ]
 
@@ -36,7 +37,8 @@ _RECORDS = [
 def rows(*records: Record) -> list[dict[str, Any]]:
     gathered = Rows("kafka")
     for record in records:
-        add(gathered, record, destination_of(record.topic), log_of(Part(record.topic, record.partition)))
+        log = f"id/{record.topic}/{record.partition}"
+        add(gathered, Part(record.topic, record.partition), record, destination_of(record.topic), log)
     found: list[dict[str, Any]] = gathered.take().to_pylist()
     return found
 
@@ -44,19 +46,17 @@ def rows(*records: Record) -> list[dict[str, Any]]:
 def test_a_row_is_the_message_that_the_bridge_hands_out() -> None:
     expected = Rows("kafka")
     for record in _RECORDS:
-        expected.add(from_record(record, record.topic), f"{record.topic}/{record.partition}", record.offset)
+        expected.add(from_record(record, record.topic), f"id/{record.topic}/{record.partition}", record.offset)
     assert rows(*_RECORDS) == expected.take().to_pylist()
 
 
-def test_what_cannot_be_shown_is_in_quarantine_with_its_bytes() -> None:
-    forged = Record("orders", 1, 5, 9 * 10**15, b"k", b"bytes", [])
-    [good, bad] = rows(_RECORDS[1], forged)
-    assert (good["area"], good["error"]) == ("data", None)
-    assert (bad["area"], bad["destination"], bad["body"], bad["log"], bad["offset"]) == (
-        *("quarantine", "orders", b"bytes"),
-        *("orders/1", 5),
-    )
-    assert "is not a time" in bad["error"]
+def test_what_has_no_value_is_null_and_what_is_empty_is_empty() -> None:
+    headers: list[Any] = [("a", None), ("a", b""), ("b", b""), ("b", None), ("oms_p_c", None), ("content-type", None)]
+    tombstone = Record("orders", 1, 5, _TIME, b"k", None, headers)
+    [null, empty] = rows(tombstone, tombstone._replace(value=b"", headers=[("a", b"")]))
+    assert (null["body"], null["body_size"], null["content_type"]) == (None, 0, None)
+    assert dict(null["properties"]) == {"a#1": None, "a": "", "b#1": "", "b": None, "c": None}
+    assert (empty["body"], dict(empty["properties"])) == (b"", {"a": ""})
 
 
 def test_whatever_goes_wrong_with_a_record_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_whatever_goes_wrong_with_a_record_is_a_row(monkeypatch: pytest.MonkeyPa
             raise RuntimeError("a defect")
         return from_record(record, destination)
 
-    monkeypatch.setattr(source, "from_record", refuse)
+    monkeypatch.setattr(reader, "from_record", refuse)
     found = rows(*_RECORDS)
     assert [row["area"] for row in found] == ["data", "quarantine", "data", "data"]
     assert (found[1]["error"], found[1]["body"], found[1]["offset"]) == ("RuntimeError: a defect", b"native", 8)
@@ -87,6 +87,15 @@ def test_a_lane_lies_under_its_destination(subtests: pytest.Subtests) -> None:
             assert destination_of(topic) == destination
 
 
-def test_a_lane_is_a_log_of_its_own() -> None:
-    assert log_of(Part("orders.oms-hi", 3)) == "orders.oms-hi/3"
-    assert part_of("orders.oms-hi/3") == Part("orders.oms-hi", 3)
+def test_a_lane_has_a_log() -> None:
+    [*_, log] = Topic("orders.oms-hi", "id", 4).logs()
+    assert log == "id/orders.oms-hi/3"
+    assert part_of(log) == Part("orders.oms-hi", 3)
+
+
+def test_the_body_of_a_json_record_is_text_too() -> None:
+    written = to_record(_MESSAGE._replace(body=b'{"a": 1}', content_type="application/json"), "orders")
+    own = Record("orders", 3, 7, _TIME, written.key, written.value, written.headers)
+    native = own._replace(headers=[("content-type", b"application/vnd.order+json")])
+    tombstone = own._replace(value=None)
+    assert [row["json"] for row in rows(own, native, tombstone)] == ['{"a": 1}', '{"a": 1}', None]

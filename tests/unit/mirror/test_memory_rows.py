@@ -29,6 +29,8 @@ def expected(given: list[Message], log: str) -> list[dict[str, Any]]:
 @example([Message("x"), HOSTILE, Message("x", b"b", {"a": "1"})], 2)
 @example([Message("x", store_timestamp=TIME_MAX + 1)], 1)
 @example([Message("x", store_timestamp=TIME_MAX, born_timestamp=0, priority=0)], 1)
+@example([Message("x", b'{"a": 1}', content_type="application/json"), Message("x", b'{"a": 1}')], 2)
+@example([Message("x", b"{", content_type="application/json")], 1)
 def test_the_rows_are_those_of_the_messages(given: list[Message], count: int) -> None:
     given = [message._replace(destination="orders.x") for message in given]
     block = decode(encode(given, range(5, 5 + len(given)), 99, []))

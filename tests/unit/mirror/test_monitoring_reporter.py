@@ -23,7 +23,7 @@ from bridge.mirror.monitoring import reporter as module
 from bridge.mirror.monitoring.reporter import Reporter, lag, reporting, sentence
 from bridge.mirror.monitoring.server import registry
 from bridge.mirror.monitoring.status import Status
-from bridge.mirror.offsets import Gap, Ranges
+from bridge.mirror.offsets import Gap, Ranges, Record
 from bridge.mirror.sources import Options, Source, ranges
 from bridge.settings import Address
 from tests.docs.page import Page
@@ -40,6 +40,7 @@ class Backend:
 
     def __init__(self, *answers: Exception | None) -> None:
         self.answers = list(answers)
+        self.ends: Ranges = {}
 
     def moved(self, before: str | None, after: str) -> Ranges:
         return ranges.moved(ranges.read(before), ranges.read(after))
@@ -47,7 +48,7 @@ class Backend:
     def bounds(self) -> Ranges:
         if (error := self.answers.pop(0)) is not None:
             raise error
-        return {}
+        return self.ends
 
 
 class Started:
@@ -103,6 +104,8 @@ def test_what_needs_attention_is_logged_and_the_page_explains_every_line(caplog:
     reporter.unavailable("refused again")
     reporter.available()
     reporter.available()
+    reporter.unavailable("s3a://lake cannot be reached", "storage")
+    reporter.available()
     start(reporter, "again")
     reporter.unmirrored({})
     reporter.unmirrored({"b": "old", "a": "full"})
@@ -112,6 +115,8 @@ def test_what_needs_attention_is_logged_and_the_page_explains_every_line(caplog:
         "offsets were dropped before they could be read",
         "the backend is not ready",
         "the backend is ready",
+        "the storage is not ready",
+        "the storage is ready",
         "the query runs again",
         "destinations are not mirrored",
     ]
@@ -232,11 +237,12 @@ def test_the_page_lists_every_metric_and_unknown_ones_are_absent() -> None:
     values = {name: family.samples[0].value for name, family in found.items()}
     assert values["oms_mirror_rows"] == 678_975
     assert values["oms_mirror_lag_rows"] == 118_000
+    assert values["oms_mirror_lag_seconds"] >= 0
     assert values["oms_mirror_up"] == 1
     named = set(re.findall(r"oms_mirror_\w+", PAGE.section("Alerts")))
     assert named
     assert named <= {sample.name for family in found.values() for sample in family.samples}
-    unknown = {f"oms_mirror_lag_{name}" for name in ("rows", "rows_max", "logs")}
+    unknown = {f"oms_mirror_lag_{name}" for name in ("seconds", "rows", "rows_max", "logs")}
     unknown.add("oms_mirror_last_commit_timestamp_seconds")
     assert found.keys() - scraped(Status("memory://", "/srv", BEGIN)).keys() == unknown
 
@@ -262,6 +268,18 @@ def test_the_backend_is_probed_while_no_rows_come(caplog: pytest.LogCaptureFixtu
     assert messages(caplog) == ["the backend is not ready", "the probe of the backend failed", "the backend is ready"]
 
 
+def test_the_lag_is_known_before_the_first_batch() -> None:
+    backend = Backend(None)
+    backend.ends = {"a": (2, 9), "b": (0, 4), "c": (5, 5)}
+    reporter = report(backend)
+    reporter.began(Record(covered={"a": (0, 3), "b": (0, 4)}, written=1_500_000_000_000))
+    until(lambda: reporter.status.lag["rows"] == 6)
+    assert reporter.status.lag == {"rows": 6, "logs": 1, "worst": [{"log": "a", "rows": 6}]}
+    document = json.loads(reporter.document())
+    assert document["lag"]["seconds"] > 9 * 365 * 86_400  # since 2017
+    assert document["last_commit"] is None
+
+
 def test_work_is_repeated_until_its_block_ends() -> None:
     calls = threading.Semaphore(0)
     with module._repeating("repeated", 0.001, calls.release):
@@ -271,12 +289,12 @@ def test_work_is_repeated_until_its_block_ends() -> None:
 
 
 def test_the_lag_is_what_lies_between_two_offsets(subtests: pytest.Subtests) -> None:
-    end = json.dumps({"a": [0, 5], "b": [2, 9], "c": [0, 7]})
+    end = json.dumps({"a": [0, 5, 5], "b": [2, 9, 9], "c": [0, 7, 7]})
     cases = [
-        (end, json.dumps({"a": [0, 8], "b": [2, 9], "c": [0, 6], "new": [0, 4]}), {"a": 3, "new": 4}),
-        (end, json.dumps({"a": [0, 8], "last_error": "connection refused"}), {"a": 3}),
+        (end, json.dumps({"a": [0, 8, 8], "b": [2, 9, 9], "c": [0, 6, 6], "new": [0, 4, 4]}), {"a": 3, "new": 4}),
+        (end, json.dumps({"a": [0, 8, 8], "last_error": "connection refused"}), {"a": 3}),
         ("{}", "None", None),
-        ("None", '{"a": [0, 5]}', None),
+        ("None", '{"a": [0, 5, 5]}', None),
         (end, "{}", None),
         (end, '{"last_error": "x"}', None),
     ]

@@ -84,7 +84,7 @@ def test_rows_per_second_are_between_two_triggers_and_restarts_are_counted() -> 
 
 def test_lists_are_bounded_and_unknown_lag_is_null() -> None:
     status = started()
-    assert json.loads(status.to_json(BEGIN))["lag"] == {"rows": None, "logs": None, "worst": []}
+    assert json.loads(status.to_json(BEGIN))["lag"] == {"rows": None, "logs": None, "seconds": None, "worst": []}
     names = [f"log {number:04}" for number in range(1000)]
     status.committed(batch(1, {}, tuple(Gap(name, 0, None) for name in names)))
     status.triggered(0, 1, dict(zip(names, range(1000), strict=True)), BEGIN)
@@ -94,6 +94,36 @@ def test_lists_are_bounded_and_unknown_lag_is_null() -> None:
     assert (document["unmirrored_count"], len(document["unmirrored"])) == (1000, LISTED)
     assert (document["lag"]["logs"], len(document["lag"]["worst"])) == (1000, WORST)
     assert document["lag"]["worst"][0] == {"log": names[-1], "rows": 999}
+
+
+def test_the_lag_in_seconds_counts_from_when_the_mirror_was_whole() -> None:
+    status = started()
+    assert status.lag_seconds(after(5)) is None
+    status.looked({"a": 3}, after(7))
+    assert status.lag_seconds(after(9)) == 9  # a new mirror: from its start
+    status.looked({}, after(20))
+    assert status.lag_seconds(after(30)) == 0
+    status.looked({"a": 3}, after(40))
+    assert status.lag_seconds(after(50)) == 30
+    status.looked({"a": 3, "b": 1}, after(50))
+    assert status.lag_seconds(after(50.25)) == 30.2
+    assert status.lag_seconds(after(10)) == 0  # a clock that was set back
+    status.triggered(5, 2000, {}, after(60))
+    status.triggered(0, 10, {"a": 1}, after(70))
+    assert status.lag_seconds(after(70)) == 12  # that batch was planned two seconds before its end
+    status.looked(None, after(80))
+    assert status.lag_seconds(after(80)) is None
+
+
+def test_a_job_that_goes_on_is_behind_since_the_last_commit() -> None:
+    status = Status("memory://", "/srv/mirror", after(3600))
+    status.began(after(100))
+    status.looked({"a": 3}, after(3610))
+    assert status.lag_seconds(after(3620)) == 3520
+    status = Status("memory://", "/srv/mirror", after(3600))
+    status.began(after(9000))  # the clock was set back
+    status.looked({"a": 3}, after(3610))
+    assert status.lag_seconds(after(3620)) == 20
 
 
 def test_readiness_lasts_through_a_short_outage() -> None:

@@ -25,7 +25,7 @@ WIDE = """\
 mirror             running  0:01:45  reading and writing a batch
                             kafka://user:***@broker-1:9092 → /srv/mirror
 rows               679,006  12,345/s
-lag                118,000  8 logs
+lag                118,000  8 logs, 0:01:45
                     20,000  orders/0
                     18,500  orders/1
                     17,000  orders/2
@@ -56,6 +56,11 @@ def test_the_view_and_the_summary() -> None:
     )
     new = Status("memory://", "/srv/mirror", after(105))
     assert "last commit       none yet" in shown(new)
+    assert "lag                      ?  0 logs\n" in shown(new)
+    new.looked({"orders/0": 7}, after(106))
+    assert "lag                      7  1 logs\n" in shown(new)
+    new.began(after(45))
+    assert "lag                      7  1 logs, 0:01:00\n" in shown(new)
     new.stopped("the disk is full")
     assert "the disk is full" in shown(new)
 

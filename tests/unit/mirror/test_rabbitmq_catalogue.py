@@ -45,13 +45,13 @@ def test_dead_letters_have_a_log_whatever_the_book_says() -> None:
 
 
 def test_a_stream_that_grows_is_the_same_log() -> None:
-    before = {"a.log": Position(0, 5)}
+    before = {"a.log": Position(0, 5, 5)}
     assert logs({"a.log": (2, 9), "b.log": (0, 1)}, (), before, ()) == {"a.log": (2, 9), "b.log": (0, 1)}
     assert behind({"a.log": (2, 9)}, before) == []
 
 
 def test_a_stream_that_ends_before_its_place_is_first_doubted_then_another() -> None:
-    before = {"a.log": Position(0, 5)}
+    before = {"a.log": Position(0, 5, 5)}
     found = {"a.log": (0, 3)}
     assert behind(found, before) == ["a.log"]
     assert logs(found, (), before, ()) == {"a.log": (0, 5)}
@@ -59,15 +59,15 @@ def test_a_stream_that_ends_before_its_place_is_first_doubted_then_another() -> 
 
 
 def test_one_that_is_made_anew_after_it_was_gone_is_another_and_so_on() -> None:
-    gone = Position(0, 5, (5, None))
-    assert logs({}, ["a.log"], {"a.log": Position(0, 5)}, ()) == {}
+    gone = Position(0, 5, 5, (5, None))
+    assert logs({}, ["a.log"], {"a.log": Position(0, 5, 5)}, ()) == {}
     assert logs({"a.log": (0, 3)}, (), {"a.log": gone}, ()) == {"a.log#1": (0, 3)}
-    before = {"a.log": gone, "a.log#1": gone, "a.log#2": Position(0, 2)}
+    before = {"a.log": gone, "a.log#1": gone, "a.log#2": Position(0, 2, 2)}
     assert logs({"a.log": (0, 3)}, (), before, ()) == {"a.log#2": (0, 3)}
     assert behind({"a.log": (0, 1)}, before) == ["a.log"]
     assert logs({"a.log": (0, 1)}, (), before, {"a.log"}) == {"a.log#3": (0, 1)}
 
 
 def test_one_that_the_book_does_not_name_is_not_gone() -> None:
-    before = {"a.log": Position(1, 5), "b.log": Position(0, 5, (5, None))}
+    before = {"a.log": Position(1, 5, 5), "b.log": Position(0, 5, 5, (5, None))}
     assert logs({}, (), before, ()) == {"a.log": (1, 5)}

@@ -67,9 +67,9 @@ def test_a_batch_is_limited_as_the_options_say() -> None:
     shelf.logs = {"a": (0, 500)}
     assert shelf.getDefaultReadLimit() == ReadMaxRows(100)
     after = shelf.latestOffset(shelf.initialOffset(), ReadMaxRows(100))
-    assert after == {"a": [10, 110]}
+    assert after == {"a": [10, 110, 500]}
     assert wanted(shelf, {}, after) == [("a", 10, 110)]
-    assert shelf.latestOffset(after, ALL) == {"a": [10, 500]}
+    assert shelf.latestOffset(after, ALL) == {"a": [10, 500, 500]}
 
 
 def test_an_outage_is_no_news_and_asked_about_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,14 +77,14 @@ def test_an_outage_is_no_news_and_asked_about_less_and_less_often(monkeypatch: p
     monkeypatch.setattr(time, "monotonic", lambda: now)
     shelf = Shelf()
     shelf.away = True
-    start = {"a": [0, 4]}
+    start = {"a": [0, 4, 4]}
     for _ in range(200):
         assert shelf.latestOffset(start, ALL) == start
         now += 0.5
     assert shelf.asked == 8, "after 0, 1, 3, 7, 15, 31, 61 and 91 s"
     assert report_of(shelf) == ({}, "the shelf is away")
     shelf.away, now, shelf.logs = False, now + 31, {"a": (0, 9)}
-    assert shelf.latestOffset(start, ALL) == {"a": [0, 9]}
+    assert shelf.latestOffset(start, ALL) == {"a": [0, 9, 9]}
     assert report_of(shelf) == ({"a": (0, 9)}, None)
 
 
@@ -99,7 +99,7 @@ def test_an_outage_does_not_pass_for_all_being_done() -> None:
     shelf.logs = {"a": (0, 4)}
     shelf.prepareForTriggerAvailableNow()
     shelf.logs = {"a": (0, 9), "b": (0, 1)}
-    assert shelf.latestOffset({}, ALL) == {"a": [0, 4]}
+    assert shelf.latestOffset({}, ALL) == {"a": [0, 4, 4]}
     shelf.away = True
     with pytest.raises(BackendUnavailable):
         shelf.latestOffset({}, ALL)
@@ -111,27 +111,28 @@ def test_a_loss_ends_the_query_or_is_recorded() -> None:
     failing, recording = Shelf("fail"), Shelf("record")
     failing.logs = recording.logs = {"a": (7, 9)}
     with pytest.raises(DataLost, match=r"^a from 4 to 6$"):
-        failing.latestOffset({"a": [0, 4]}, ALL)
-    after = recording.latestOffset({"a": [0, 4]}, ALL)
-    assert after == {"a": [0, 9, 4, 7]}
-    assert wanted(recording, {"a": [0, 4]}, after) == [("a", 7, 9)]
+        failing.latestOffset({"a": [0, 4, 4]}, ALL)
+    after = recording.latestOffset({"a": [0, 4, 4]}, ALL)
+    assert after == {"a": [0, 9, 9, 4, 7]}
+    assert wanted(recording, {"a": [0, 4, 4]}, after) == [("a", 7, 9)]
     failing.logs = {}
     with pytest.raises(DataLost, match="a from 4 on"):
-        failing.latestOffset({"a": [0, 4]}, ALL)
+        failing.latestOffset({"a": [0, 4, 6]}, ALL)
 
 
 def test_a_gap_with_nothing_behind_it_is_nothing_to_read() -> None:
-    assert wanted(Shelf(), {"a": [0, 4]}, {"a": [0, 7, 4, 7], "b": [0, 9, 9, None]}) == [("b", 0, 9)]
+    assert wanted(Shelf(), {"a": [0, 4, 4]}, {"a": [0, 7, 7, 4, 7], "b": [0, 9, 9, 9, None]}) == [("b", 0, 9)]
 
 
-def test_what_went_after_it_was_planned_is_a_row_or_an_error() -> None:
+def test_what_went_after_it_was_planned_is_a_gap_or_an_error() -> None:
     failing, recording = Shelf("fail"), Shelf("record")
     failing.logs = recording.logs = {"a": (7, 9)}
-    (partition,) = recording.partitions({}, {"a": [4, 9]})
+    (partition,) = recording.partitions({}, {"a": [4, 9, 9]})
     (batch,) = recording.read(partition)
     assert recording.stopped == 1
     (row,) = batch.to_pylist()
-    assert (row["area"], row["destination"], row["log"], row["offset"]) == ("quarantine", "orders", "a", 4)
+    assert (row["area"], row["destination"], row["log"], row["offset"]) == ("gap", "orders", "a", 4)
+    assert row["gap_end"] == 7
     assert row["error"] == "dropped before it was read: a from 4 to 6"
     with pytest.raises(DataLost):
         list(failing.read(partition))

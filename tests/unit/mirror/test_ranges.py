@@ -11,6 +11,7 @@ from bridge.mirror.sources.ranges import (
     Position,
     capped,
     describe,
+    ended,
     from_json,
     gaps,
     moved,
@@ -26,14 +27,28 @@ logs = st.dictionaries(st.sampled_from("abcdef"), pairs, max_size=5)
 
 def test_begins_with_the_oldest_or_as_told() -> None:
     after = plan({}, {"a": (3, 9), "b": (0, 4)}, {"b": 2}, None)
-    assert after == {"a": Position(3, 9), "b": Position(2, 4)}
+    assert after == {"a": Position(3, 9, 9), "b": Position(2, 4, 4)}
     assert moved({}, after) == {"a": (3, 9), "b": (2, 4)}
     assert gaps({}, after) == []
 
 
-def test_a_log_without_anything_is_left_out() -> None:
+def test_a_log_without_anything_joins_the_next_batch() -> None:
     assert plan({}, {"a": (3, 3), "b": (0, 0)}, {}, None) == {}
-    assert plan({"a": Position(0, 5)}, {"a": (0, 5), "b": (0, 0)}, {}, None) == {"a": Position(0, 5)}
+    before = {"a": Position(0, 5, 5)}
+    assert plan(before, {"a": (0, 5), "b": (0, 0)}, {}, None) == before
+    assert plan(before, {"a": (0, 6), "b": (0, 0)}, {}, None) == {"a": Position(0, 6, 6), "b": Position(0, 0, 0)}
+
+
+def test_a_log_that_is_empty_at_first_has_no_gap() -> None:
+    bounds = {"a": (0, 9), "expired": (100, 100)}
+    first = plan({}, bounds, {}, None)
+    assert moved({}, first) == {"a": (0, 9)}
+    second = plan(first, bounds | {"a": (0, 10)}, {}, None)
+    assert gaps(first, second) == []
+    third = plan(second, bounds | {"expired": (100, 103)}, {}, None)
+    assert (moved(second, third), gaps(second, third)) == ({"expired": (100, 103)}, [])
+    fourth = plan(third, bounds | {"expired": (105, 106)}, {}, None)
+    assert gaps(third, fourth) == [Gap("expired", 103, 105)]
 
 
 def test_goes_on_where_it_was() -> None:
@@ -44,14 +59,14 @@ def test_goes_on_where_it_was() -> None:
 
 
 def test_never_goes_back() -> None:
-    before = {"a": Position(0, 9)}
+    before = {"a": Position(0, 9, 9)}
     assert plan(before, {"a": (0, 5)}, {}, None) == before
 
 
 def test_what_went_too_early_is_told_once_and_covered() -> None:
-    before = {"a": Position(0, 9)}
+    before = {"a": Position(0, 9, 9)}
     after = plan(before, {"a": (12, 20)}, {}, 3)
-    assert after == {"a": Position(0, 15, (9, 12))}
+    assert after == {"a": Position(0, 15, 20, (9, 12))}
     assert gaps(before, after) == [Gap("a", 9, 12)]
     assert moved(before, after) == {"a": (9, 15)}
     later = plan(after, {"a": (12, 20)}, {}, None)
@@ -60,19 +75,20 @@ def test_what_went_too_early_is_told_once_and_covered() -> None:
 
 
 def test_a_gap_with_nothing_behind_it_is_told() -> None:
-    after = plan({"a": Position(0, 9)}, {"a": (12, 12)}, {}, None)
-    assert gaps({"a": Position(0, 9)}, after) == [Gap("a", 9, 12)]
+    before = {"a": Position(0, 9, 9)}
+    after = plan(before, {"a": (12, 12)}, {}, None)
+    assert gaps(before, after) == [Gap("a", 9, 12)]
 
 
 def test_a_log_that_is_made_meanwhile_begins_at_nought() -> None:
-    before = {"a": Position(0, 9)}
+    before = {"a": Position(0, 9, 9)}
     after = plan(before, {"a": (0, 9), "b": (4, 6)}, {}, None)
     assert gaps(before, after) == [Gap("b", 0, 4)]
     assert moved(before, after) == {"b": (0, 6)}
 
 
-def test_the_end_of_a_log_is_told_once() -> None:
-    before = {"a": Position(0, 9), "b": Position(0, 1)}
+def test_the_end_of_a_log_with_unread_messages_is_a_gap_once() -> None:
+    before = {"a": Position(0, 9, 12), "b": Position(0, 1, 1)}
     after = plan(before, {"b": (0, 1)}, {}, None)
     assert gaps(before, after) == [Gap("a", 9, None)]
     assert moved(before, after) == {}
@@ -82,8 +98,17 @@ def test_the_end_of_a_log_is_told_once() -> None:
     assert gaps(after, later) == []
 
 
+def test_the_end_of_a_log_that_was_read_is_no_gap() -> None:
+    before = {"a": Position(0, 9, 9), "b": Position(0, 1, 1)}
+    after = plan(before, {"b": (0, 1)}, {}, None)
+    assert (moved(before, after), gaps(before, after)) == ({}, [])
+    assert ended(after["a"])
+    again = plan(after, {"a": (0, 3), "b": (0, 1)}, {}, None)
+    assert moved(after, again) == {"a": (0, 3)}, "another log of that name"
+
+
 def test_without_news_the_text_is_the_same() -> None:
-    before = {"b": Position(0, 15, (9, 12)), "a": Position(0, 1)}
+    before = {"b": Position(0, 15, 15, (9, 12)), "a": Position(0, 1, 1)}
     assert json.dumps(to_json(plan(before, {"a": (0, 1), "b": (12, 15)}, {}, None))) == json.dumps(to_json(before))
     assert list(to_json(before)) == ["a", "b"]
 

@@ -71,9 +71,6 @@ def test_dead_letters_are_no_data(subtests: pytest.Subtests) -> None:
 
 def test_what_no_file_can_show_is_in_quarantine_alone(subtests: pytest.Subtests) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"store_timestamp": TIME_MAX + 1}, "253402300800000 ms since 1970 is not a time"),
-        ({"born_timestamp": 2**63 - 1}, "is not a time"),
-        ({"store_timestamp": -1}, "is not a time"),
         ({"expire_time": 2**63}, "OverflowError"),
         ({"message_key": "half a \ud800 pair"}, "UnicodeEncodeError"),
         ({"properties": {"a": "\udfff"}}, "UnicodeEncodeError"),
@@ -94,6 +91,19 @@ def test_what_no_file_can_show_is_in_quarantine_alone(subtests: pytest.Subtests)
             assert says in bad["error"]
             assert (bad["body"], bad["log"], bad["offset"]) == (b"\xffraw", "orders/3", 1)
             assert bad["destination"].startswith("or")
+
+
+def test_a_time_that_no_file_can_show_is_a_property(subtests: pytest.Subtests) -> None:
+    for number in (TIME_MAX + 1, 2**63 - 1, -1):
+        with subtests.test(number=number):
+            rows = Rows("kafka")
+            good = Message("orders", b"good", {"a": "b"}, store_timestamp=1)
+            for offset, message in enumerate([good, good._replace(store_timestamp=number, born_timestamp=5), good]):
+                rows.add(message, "orders/3", offset)
+            found = taken(rows)
+            assert [row["area"] for row in found] == ["data", "data", "data"]
+            kept = {"a": "b", "oms_store_timestamp": str(number)}
+            assert as_message(found[1]) == good._replace(store_timestamp=None, born_timestamp=5, properties=kept)
 
 
 def test_a_record_that_cannot_be_read_keeps_its_bytes() -> None:

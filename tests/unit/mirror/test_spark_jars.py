@@ -31,6 +31,12 @@ def program(tmp_path: Path, name: str, script: str) -> None:
     file.chmod(0o700)
 
 
+@pytest.fixture(autouse=True)
+def in_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("bridge.mirror.jars.IN_WHEEL", tmp_path / "java" / "0123abcd")
+    return tmp_path / "java" / "0123abcd"
+
+
 FETCHES = (
     'for each; do case "$each" in -DoutputDirectory=*) out="${each#*=}";; esac; done; mkdir "$out"; echo >"$out/a.jar"'
 )
@@ -47,6 +53,21 @@ def test_a_folder_without_jars_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv(VARIABLE, str(tmp_path / "none"))
     with pytest.raises(CannotStart, match=f"{VARIABLE}: there are no jars in"):
         spark_jars()
+
+
+def test_those_in_the_wheel_need_neither_maven_nor_a_compiler(tmp_path: Path, in_wheel: Path, cache: Path) -> None:
+    in_wheel.mkdir(parents=True)
+    (in_wheel / "a.jar").touch()
+    (tmp_path / "bin" / "java").unlink()
+    assert spark_jars() == [in_wheel / "a.jar"]
+    assert not cache.exists()
+
+
+def test_jars_that_are_made_of_older_files_are_not_used(tmp_path: Path, in_wheel: Path) -> None:
+    (in_wheel.parent / "old").mkdir(parents=True)
+    (in_wheel.parent / "old" / "a.jar").touch()
+    maven(tmp_path, FETCHES)
+    assert "old" not in {jar.parent.name for jar in spark_jars()}
 
 
 def test_without_maven_it_is_told() -> None:

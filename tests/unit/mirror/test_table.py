@@ -1,7 +1,7 @@
 """What Python reads of the mirror's tables."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,35 +10,33 @@ from deltalake import CommitProperties, write_deltalake
 
 from bridge.errors import CannotStart
 from bridge.mirror.offsets import Gap, Record, to_json
-from bridge.mirror.table import MESSAGES, NAMES, Commit, Hour, Table, create
+from bridge.mirror.table import MESSAGES, NAMES, Commit, Day, Table, create
 
 FIRST = Record("q", 0, 5, {"orders/0": (0, 4), "orders/1": (3, 9)}, (Gap("orders/0", 1, 2),))
 
 
-def write(out: str, hour: str, metadata: str) -> None:
-    rows = pa.table({"destination": ["b", "a"], "offset": [1, 2], "date": ["2026-11-22"] * 2, "hour": [hour] * 2})
+def write(out: str, day: str, metadata: str) -> None:
+    rows = pa.table({"destination": ["b", "a"], "offset": [1, 2], "date": [day] * 2})
     properties = CommitProperties(custom_metadata={"userMetadata": metadata})
-    write_deltalake(
-        f"{out}/{MESSAGES}", rows, partition_by=["date", "hour"], mode="append", commit_properties=properties
-    )
+    write_deltalake(f"{out}/{MESSAGES}", rows, partition_by=["date"], mode="append", commit_properties=properties)
 
 
 def test_a_table_tells_its_files_commits_and_offsets(tmp_path: Path) -> None:
     out = str(tmp_path / "a b é")
     with pytest.raises(CannotStart, match="There is no mirror in"):
         Table.require(out)
-    write(out, "07", to_json(FIRST))
-    write(out, "08", "of another program")
+    write(out, "2026-11-22", to_json(FIRST))
+    write(out, "2026-11-23", "of another program")
     table = Table.require((tmp_path / "a b é").as_uri())
     assert table.delta.version() == 1
     assert [type(commit) for commit in table.commits()] == [Commit, Commit]
     assert [commit.record for commit in table.commits()] == [None, FIRST]
     assert table.record() == FIRST
     late, early = table.files()
-    assert (early.rows, early.hour) == (2, Hour(MESSAGES, "2026-11-22", "07"))
-    assert late.hour.hour == "08"
-    (first, _), (second, files) = table.hours().items()
-    assert (first.path, second.path) == (f"{MESSAGES}/date=2026-11-22/hour=07", f"{MESSAGES}/date=2026-11-22/hour=08")
+    assert (early.rows, early.day) == (2, Day(MESSAGES, "2026-11-22"))
+    assert late.day.date == "2026-11-23"
+    (first, _), (second, files) = table.days().items()
+    assert (first.path, second.path) == (f"{MESSAGES}/date=2026-11-22", f"{MESSAGES}/date=2026-11-23")
     assert files == [late]
     assert table.dataset().count_rows() == 4
 
@@ -59,8 +57,8 @@ def test_a_new_table_has_the_checksum_file_of_what_it_is(tmp_path: Path) -> None
 
 
 def test_no_checksum_file_calls_a_table_with_rows_empty(tmp_path: Path) -> None:
-    for hour in "07", "08":
-        write(str(tmp_path), hour, to_json(FIRST))
+    for day in "2026-11-22", "2026-11-23":
+        write(str(tmp_path), day, to_json(FIRST))
         create(str(tmp_path))
         assert not [*(tmp_path / MESSAGES / "_delta_log").glob("*.crc")]
 
@@ -75,16 +73,17 @@ def test_a_table_with_commits_is_left_as_it_is(tmp_path: Path) -> None:
     assert not checksum.exists()
 
 
-def test_an_hour_has_ended_after_sixty_minutes_in_the_last_year_too() -> None:
-    hour, nine = Hour(MESSAGES, "2026-11-22", "08"), datetime(2026, 11, 22, 9, tzinfo=UTC)
-    assert hour.ended(nine)
-    assert not hour.ended(nine - timedelta(microseconds=1))
-    assert not hour._replace(date="9999-12-31", hour="23").ended(nine)
+def test_a_day_has_ended_at_midnight() -> None:
+    day, midnight = Day(MESSAGES, "2026-11-22"), datetime(2026, 11, 23, tzinfo=UTC)
+    assert day.ended(midnight)
+    assert not day.ended(midnight - timedelta(microseconds=1))
+    assert not day.ended(midnight.astimezone(timezone(timedelta(hours=-9))) - timedelta(hours=1))
+    assert not day._replace(date="9999-12-31").ended(midnight)
 
 
 def test_a_table_is_read_as_it_was(tmp_path: Path) -> None:
-    write(str(tmp_path), "07", to_json(FIRST))
-    write(str(tmp_path), "08", "")
+    write(str(tmp_path), "2026-11-22", to_json(FIRST))
+    write(str(tmp_path), "2026-11-23", "")
     assert Table.require(str(tmp_path), as_of=0).dataset().count_rows() == 2
     with pytest.raises(CannotStart, match="has no version of 7"):
         Table.require(str(tmp_path), as_of=7)
@@ -99,18 +98,6 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
         Table.require(str(tmp_path))
     with pytest.raises(CannotStart, match="holds %"):
         Table.require(f"{tmp_path}/a%")
-    write(str(tmp_path), "07", to_json(FIRST).replace('"oms-mirror":1', '"oms-mirror":2'))
+    write(str(tmp_path), "2026-11-22", to_json(FIRST).replace('"oms-mirror":1', '"oms-mirror":2'))
     with pytest.raises(CannotStart, match=r"Version 0 .* later version of the mirror"):
         Table.require(str(tmp_path)).record()
-
-
-def test_a_record_grows_batch_by_batch() -> None:
-    after = FIRST.after("q", 1, 6, {"orders/0": (4, 7), "new/0": (0, 2)}, [Gap("orders/1", 9, None)])
-    assert after == Record("q", 1, 6, {"orders/0": (0, 7), "new/0": (0, 2)}, (*FIRST.gaps, Gap("orders/1", 9, None)), 1)
-    assert after.next == {"orders/0": 7, "new/0": 2}
-
-
-def test_offsets_that_are_held_are_found_again() -> None:
-    assert FIRST.overlap({"orders/0": (4, 7), "new/0": (0, 2)}) is None
-    assert FIRST.overlap({"orders/0": (2, 7)}) == ("orders/0", 2, 4)
-    assert FIRST.overlap({"orders/0": (0, 3)}, [Gap("orders/0", 4, None)]) is None

@@ -17,7 +17,7 @@ from bridge.mirror.verify import (
     status,
 )
 
-A = FileObservation("messages/date=2025-11-21/hour=12/x.parquet", 5, 100, 100, 5)
+A = FileObservation("messages/date=2025-11-21/x.parquet", 5, 100, 100, 5)
 SOUND = Observations(files=[A], covered={"a/0": (0, 5)}, before={"a/0": 5}, bounds={"a/0": (0, 5)})
 FAULTS: dict[str, Observations] = {
     "missing-file": SOUND._replace(files=[A._replace(size=None, read=None)]),
@@ -35,7 +35,7 @@ FAULTS: dict[str, Observations] = {
 
 
 def test_every_kind_is_tried_here() -> None:
-    assert FAULTS.keys() == WEIGHTS.keys()
+    assert FAULTS.keys() | {"ledger-behind"} == WEIGHTS.keys()
 
 
 def test_a_sound_mirror_has_no_findings() -> None:
@@ -49,6 +49,16 @@ def test_each_fault_is_found_and_nothing_else(subtests: pytest.Subtests) -> None
             found = evaluate(observations)
             assert {finding.kind for finding in found} == {kind}
             assert status(found) == {"fault": 1, "behind": 3, "note": 0}[WEIGHTS[kind]]
+
+
+def test_what_is_not_mirrored_yet_is_not_missing() -> None:
+    missing = [LedgerEntry(f"m{n}", None, 1, 0) for n in range(3)]
+    behind = SOUND._replace(bounds={"a/0": (0, 8)}, ledger=Ledger(9, 3, 0, missing))
+    found = evaluate(behind)
+    assert [finding.kind for finding in found] == ["behind", *["ledger-behind"] * 3]
+    assert status(found) == 3
+    more = behind._replace(ledger=Ledger(9, 4, 0, missing))
+    assert status(evaluate(more)) == 1, "one more than what can still come"
 
 
 def test_numbers_and_offsets_are_named() -> None:

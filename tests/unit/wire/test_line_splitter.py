@@ -5,8 +5,8 @@ import json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.wire.json_array import decode_lines
-from bridge.wire.jsonform import decode
+from bridge.wire.json_errors import decode
+from bridge.wire.jsonform import decode_lines
 from bridge.wire.stream_framings import RUN, Line, LineSplitter, Run
 
 MOST = 3

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from bridge.errors import BodyInvalid, BodyTooLarge, BridgeError, HeaderInvalid, HeaderMissing, HeaderRepeated, Rejected
 from bridge.long_work import run_at_once
 from bridge.message import FIELDS, Field, Message
-from bridge.wire.jsonform import decode, decode_array, encode, encode_array
+from bridge.wire.json_errors import decode
+from bridge.wire.jsonform import decode_array, encode, encode_array
 from tests.unit.strategies import messages, refusal
 
 

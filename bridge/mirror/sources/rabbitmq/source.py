@@ -143,7 +143,9 @@ class StreamRangeReader:
             reason = f"{type(error).__name__}: {error}"
             self._rows.add_bad(reason, arrival.body, self._destination, self._log, offset)
         else:
-            self._rows.add(message, self._log, offset)
+            empty = [name for name, value in (arrival.properties.headers or {}).items() if value is None]
+            nulls = [name for name in empty if message.properties.get(name) == ""]
+            self._rows.add(message, self._log, offset, nulls=nulls)
 
     async def _skip_to(self, offset: int) -> Gap | None:
         """Skip offsets without a message; return a loss if the stream begins after the expected offset."""
@@ -243,7 +245,9 @@ class _RabbitMQReader(RangeReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's
         """See `RangeReader`. A log that has ended stays in the offset, so that another of its name is another."""
-        self._before = before = ranges.from_json(start)
+        resumed = {log: Position(at, at, at) for log, at in self._ask.start.items()}
+        self._before = ranges.from_json(start) or resumed
+        before = ranges.from_json(start)
         if self._all is not None:
             self._target = logs(self._all, (), before, ())
         latest = super().latestOffset(start, limit)

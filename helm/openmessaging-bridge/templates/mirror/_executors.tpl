@@ -20,6 +20,8 @@ spark.driver.host: {{ include "openmessaging-bridge.mirror.driver" . }}.{{ .Rele
 spark.driver.bindAddress: 0.0.0.0
 spark.driver.port: "7078"
 spark.blockManager.port: "7079"
+# With the default, 1s, a pod that is not ready yet is an error with a stack trace in the log.
+spark.kubernetes.allocation.driver.readinessTimeout: 60s
 spark.kubernetes.namespace: {{ .Release.Namespace }}
 # The owner of the executors: Kubernetes deletes them with this pod.
 spark.kubernetes.driver.pod.name: {{ include "openmessaging-bridge.fullname" . }}-mirror-0

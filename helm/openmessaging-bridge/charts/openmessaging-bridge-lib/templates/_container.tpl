@@ -53,6 +53,8 @@ resources:
 # /livez, since a bridge must not be restarted when its broker is down: it keeps retrying.
 startupProbe:
   httpGet: {path: /livez, port: oms-management}
+  # It listens after about a second; earlier probes would only be warnings among the pod's events.
+  initialDelaySeconds: 2
   periodSeconds: 1
   timeoutSeconds: 5
   failureThreshold: 60
@@ -69,9 +71,14 @@ volumeMounts:
   {{- end }}
 {{- end }}
 
+{{/*
+Whether clients are sent to the pod. Takes values.
+*/}}
 {{- define "oms-bridge.readiness" -}}
 readinessProbe:
-  httpGet: {path: /readyz, port: oms-management}
+  httpGet:
+    path: {{ .readiness.followBroker | ternary "/readyz" (printf "/startedz?wait=%d" (int .readiness.waitSeconds)) }}
+    port: oms-management
   periodSeconds: 5
   timeoutSeconds: 3
   failureThreshold: 2

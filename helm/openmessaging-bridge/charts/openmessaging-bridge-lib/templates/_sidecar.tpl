@@ -10,9 +10,7 @@ The four templates for another chart. Each takes: context, its `$`; bridge, the 
   ports:
     - {name: oms-management, containerPort: {{ .bridge.ports.management }}}
   {{- include "oms-bridge.container" (dict "values" .bridge "version" .bridge.image.tag "resources" .bridge.resources) | nindent 2 }}
-  {{- if .bridge.readiness }}
-  {{- include "oms-bridge.readiness" . | nindent 2 }}
-  {{- end }}
+  {{- include "oms-bridge.readiness" .bridge | nindent 2 }}
 {{- end }}
 
 {{/* Entries of volumes. */}}
