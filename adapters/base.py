@@ -99,6 +99,11 @@ class Subscription(Protocol):
     if the backend's protocol cannot limit bytes. The engine limits its own prefetch buffer (`limits.prefetch`).
     """
 
+    @property
+    def fetches_again(self) -> bool:
+        """Whether the engine may drop messages that wait, and call `fetch_again` for them."""
+        ...
+
     def fetch(self, limit: int, max_bytes: int) -> asyncio.Future[list[Delivery]]:
         """Return available messages, in stored order per partition; if there are none, wait for some.
 

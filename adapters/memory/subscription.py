@@ -26,6 +26,8 @@ class SubscriptionOwner(Protocol):
 class MemorySubscription:
     """Fetches for one group; a fetch that finds nothing waits for the next append to the destination."""
 
+    fetches_again = True
+
     def __init__(self, owner: SubscriptionOwner, group: StoredGroup, listeners: dict[str, Callable[[], None]]) -> None:
         """`listeners`, by group, are called at the next append and then removed."""
         self.group = group

@@ -72,7 +72,7 @@ class Group:
             timeout=options.produce_timeout,
             changed=self._used_and_changed,
         )
-        if isinstance(subscription, Windowed):
+        if subscription.fetches_again and isinstance(subscription, Windowed):
             subscription.count_waiting_by(self.buffer.waiting_by_partition)
         self._rejoining = subscription if isinstance(subscription, Rejoining) else None
         self._timer: asyncio.TimerHandle | None = None

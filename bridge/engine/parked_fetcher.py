@@ -54,6 +54,8 @@ class ParkedFetcher:
         buffer, options = self._buffer, self._options
         # those that are missing do not count: they are about to change places with others
         limit = PARKED_MAX * options.prefetch - buffer.parked + buffer.missing
+        if not self._subscription.fetches_again:
+            return False
         if buffer.ready or limit <= 0 or not buffer.waiting or not (buffer.is_wanted or buffer.missing):
             return False
         parkable = buffer.parkable(self._clock.mono(), self._clock.wall())

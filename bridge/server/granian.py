@@ -13,6 +13,7 @@ Granian differs from Hypercorn in points that the bridge cannot change:
 import asyncio
 import logging
 import os
+import resource
 import socket
 import stat
 import sys
@@ -80,11 +81,16 @@ async def serve(
 
 def load() -> ModuleType:
     """Import Granian. Raises RuntimeError if it is not installed, or in another version."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         granian = import_module("granian")
         core = import_module("granian._granian")
     except ImportError as error:
         raise RuntimeError("Granian needs the extra fast: pip install 'openmessaging-bridge[fast]'") from error
+    finally:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, files
+        )  # Granian raises it; `limits.connections` goes by what was set
     if granian.__version__ != VERSION:
         raise RuntimeError(f"the bridge embeds Granian {VERSION}; {granian.__version__} is installed")
     return core

@@ -9,7 +9,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Iterable
 from contextvars import copy_context
-from functools import partial
 from typing import Any, Final
 
 from starlette.types import Message, Receive, Scope, Send
@@ -121,7 +120,7 @@ class Dispatcher:
         if scope["http_version"] != "2":
             send = _closing_send(send, self._stop)
             if scope["method"] == "GET":  # what takes messages
-                scope["extensions"] = {READS_REPLY: partial(self._tcp.is_open, scope["server"], scope["client"])}
+                scope["extensions"] = {READS_REPLY: self._tcp.watch(scope["server"], scope["client"])}
             refusal = _check_host(scope)
         receive = _receive_first(events, protocol.receive) if events else protocol.receive
         if refusal is None:

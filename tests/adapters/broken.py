@@ -54,6 +54,10 @@ class Wrapped:
     def changed(self, found: list[Delivery]) -> list[Delivery]:
         return found
 
+    @property
+    def fetches_again(self) -> bool:
+        return self.inner.fetches_again
+
     def fetch_again(self, deliveries: Sequence[Delivery]) -> asyncio.Future[list[Delivery]]:
         return self.inner.fetch_again(deliveries)
 

@@ -16,8 +16,10 @@ HOUR = 3_600_000
 
 
 @pytest.fixture(autouse=True)
-def _keyed(bridge: Target) -> None:
+def _keyed(bridge: Target, request: pytest.FixtureRequest) -> None:
     bridge.need("messageKey")
+    if "rabbitmq" in request.node.name:
+        pytest.skip("RabbitMQ does not fetch messages again yet (decision 0090)")
 
 
 async def produce_many(talk: Conversation, messages: Iterable[tuple[str | None, bytes]]) -> None:

@@ -39,11 +39,12 @@ def test_a_close_is_seen_where_all_addresses_are_listened_on(states: TcpStates, 
     with socket.create_server((listening, 0), family=family, dualstack_ipv6=listening == "::") as server:
         client = socket.create_connection((dialled, server.getsockname()[1]))
         accepted, remote = server.accept()
-        ends = (listening, server.getsockname()[1]), remote[:2]
-        assert states.is_open(*ends)
+        reads_reply = states.watch((listening, server.getsockname()[1]), remote[:2])
+        assert reads_reply()
         client.close()
-        assert not states.is_open(*ends)
+        assert not reads_reply()
         accepted.close()
+        assert not reads_reply()
 
 
 def test_a_connection_to_an_address_that_is_not_known_counts_as_open(states: TcpStates) -> None:
@@ -51,11 +52,11 @@ def test_a_connection_to_an_address_that_is_not_known_counts_as_open(states: Tcp
     with socket.create_server(("0.0.0.0", 0)) as server:
         client = socket.create_connection(("127.0.0.2", server.getsockname()[1]), source_address=("127.0.0.1", 0))
         accepted, remote = server.accept()
-        ends = ("0.0.0.0", server.getsockname()[1]), remote
-        assert states.is_open(*ends)
+        reads_reply = states.watch(("0.0.0.0", server.getsockname()[1]), remote)
+        assert reads_reply()
         client.close()
         accepted.close()
-        assert states.is_open(*ends)
+        assert reads_reply()
 
 
 def test_what_the_kernel_does_not_say_counts_as_open(states: TcpStates) -> None:

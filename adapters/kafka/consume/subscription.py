@@ -24,6 +24,8 @@ _MOVED: Final = "The partition moved to another bridge, which delivers the messa
 class KafkaSubscription(GroupMember):
     """Fetches from the records that a member of the group was sent, and commits those that the engine settles."""
 
+    fetches_again = True
+
     def __init__(self, options: Options, admin: Admin, group: str, topics: Sequence[str], revoked: Revoked) -> None:
         """`topics` by the number of their lane; the first one is named as the destination."""
         self._buffer = Buffer(topics)

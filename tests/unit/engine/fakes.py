@@ -20,6 +20,8 @@ def delivery(position: int, attempts: int = 0, partition: int = 0, **fields: obj
 class FakeSubscription:
     """Hands out its backlog, remembers every outcome."""
 
+    fetches_again = True
+
     def __init__(self, *backlog: Delivery) -> None:
         self.backlog = list(backlog)
         self.outcomes: list[tuple[Outcome, list[Delivery]]] = []
