@@ -27,6 +27,21 @@ _READ_BYTES: Final = 4 << 20
 """Bytes that are read in one step then."""
 
 
+class _Batch:
+    """The messages of one request: those to publish, those that repeat an earlier one, and the results."""
+
+    __slots__ = ("claims", "fresh", "places", "repeated", "results")
+
+    def __init__(self, size: int) -> None:
+        self.results: list[Result | None] = [None] * size
+        self.fresh: list[Message] = []
+        self.places: list[int] = []
+        """Of those, in the request."""
+        self.claims: list[FirstMessage] = []
+        self.repeated: list[tuple[int, FirstMessage, Message]] = []
+        """The place of each, the first message of its name, and the message."""
+
+
 class Deduplicator:
     """Passes to the producer what is not a duplicate, and returns the first result for what is."""
 
@@ -48,41 +63,19 @@ class Deduplicator:
         `key`, an idempotency key, names a single message as well. Of several it names those without messageId, by
         their places. The result of a message whose name had another body is `IdempotencyMismatch`.
         """
-        results: list[Result | None] = [None] * len(messages)
-        fresh: list[Message] = []
-        places: list[int] = []
-        claims: list[FirstMessage] = []
-        repeated: list[tuple[int, FirstMessage, Message]] = []
-        client, now, is_single = client_of(peer), self._clock.mono(), len(messages) == 1
+        batch, single_key = _Batch(len(messages)), key if len(messages) == 1 else None
         try:
-            for place, each in enumerate(messages):
-                if isinstance(each, BridgeError):
-                    results[place] = each
-                    continue
-                message = each if key is None else named(each, key, None if is_single else place)
-                if message.message_id is not None:
-                    names = names_of(message, key if is_single else None)
-                    try:
-                        first = self._recent.find(names, message.body, now)
-                    except IdempotencyMismatch as error:
-                        results[place] = error
-                        continue
-                    if first is not None:
-                        repeated.append((place, first, message))
-                        continue
-                    claims.append(self._recent.claim(names, message.body, client, now))
-                places.append(place)
-                fresh.append(message)
-            published = self._producer.produce(fresh, require, peer)
-            messages, fresh = (), []  # nothing here holds the bodies meanwhile: see `Producer.produce`
-            for place, result in zip(places, await published, strict=True):
-                results[place] = result
+            self._sort(messages, batch, client_of(peer), key)
+            published = self._producer.produce(batch.fresh, require, peer)
+            messages, batch.fresh = (), []  # nothing here holds the bodies meanwhile: see `Producer.produce`
+            for place, result in zip(batch.places, await published, strict=True):
+                batch.results[place] = result
         finally:
-            for claim in claims:
+            for claim in batch.claims:
                 self._recent.refused(claim)  # no effect on what was passed to the backend
-        for place, first, message in repeated:
-            results[place] = await self._repeat(first, message, require, peer, key if is_single else None)
-        return [result for result in results if result is not None]
+        for place, first, message in batch.repeated:
+            batch.results[place] = await self._repeat(first, message, require, peer, single_key)
+        return [result for result in batch.results if result is not None]
 
     async def restore(
         self, adapter: Replayable, window: int, result: Callable[[Message, int | None], Produced]
@@ -112,6 +105,28 @@ class Deduplicator:
             await asyncio.sleep(0)
         for stored in sorted(found, key=attrgetter("since")):
             self._recent.restore(stored)
+
+    def _sort(self, messages: Sequence[Message | BridgeError], batch: "_Batch", client: str, key: str | None) -> None:
+        """Add messages to a batch, and claim the names of those that are the first of their names."""
+        now, is_single = self._clock.mono(), len(messages) == 1
+        for place, each in enumerate(messages):
+            if isinstance(each, BridgeError):
+                batch.results[place] = each
+                continue
+            message = each if key is None else named(each, key, None if is_single else place)
+            if message.message_id is not None:
+                names = names_of(message, key if is_single else None)
+                try:
+                    first = self._recent.find(names, message.body, now)
+                except IdempotencyMismatch as error:
+                    batch.results[place] = error
+                    continue
+                if first is not None:
+                    batch.repeated.append((place, first, message))
+                    continue
+                batch.claims.append(self._recent.claim(names, message.body, client, now))
+            batch.places.append(place)
+            batch.fresh.append(message)
 
     async def _repeat(
         self, first: FirstMessage, message: Message, require: Sequence[Field], peer: str, key: str | None

@@ -154,7 +154,9 @@ class Transactions:
         held = self._prepared(name)
         opened = self._limits.opened.get(name)
         if is_named and opened is not None and (first := opened.find_first(name_of(message), message.body)):
-            return asyncio.ensure_future(self._repeat(first))
+            repeating = asyncio.ensure_future(self._repeat(first))
+            repeating.add_done_callback(ignore_result)  # the client may have disconnected
+            return repeating
         delayed = bool(message.delay_time)
         opened = self._limits.take(name, client_of(peer), size, held, delayed=delayed)
         details = Transaction(

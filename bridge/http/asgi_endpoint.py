@@ -316,13 +316,13 @@ class _Exchange:
         if length > limit:
             raise BodyTooLarge(f"The body has {printable(declared or b'')} bytes; at most {limit} are allowed.")
         self.hold(self._header_size + length)
-        # Over HTTP/2 a response before the end of the request resets its stream, and some clients lose it then.
-        reads_end = declared is None or self._scope["http_version"] == "2"
         chunks: list[bytes] = []
         size = 0
         try:
             with handler.deadline.start():
-                while (reads_end or size < length) and (chunk := await self.read()):
+                # To the end, also where all bytes that were declared are here: a response before it makes Granian reset
+                # a stream of HTTP/2, with which some clients lose it, and Hypercorn close a connection of HTTP/1.1.
+                while chunk := await self.read():
                     size += len(chunk)
                     if size > limit:
                         raise BodyTooLarge(f"The body has more than {limit} bytes.")

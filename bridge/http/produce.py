@@ -20,7 +20,7 @@ from bridge.http.incoming_webhook_rules import Rules, check_unsigned
 from bridge.http.params import Requirements, parse_require, path_values, url_headers
 from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
-from bridge.long_work import Slicer, Steps
+from bridge.long_work import Slicer, Steps, run_at_once
 from bridge.message import Field, Message
 from bridge.wire import cloudevents, gzip_body, jsonform, multipart
 from bridge.wire.header_text import encode_value, printable
@@ -125,20 +125,29 @@ class ProduceEndpoint:
         write: Callable[[Produced], Reply],
     ) -> Reply:
         """Publish one CloudEvent, or a batch of them."""
-        headers, body = request.headers, request.body
+        headers = request.headers
         if mode is cloudevents.Mode.BINARY:
             headers = complete(cloudevents.read_binary(headers))
-            return await self._produce_one(request, headers, require, write, fits=False)
-        if gzip_body.is_gzip(headers.plain.get(b"content-encoding")):
+            publishing = self._produce_one(request, headers, require, write, fits=False)
+        elif gzip_body.is_gzip(headers.plain.get(b"content-encoding")):
             raise ContentTypeUnsupported("content-encoding: events in JSON are not compressed.")
-        if mode is cloudevents.Mode.BATCHED:
-            batch = cloudevents.read_batch(headers, body, self._limits.batch, complete)
-            return await self._produce_batch(request, batch, require, {})
-        reading = self._validate_read(cloudevents.read_structured(headers, body, complete), in_headers=require.headers)
-        key, publisher, peer = idempotency_key(headers), self._publisher(headers), request.peer
-        del request, body  # as above
-        publishing = publisher.produce([await self._slicer.run(reading)], require.fields, peer, key)
-        del reading
+        elif mode is cloudevents.Mode.BATCHED:
+            batch = cloudevents.read_batch(headers, request.body, self._limits.batch, complete)
+            publishing = self._produce_batch(request, batch, require, {})
+        else:
+            event = cloudevents.read_structured(headers, request.body, complete)
+            publishing = self._produce_read(request, event, require, write)
+        del request  # as above
+        return await publishing
+
+    async def _produce_read(
+        self, request: Request, reading: Steps[Message], require: Requirements, write: Callable[[Produced], Reply]
+    ) -> Reply:
+        """Publish the message that is read from the body."""
+        validation = self._validate_read(reading, in_headers=require.headers)
+        key, publisher, peer = idempotency_key(request.headers), self._publisher(request.headers), request.peer
+        del request, reading  # as above
+        publishing = publisher.produce([await self._slicer.run(validation)], require.fields, peer, key)
         return write(_only(await publishing))
 
     async def _produce_one(
@@ -158,7 +167,9 @@ class ProduceEndpoint:
         if b"content-encoding" in headers.plain and gzip_body.is_gzip(headers.plain[b"content-encoding"]):
             message = message._replace(compression=gzip_body.GZIP)
         if not fits or message.compression is not None:
-            message = await self._slicer.run(self._validate(message, _InflatedSize(self._limits.body)))
+            validation = self._validate(message, _InflatedSize(self._limits.body))
+            is_long = message.compression is not None and len(message.body) > GZIP_AT_ONCE
+            message = await self._slicer.run(validation) if is_long else run_at_once(validation)
         publishing = publisher.produce([message], require.fields, request.peer, key)
         del request, message  # as above
         return write(_only(await publishing))

@@ -74,8 +74,8 @@ class Dispatcher:
             return
         receive = request.proto.receive
         first = last = receive()
-        # Over HTTP/2 the end is always a separate event. To request it later would wake both threads once more.
-        if scope["http_version"] == "2" and _declares_short_body(scope["headers"]):
+        # The end is always a separate event. To request it later would wake both threads once more.
+        if _declares_short_body(scope["headers"]):
             last = receive()
         self._arriving[last] = request, first
         last.add_done_callback(self._on_last, context=self._context)
