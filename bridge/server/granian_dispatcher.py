@@ -74,8 +74,8 @@ class Dispatcher:
             return
         receive = request.proto.receive
         first = last = receive()
-        # The end is always a separate event. To request it later would wake both threads once more.
-        if _declares_short_body(scope["headers"]):
+        # Over HTTP/2 the end is always a separate event. To request it later would wake both threads once more.
+        if scope["http_version"] == "2" and _declares_short_body(scope["headers"]):
             last = receive()
         self._arriving[last] = request, first
         last.add_done_callback(self._on_last, context=self._context)
@@ -95,6 +95,8 @@ class Dispatcher:
         arriving = self._arriving.pop(last, None)
         if arriving is not None:
             request, first = arriving
+            if request.scope["http_version"] != "2":
+                _mark_end(request.scope["headers"], first.result())
             self._dispatch(request, [first] if last is first else [first, last])
 
     def _search(self) -> None:
@@ -163,6 +165,16 @@ def _declares_short_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
         if name == b"content-length":
             return value.isdigit() and len(value) <= _DIGITS and 0 < int(value) <= UNCOUNTED
     return False
+
+
+def _mark_end(headers: Iterable[tuple[bytes, bytes]], event: Message) -> None:
+    """Say in the first event of a request of HTTP/1.1 that it is the last one, if it has all bytes that are declared.
+
+    Granian says so in a separate event, which would have to be waited for.
+    """
+    for name, value in headers:
+        if name == b"content-length":
+            event["more_body"] = event.get("more_body", False) and value != b"%d" % len(event["body"])
 
 
 def _receive_first(events: Iterable[Awaitable[Message]], receive: Receive) -> Receive:

@@ -44,6 +44,22 @@ async def test_over_http_2_a_request_arrives_with_the_end_of_its_body(monkeypatc
     assert (answer.status, bytes(answer.body), answer.reset) == (200, b"read hello", None)
 
 
+async def test_over_http_1_the_event_with_all_declared_bytes_is_the_last_one() -> None:
+    """Granian reports the end in an event of its own, which would have to be waited for."""
+    ends: list[bool] = []
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        ends.append((await receive())["more_body"])
+        await reply(send, b"")
+
+    async with running("granian", app) as server, httpx.AsyncClient() as client:
+        url = f"http://127.0.0.1:{server.port}/"
+        for body in (b"", b"hello", bytes(1000)):
+            await client.post(url, content=body, headers={"content-length": str(len(body))})
+        await client.post(url, content=body, headers={"transfer-encoding": "chunked"})
+    assert ends == [False, False, False, True]
+
+
 @pytest.mark.parametrize("arrival", [60, 0.02])
 @pytest.mark.parametrize("headers", [[], [("content-length", "13")]])
 async def test_over_http_2_a_body_of_several_parts_is_read(
