@@ -1,24 +1,45 @@
-"""Calls of the engine that return a result, or a coroutine of it if something has to be waited for."""
+"""Calls of the engine as one client makes them: one message, one lease."""
 
-from collections.abc import Coroutine
-from inspect import isawaitable
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
 
 from bridge.engine.engine import Pulled
 from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.group import Group
+from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
+from bridge.errors import BridgeError
+from bridge.message import Field, Message
 
-T = TypeVar("T")
+
+class Publisher(Protocol):
+    """The engine, or its producer."""
+
+    async def produce(
+        self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
+    ) -> list[Produced | BridgeError]: ...
 
 
-async def result(call: T | Coroutine[Any, Any, T]) -> T:
-    """Return the result of a call, for which it waits if it must; and until a message that is pulled is settled."""
-    returned: Any = (await call) if isawaitable(call) else call
-    if isinstance(returned, Pulled) and returned.settling is not None:
-        await returned.settling
-        returned = returned._replace(settling=None)
-    return cast("T", returned)
+async def produce(publisher: Publisher, message: Message, require: Sequence[Field] = (), peer: str = "") -> Produced:
+    """Publish one message; raises its error."""
+    return only(await publisher.produce([message], require, peer))
+
+
+def only(results: Sequence[Produced | BridgeError]) -> Produced:
+    """Return the result of one message, or raise it."""
+    [result] = results
+    if isinstance(result, BridgeError):
+        raise result
+    return result
+
+
+async def settled(pulling: Awaitable[Pulled | None]) -> Pulled | None:
+    """Return what is pulled, once it is settled."""
+    pulled = await pulling
+    if pulled is None or pulled.settling is None:
+        return pulled
+    await pulled.settling
+    return pulled._replace(settling=None)
 
 
 async def lease(group: Group, pull_request: PullRequest) -> Entry | None:

@@ -4,17 +4,17 @@ The first message of a name goes to the producer; until the window ends, others 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Final
 
 from adapters.base import Replayable, Replayed
-from bridge.continuation import Continuation
 from bridge.engine.client_limits import client_of
-from bridge.engine.clock import Clock, ignore_result
+from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
 from bridge.engine.message_names import name_of, named, names_of
 from bridge.engine.produce_batch_and_results import Produced, WaitingMessage
+from bridge.engine.producer import Producer
 from bridge.engine.recent_messages import FirstMessage, RecentMessages
 from bridge.errors import BridgeError, IdempotencyMismatch, OutcomeUnknown
 from bridge.message import Field, Message
@@ -27,29 +27,26 @@ _READ_BYTES: Final = 4 << 20
 """Bytes that are read in one step then."""
 
 
-class Producing(Protocol):
-    """The methods of `Producer` that store messages."""
+class _Batch:
+    """The messages of one request: those to publish, those that repeat an earlier one, and the results."""
 
-    def produce(self, message: Message, require: Sequence[Field], peer: str) -> Produced | Awaitable[Produced]:
-        """Publish one message."""
-        ...
+    __slots__ = ("claims", "fresh", "places", "repeated", "results")
 
-    async def produce_all(
-        self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
-    ) -> list[Result]:
-        """Publish a batch."""
-        ...
-
-    async def result_of(self, waiting: WaitingMessage) -> Produced:
-        """Wait until an earlier message is stored."""
-        ...
+    def __init__(self, size: int) -> None:
+        self.results: list[Result | None] = [None] * size
+        self.fresh: list[Message] = []
+        self.places: list[int] = []
+        """Of those, in the request."""
+        self.claims: list[FirstMessage] = []
+        self.repeated: list[tuple[int, FirstMessage, Message]] = []
+        """The place of each, the first message of its name, and the message."""
 
 
 class Deduplicator:
     """Passes to the producer what is not a duplicate, and returns the first result for what is."""
 
     def __init__(
-        self, producer: Producing, recent: RecentMessages, clock: Clock, counters: Counters, timeout: int
+        self, producer: Producer, recent: RecentMessages, clock: Clock, counters: Counters, timeout: int
     ) -> None:
         """`timeout`: how long a duplicate waits for the first message to be passed to the backend, ms."""
         self._producer = producer
@@ -58,74 +55,27 @@ class Deduplicator:
         self._counters = counters
         self._timeout = timeout / 1000
 
-    def produce(
-        self, message: Message, require: Sequence[Field], peer: str, key: str | None
-    ) -> Produced | Awaitable[Produced]:
-        """Publish one message, named by its messageId or by `key`. See `Producer.produce`.
-
-        Raises also `IdempotencyMismatch`.
-        """
-        if key is not None:
-            message = named(message, key)
-        names, mono = names_of(message, key), self._clock.mono()
-        if (first := self._recent.find(names, message.body, mono)) is not None:
-            return self._repeat(first, message, require, peer, key)
-        claim = self._recent.claim(names, message.body, client_of(peer), mono)
-        try:
-            produced = self._producer.produce(message, require, peer)
-        except BaseException:
-            self._recent.refused(claim)
-            raise
-        if isinstance(produced, (Produced, Continuation)):  # it is passed to the backend
-            return produced
-        # A task, because a coroutine may never begin: its client may leave before.
-        producing = asyncio.ensure_future(produced)
-        producing.add_done_callback(ignore_result)
-        producing.add_done_callback(lambda _: self._recent.refused(claim))  # no effect on what was passed to it
-        return producing
-
-    async def produce_all(
+    async def produce(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None
     ) -> list[Result]:
-        """Publish a batch. With `key`, a message without messageId is named by the key and its place in the batch."""
-        results: list[Result | None] = [None] * len(messages)
-        fresh: list[Message] = []
-        places: list[int] = []
-        claims: list[FirstMessage] = []
-        repeated: list[tuple[int, FirstMessage, Message]] = []
-        client, now = client_of(peer), self._clock.mono()
+        """Publish messages, each named by its messageId; see `Producer.produce`.
+
+        `key`, an idempotency key, names a single message as well. Of several it names those without messageId, by
+        their places. The result of a message whose name had another body is `IdempotencyMismatch`.
+        """
+        batch, single_key = _Batch(len(messages)), key if len(messages) == 1 else None
         try:
-            for place, each in enumerate(messages):
-                if isinstance(each, BridgeError):
-                    results[place] = each
-                    continue
-                message = each if key is None else named(each, key, place)
-                if message.message_id is not None:
-                    names = names_of(message, None)
-                    try:
-                        first = self._recent.find(names, message.body, now)
-                    except IdempotencyMismatch as error:
-                        results[place] = error
-                        continue
-                    if first is not None:
-                        repeated.append((place, first, message))
-                        continue
-                    claims.append(self._recent.claim(names, message.body, client, now))
-                places.append(place)
-                fresh.append(message)
-            published = self._producer.produce_all(fresh, require, peer)
-            messages, fresh = (), []  # nothing here holds the bodies meanwhile: see `Producer.produce_all`
-            for place, result in zip(places, await published, strict=True):
-                results[place] = result
+            self._sort(messages, batch, client_of(peer), key)
+            published = self._producer.produce(batch.fresh, require, peer)
+            messages, batch.fresh = (), []  # nothing here holds the bodies meanwhile: see `Producer.produce`
+            for place, result in zip(batch.places, await published, strict=True):
+                batch.results[place] = result
         finally:
-            for claim in claims:
+            for claim in batch.claims:
                 self._recent.refused(claim)  # no effect on what was passed to the backend
-        for place, first, message in repeated:
-            try:
-                results[place] = await self._repeat(first, message, require, peer, None)
-            except BridgeError as error:
-                results[place] = error
-        return [result for result in results if result is not None]
+        for place, first, message in batch.repeated:
+            batch.results[place] = await self._repeat(first, message, require, peer, single_key)
+        return [result for result in batch.results if result is not None]
 
     async def restore(
         self, adapter: Replayable, window: int, result: Callable[[Message, int | None], Produced]
@@ -156,9 +106,31 @@ class Deduplicator:
         for stored in sorted(found, key=attrgetter("since")):
             self._recent.restore(stored)
 
+    def _sort(self, messages: Sequence[Message | BridgeError], batch: "_Batch", client: str, key: str | None) -> None:
+        """Add messages to a batch, and claim the names of those that are the first of their names."""
+        now, is_single = self._clock.mono(), len(messages) == 1
+        for place, each in enumerate(messages):
+            if isinstance(each, BridgeError):
+                batch.results[place] = each
+                continue
+            message = each if key is None else named(each, key, None if is_single else place)
+            if message.message_id is not None:
+                names = names_of(message, key if is_single else None)
+                try:
+                    first = self._recent.find(names, message.body, now)
+                except IdempotencyMismatch as error:
+                    batch.results[place] = error
+                    continue
+                if first is not None:
+                    batch.repeated.append((place, first, message))
+                    continue
+                batch.claims.append(self._recent.claim(names, message.body, client, now))
+            batch.places.append(place)
+            batch.fresh.append(message)
+
     async def _repeat(
         self, first: FirstMessage, message: Message, require: Sequence[Field], peer: str, key: str | None
-    ) -> Produced:
+    ) -> Result:
         """Return the result of the first message; publish this one if that was refused meanwhile."""
         if first.outcome is None:
             first.passed = first.passed or asyncio.Event()
@@ -166,13 +138,16 @@ class Deduplicator:
                 async with asyncio.timeout(self._timeout):
                     await first.passed.wait()
             except TimeoutError:
-                raise OutcomeUnknown("An earlier message of this name has not been stored yet.") from None
+                return OutcomeUnknown("An earlier message of this name has not been stored yet.")
         outcome = first.outcome
         if outcome is None:
-            produced = self.produce(message, require, peer, key)
-            return produced if isinstance(produced, Produced) else await produced
+            [result] = await self.produce([message], require, peer, key)
+            return result
         if isinstance(outcome, WaitingMessage):
-            outcome = await self._producer.result_of(outcome)
+            try:
+                outcome = await self._producer.result_of(outcome)
+            except BridgeError as error:
+                return error
         self._counters.duplicates += 1
         return outcome._replace(duplicate=True)
 

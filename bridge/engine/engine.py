@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ from bridge.engine.open_groups import DRAINING, OpenGroups
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.producer import Producer
-from bridge.engine.pull_and_prefetch import WAIT_MAX, PullRequest
+from bridge.engine.pull_and_prefetch import WAIT_MAX, CancelOnDisconnect, PullRequest, unwatched
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer
 from bridge.engine.transaction_watch import TransactionWatch
 from bridge.engine.transactions import Transactions
@@ -130,40 +130,49 @@ class Engine:
         else:
             await self._ready()
 
-    def produce(
-        self, message: Message, require: Sequence[Field], peer: str, key: str | None = None
-    ) -> Produced | Awaitable[Produced]:
-        """Publish one message; see `Producer.produce`. `key` is the idempotency key. Raises `BridgeError`."""
-        self._check_ready()
-        if self._dedup is None or (message.message_id is None and key is None):
-            return self._producer.produce(message, require, peer)
-        return self._dedup.produce(message, require, peer, key)
-
-    def produce_all(
+    async def produce(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None = None
-    ) -> Awaitable[list[Produced | BridgeError]]:
-        """Publish a batch; see `Producer.produce_all`. Raises `BackendUnavailable` if the bridge is not ready."""
+    ) -> list[Produced | BridgeError]:
+        """Publish messages; see `Producer.produce`. `key` is the idempotency key of the request.
+
+        Raises `BackendUnavailable` if the bridge is not ready.
+        """
         self._check_ready()
         if self._dedup is None or (key is None and not any(map(_is_named, messages))):
-            return self._producer.produce_all(messages, require, peer)
-        return self._dedup.produce_all(messages, require, peer, key)
+            publishing = self._producer.produce(messages, require, peer)
+        else:
+            publishing = self._dedup.produce(messages, require, peer, key)
+        messages = ()  # nothing here holds the bodies meanwhile: see `Producer.produce`
+        return await publishing
 
-    def pull(
-        self, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool, client: str = INTERNAL
-    ) -> Pulled | Coroutine[object, object, Pulled | None] | None:
-        """Return one message, or None if none came in time; or a coroutine of that. Both raise `BridgeError`.
+    async def pull(
+        self,
+        key: SubscriptionKey,
+        pull_request: PullRequest,
+        *,
+        ack: bool,
+        client: str = INTERNAL,
+        watch: CancelOnDisconnect = unwatched,
+    ) -> Pulled | None:
+        """Return one message, or None if none came in time. Raises `BridgeError`.
 
         With `ack` it is leased; without, "the message is settled before it is sent (at most once)": see
-        `Pulled.settling`. `client` is that of `client_of`.
+        `Pulled.settling`. `client` is that of `client_of`. `watch` runs what waits.
         """
-        waits = pull_request.wait != 0
+        began, waits = self.clock.mono(), pull_request.wait != 0
         opened = self._opened_group(key, client, waits=waits)
-        if opened is not None:
-            if (entry := opened[0].lease(pull_request)) is not None:
-                return self._pulled(*opened, entry, ack=ack)
-            if not waits and opened[0].on_demand is None:
-                return None
-        return self._open_and_pull(key, pull_request, ack=ack, client=client)
+        if opened is None:
+            opened = await watch(self._open_group(key, client, waits=waits))
+        group, group_number = opened
+        entry = group.lease(pull_request)
+        if entry is None and (waits or group.on_demand is not None):
+            self._waiting.take(client)
+            try:
+                left = pull_request.at_most(WAIT_MAX - (self.clock.mono() - began))
+                entry = await watch(group.wait_for_lease(left))
+            finally:
+                self._waiting.release(client)
+        return None if entry is None else self._pulled(group, group_number, entry, ack=ack)
 
     async def consume(self, key: SubscriptionKey, options: ConsumerOptions, client: str = INTERNAL) -> PushConsumer:
         """Open a consumer; the caller has to close it. `client` is that of `client_of`. Raises `BridgeError`."""
@@ -198,13 +207,12 @@ class Engine:
 
         return close
 
-    def ack(self, receipts: Sequence[str], named: SubscriptionKey | None) -> Coroutine[object, object, None] | None:
+    async def ack(self, receipts: Sequence[str], named: SubscriptionKey | None) -> None:
         """Settle leases; one that was acknowledged before is settled already. Raises `BridgeError`.
 
-        Returns None if the backend has recorded it, else a coroutine that waits for that and raises the same. If
-        `named` is given, all receipts must belong to that group.
+        Returns when the backend has recorded it. If `named` is given, all receipts must belong to that group.
         """
-        return self._settler.ack(receipts, named)
+        await self._settler.ack(receipts, named)
 
     def nack(self, receipts: Sequence[str], delay: int, named: SubscriptionKey | None) -> None:
         """Release leases; each message is ready again after `delay` ms. Raises `BridgeError`."""
@@ -249,22 +257,6 @@ class Engine:
     def _check_ready(self) -> None:
         if self.not_ready_reason is not None and not self.started:
             raise BackendUnavailable(f"The backend is not ready: {self.not_ready_reason.rstrip('.')}.")
-
-    async def _open_and_pull(
-        self, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool, client: str
-    ) -> Pulled | None:
-        began = self.clock.mono()
-        group, group_number = await self._open_group(key, client, waits=pull_request.wait != 0)
-        entry = group.lease(pull_request)
-        if entry is None and (pull_request.wait != 0 or group.on_demand is not None):
-            self._waiting.take(client)
-            try:
-                entry = await group.wait_for_lease(pull_request.at_most(WAIT_MAX - (self.clock.mono() - began)))
-            finally:
-                self._waiting.release(client)
-        if entry is None:
-            return None
-        return self._pulled(group, group_number, entry, ack=ack)
 
     def _pulled(self, group: Group, group_number: int, entry: Entry, *, ack: bool) -> Pulled:
         """Return what a pull returns of a leased entry, which without `ack` has to be settled before."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.entries_and_receipts import Entry, Receipt, ReceiptSigner
@@ -32,16 +32,8 @@ class LeaseSettler:
         """Return the receipt of a leased entry of the group with this number."""
         return self._signer.write(Receipt(group, entry.number))
 
-    def ack(self, receipts: Sequence[str], named: SubscriptionKey | None) -> Coroutine[object, object, None] | None:
+    async def ack(self, receipts: Sequence[str], named: SubscriptionKey | None) -> None:
         """Settle leases; see `Engine.ack`. A group whose backend fails does not stop the others."""
-        if len(receipts) == 1:  # as in most requests
-            group, entry = self._find(receipts[0], named)
-            if entry is None:
-                return None
-            settling = group.settle([entry])
-            if settling.done() and settling.exception() is None:
-                return None
-            return _wait_until_settled(receipts, {settling: {receipts[0]: entry}}, {})
         found, failures = self.find(receipts, named)
         by_group: dict[Group, dict[str, Entry]] = {}
         for text, group, entry in found:
@@ -53,10 +45,9 @@ class LeaseSettler:
                 settled[group.settle(list(entries.values()))] = entries
             except Exception as error:  # noqa: BLE001 - the other groups settle theirs
                 failures |= _failures(entries, error)
-        if all(future.done() for future in settled):
-            _raise_failures(receipts, failures | _failures_of(settled))
-            return None
-        return _wait_until_settled(receipts, settled, failures)
+        if pending := [future for future in settled if not future.done()]:
+            await asyncio.wait(pending)
+        _raise_failures(receipts, failures | _failures_of(settled))
 
     def for_each(
         self, receipts: Sequence[str], named: SubscriptionKey | None, action: Callable[[Group, Entry], None]
@@ -91,11 +82,6 @@ class LeaseSettler:
         if named is not None and named != key:
             raise ReceiptInvalid("x-oms-receipt: the receipt belongs to another group than the one named.")
         return group, group.find(receipt.lease)
-
-
-async def _wait_until_settled(receipts: Sequence[str], settled: _Settled, failures: _Failures) -> None:
-    await asyncio.wait(settled)
-    _raise_failures(receipts, failures | _failures_of(settled))
 
 
 def _failures_of(settled: _Settled) -> _Failures:

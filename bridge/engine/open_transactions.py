@@ -24,7 +24,7 @@ class FirstPrepared(NamedTuple):
     """The first message of a name in a transaction."""
 
     body_hash: int
-    result: Produced | asyncio.Future[Produced]
+    result: asyncio.Future[Produced]
 
 
 class OpenedTransaction:
@@ -48,7 +48,7 @@ class OpenedTransaction:
             self.delayed_messages += count
             self.delayed_size += size
 
-    def find_first(self, name: Name, body: bytes) -> "Produced | asyncio.Future[Produced] | None":
+    def find_first(self, name: Name, body: bytes) -> "asyncio.Future[Produced] | None":
         """Return the result of the first message of a name. Raises `IdempotencyMismatch` if it had another body."""
         if (first := self.first.get(name)) is None:
             return None

@@ -1,11 +1,10 @@
 """The producer side: validates a message, fills in fields, chooses the partition, publishes, reports field support."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from adapters.base import Adapter, Buffering, Published, PublishesMany, Stored
-from bridge.continuation import Continuation, Timeouts
 from bridge.engine.client_limits import INTERNAL, DelayedShare, Quota, Share, client_of
 from bridge.engine.clock import Clock, ignore_result, stored_result, wait_until_stored
 from bridge.engine.counters import OTHER, Counters, Counts, LabelCounts
@@ -57,7 +56,6 @@ class Producer:
             adapter.unsent_timeout = options.produce_timeout
         self._clock = clock
         self._options = options
-        self._timeouts = Timeouts(options.produce_timeout / 1000)
         self._counters = counters
         self._quota = Quota(options.quota) if options.quota else None
         self._destinations = destinations
@@ -72,28 +70,14 @@ class Producer:
         self.counts = LabelCounts(options.metric_labels, OTHER)
         """By destination."""
 
-    def produce(self, message: Message, require: Sequence[Field], peer: str) -> Produced | Awaitable[Produced]:
-        """Publish one message. Returns an awaitable unless the message is stored when this returns.
-
-        `require` are the fields that must be honoured, `peer` is the client's host, for bornHost. The call and the
-        awaitable raise `BridgeError`.
-        """
-        request = self._request(require, peer)
-        check_destination(message.destination)
-        applied, size = self._judge(message, request)
-        partitions = self._destinations.known(message.destination)
-        if partitions is None:
-            return self._produce_in_unknown(message, size, applied, request)
-        outcome = self._publish(message, size, applied, request, partitions)
-        return outcome if isinstance(outcome, Produced) else self._continuation(outcome)
-
-    async def produce_all(
+    async def produce(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
     ) -> list[Produced | BridgeError]:
-        """Publish a batch: one result per message, in the same order. All messages go to the backend together.
+        """Publish messages: one result for each, in the same order. All of them go to the backend together.
 
-        While the backend stores them nothing here holds their bodies, so that its copy is the last one and can be freed
-        once it is written: 64 batches of 100 KiB at once took 20 MiB more.
+        `require` are the fields that must be honoured, `peer` is the client's host, for bornHost. A message that is an
+        error already is its own result. While the backend stores them nothing here holds their bodies, so that its
+        copy is the last one and can be freed once it is written: 64 batches of 100 KiB at once took 20 MiB more.
         """
         outcomes = await self._publish_all(messages, require, peer)
         messages = ()
@@ -114,7 +98,8 @@ class Producer:
 
     async def result_of(self, waiting: WaitingMessage) -> Produced:
         """Wait until a message that was published before is stored. Raises as `produce` does."""
-        return await Continuation(waiting.future, self._timeouts, lambda: self._result(waiting))
+        await wait_until_stored([waiting.future], self._options.produce_timeout)
+        return self._result(waiting)
 
     def stored_before(self, message: Message, offset: int | None) -> Produced:
         """Return the result of a message that was stored before a restart. `offset`: None if it is delayed."""
@@ -208,17 +193,6 @@ class Producer:
     async def _partitions(self, message: Message, request: ProduceRequest) -> int:
         return await self._destinations.partitions(message.destination, request.client, message.partition)
 
-    async def _produce_in_unknown(
-        self, message: Message, size: int, applied: Applied, request: ProduceRequest
-    ) -> Produced:
-        partitions = await self._partitions(message, request)
-        self._check_in_flight(size)  # again: others may have been sent meanwhile
-        outcome = self._publish(message, size, applied, request, partitions)
-        return outcome if isinstance(outcome, Produced) else await self._continuation(outcome)
-
-    def _continuation(self, waiting: WaitingMessage) -> Continuation[Produced]:
-        return Continuation(waiting.future, self._timeouts, lambda: self._stored(waiting))
-
     def _stored(self, outcome: WaitingMessage | Exception) -> Produced:
         if isinstance(outcome, Exception):
             raise outcome
@@ -256,18 +230,6 @@ class Producer:
         if self._quota is not None:
             self._quota.take(message.destination, self._clock.mono())
         return applied, size
-
-    def _publish(
-        self, message: Message, size: int, applied: Applied, request: ProduceRequest, partitions: int
-    ) -> Produced | WaitingMessage:
-        message = self._complete(message, request, partitions)
-        if (message.expire_time or message.delay_time) and self._is_dropped(message, size, request.client):
-            return self._dropped(message, applied)
-        [published] = self._publish_many((message,))
-        outcome = self._outcome_of(message, size, applied, request.client, published)
-        if self.recent:
-            self.recent.passed(message, outcome)
-        return self._stored(outcome) if isinstance(outcome, Exception) else outcome
 
     def _add(self, batch: Batch, message: Message, size: int, applied: Applied, partitions: int) -> None:
         """Add a message that was judged to its batch."""

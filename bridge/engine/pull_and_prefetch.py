@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Self
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Final, NamedTuple, Protocol, Self, TypeVar
 
 from adapters.base import Delivery, Subscription
 from bridge.engine.clock import Clock
@@ -40,6 +40,22 @@ class PullRequest(NamedTuple):
     def at_most(self, wait: int) -> Self:
         """Return the request with no more than `wait` ms to wait."""
         return self if self.wait is None or self.wait <= wait else self._replace(wait=max(wait, 0))
+
+
+T = TypeVar("T")
+
+
+class CancelOnDisconnect(Protocol):
+    """Runs a coroutine and cancels it when the client disconnects."""
+
+    async def __call__(self, work: Coroutine[object, object, T]) -> T:
+        """Return the coroutine's result. After a disconnect, the calling task is cancelled."""
+        ...
+
+
+async def unwatched(work: Coroutine[object, object, T]) -> T:
+    """Run a coroutine for a caller that cannot disconnect."""
+    return await work
 
 
 WaitingPull = asyncio.Future[Entry | None]

@@ -66,10 +66,10 @@ class TransactionWatch:
             decision = Decision.ROLLBACK if known.check is None else await self._decision(known)
             if decision is Decision.UNKNOWN and transactions.deadlines.undecided(name, self._clock.wall()):
                 return
-            ending = transactions.commit(name) if decision is Decision.COMMIT else transactions.rollback(name)
-            if not isinstance(ending, Transaction):
-                await ending
-            if decision is not Decision.COMMIT:
+            if decision is Decision.COMMIT:
+                await transactions.commit(name)
+            else:
+                await transactions.rollback(name)
                 _log.warning("a transaction is rolled back after its timeout", extra={"transaction": name})
         except (TransactionEnded, TransactionUnknown):
             transactions.forget(name)

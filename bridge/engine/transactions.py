@@ -1,9 +1,8 @@
 """Transactions: prepares messages, and commits them or rolls them back."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any
 
 from adapters.base import Adapter, Stored, Support, Transaction, Transactional, TransactionState
 from bridge.engine.client_limits import client_of
@@ -73,22 +72,7 @@ class Transactions:
         known = self._required().known_transactions().values()
         return sorted((each for each in known if each.state is TransactionState.OPEN), key=lambda each: each.began)
 
-    def produce(
-        self, request: TransactionRequest, message: Message, require: Sequence[Field], peer: str, key: str | None
-    ) -> Produced | Awaitable[Produced]:
-        """Prepare one message, and commit the transaction if the request says so. Raises as `Producer.produce`.
-
-        Raises also `FieldUnsupported`, `TransactionEnded` and `CallbackRefused`.
-        """
-        if key is not None:
-            message = named(message, key)
-        if request.commits or not self._producer.knows(message.destination):
-            return self._only(self.produce_all(request, [message], require, peer, None))
-        request = self._checked(request, (message,))
-        result = self._prepare(request, self._judge(request, message, require, peer), peer)
-        return result if isinstance(result, Produced) else shielded(result, self._options.produce_timeout)
-
-    async def produce_all(
+    async def produce(
         self,
         request: TransactionRequest,
         messages: Sequence[Message | BridgeError],
@@ -96,18 +80,20 @@ class Transactions:
         peer: str,
         key: str | None,
     ) -> list[Produced | BridgeError]:
-        """Prepare a batch, and commit the transaction if the request says so and all of it was prepared.
+        """Prepare messages, and commit the transaction if the request says so and all of them were prepared.
 
-        Returns one result for each message, in the same order. Raises as `produce` what concerns all of them.
+        Returns one result for each message, in the same order. `key` names messages as in `Deduplicator.produce`.
+        Raises what concerns all of them: `FieldUnsupported`, `TransactionEnded` and `CallbackRefused`.
         """
         request = self._checked(request, messages)
-        results: list[Produced | BridgeError | asyncio.Future[Produced]] = []
+        is_single = len(messages) == 1
+        results: list[BridgeError | asyncio.Future[Produced]] = []
         for place, message in enumerate(messages):
             try:
                 if isinstance(message, BridgeError):
                     raise message
                 if key is not None:
-                    message = named(message, key, place)  # noqa: PLW2901
+                    message = named(message, key, None if is_single else place)  # noqa: PLW2901
                 judged = self._judge(request, message, require, peer)
                 results.append(await self._begin_prepare(request, judged, peer))
             except BridgeError as error:
@@ -115,26 +101,18 @@ class Transactions:
         prepared = [await self._result(result) for result in results]
         if not request.commits or any(isinstance(result, BridgeError) for result in prepared):
             return prepared
-        commit = self._commit(str(request.id))
-        if not isinstance(commit, Commit):
-            commit = await shielded(commit, self._options.produce_timeout)
+        commit = await shielded(self._commit(str(request.id)), self._options.produce_timeout)
         return [
             each if isinstance(each, BridgeError) else self._committed(message, each, commit)
             for message, each in zip(messages, prepared, strict=True)
         ]
 
-    def commit(self, name: str) -> Transaction | Awaitable[Transaction]:
-        """Store the messages of a transaction. Returns an awaitable unless they are stored when this returns.
+    async def commit(self, name: str) -> Transaction:
+        """Store the messages of a transaction.
 
-        The call and the awaitable raise `TransactionUnknown`, `TransactionEnded`, and as a produce.
+        Raises `TransactionUnknown`, `TransactionEnded`, and what the result of a produce may be.
         """
-        commit = self._commit(name)
-        if isinstance(commit, Commit):
-            return self.get(name)
-        return self._when_committed(name, commit)
-
-    async def _when_committed(self, name: str, commit: Coroutine[Any, Any, Commit]) -> Transaction:
-        await shielded(commit, self._options.produce_timeout)
+        await shielded(self._commit(name), self._options.produce_timeout)
         return self.get(name)._replace(state=TransactionState.COMMITTED)
 
     async def rollback(self, name: str) -> Transaction:
@@ -162,23 +140,23 @@ class Transactions:
             message = message._replace(transaction_id=request.id)
         return Judged(*self._producer.judge_prepared(message, require, peer), is_named)
 
-    async def _begin_prepare(
-        self, request: TransactionRequest, judged: Judged, peer: str
-    ) -> Produced | asyncio.Future[Produced]:
+    async def _begin_prepare(self, request: TransactionRequest, judged: Judged, peer: str) -> asyncio.Future[Produced]:
         if not self._producer.knows(judged.message.destination):
             name = str(request.id)
             self._limits.check(name, client_of(peer), judged.size, *self._prepared(name))  # first: it may create one
             await self._producer.find_destination(judged.message, peer)
         return self._prepare(request, judged, peer)
 
-    def _prepare(self, request: TransactionRequest, judged: Judged, peer: str) -> Produced | asyncio.Future[Produced]:
+    def _prepare(self, request: TransactionRequest, judged: Judged, peer: str) -> asyncio.Future[Produced]:
         """Store a message that was judged; one that was prepared before gets the first result."""
         name, (message, applied, size, is_named) = str(request.id), judged
         backend = self._required()
         held = self._prepared(name)
         opened = self._limits.opened.get(name)
         if is_named and opened is not None and (first := opened.find_first(name_of(message), message.body)):
-            return self._repeated(first) if isinstance(first, Produced) else asyncio.ensure_future(self._repeat(first))
+            repeating = asyncio.ensure_future(self._repeat(first))
+            repeating.add_done_callback(ignore_result)  # the client may have disconnected
+            return repeating
         delayed = bool(message.delay_time)
         opened = self._limits.take(name, client_of(peer), size, held, delayed=delayed)
         details = Transaction(
@@ -186,7 +164,6 @@ class Transactions:
         )
         supported = self._supported(applied)
         produced = Produced(message.message_id or "", 0, "", Stored(None, None), supported, transaction=name)
-        result: Produced | asyncio.Future[Produced]
         is_done = False
         try:
             preparing = backend.prepare(details, message)
@@ -200,7 +177,8 @@ class Transactions:
             raise
         if is_done:
             self.deadlines.add(name, details.began + details.timeout)
-            result = produced
+            result = asyncio.get_running_loop().create_future()
+            result.set_result(produced)
         else:
             result = asyncio.ensure_future(
                 self._wait_until_prepared(preparing, details, produced, size, delayed=delayed)
@@ -253,22 +231,13 @@ class Transactions:
         if opened is not None and (result.cancelled() or result.exception() is not None):
             opened.first.pop(name_of(message), None)
 
-    def _repeated(self, first: Produced) -> Produced:
-        self._counters.duplicates += 1
-        return first._replace(duplicate=True)
-
     async def _repeat(self, first: asyncio.Future[Produced]) -> Produced:
-        return self._repeated(await asyncio.shield(first))
+        produced = await asyncio.shield(first)
+        self._counters.duplicates += 1
+        return produced._replace(duplicate=True)
 
-    @staticmethod
-    async def _only(results: Awaitable[list[Produced | BridgeError]]) -> Produced:
-        [result] = await results
-        if isinstance(result, BridgeError):
-            raise result
-        return result
-
-    async def _result(self, preparing: Produced | BridgeError | asyncio.Future[Produced]) -> Produced | BridgeError:
-        if not isinstance(preparing, asyncio.Future):
+    async def _result(self, preparing: BridgeError | asyncio.Future[Produced]) -> Produced | BridgeError:
+        if isinstance(preparing, BridgeError):
             return preparing
         try:
             return await shielded(preparing, self._options.produce_timeout)
@@ -277,21 +246,10 @@ class Transactions:
 
     # Ending
 
-    def _commit(self, name: str) -> Commit | Coroutine[Any, Any, Commit]:
+    async def _commit(self, name: str) -> Commit:
         completion = CommitCompletion(self._producer, self._clock)
         try:
-            storing = self._required().commit(name, completion.complete)
-            if isinstance(storing, asyncio.Future) and storing.done():
-                return self._commit_of(name, completion, storing.result())
-        except TransactionEnded as error:
-            raise self._ended(name, error) from None
-        return self._wait_until_committed(name, completion, storing)
-
-    async def _wait_until_committed(
-        self, name: str, completion: CommitCompletion, storing: Awaitable[Sequence[Stored | None]]
-    ) -> Commit:
-        try:
-            return self._commit_of(name, completion, await storing)
+            return self._commit_of(name, completion, await self._required().commit(name, completion.complete))
         except TransactionEnded as error:
             raise self._ended(name, error) from None
 

@@ -10,9 +10,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeVar
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from bridge.continuation import Continuation
 from bridge.errors import (
     BackendUnavailable,
     BodyInvalid,
@@ -23,13 +22,13 @@ from bridge.errors import (
     RequestMalformed,
     RequestTimeout,
 )
+from bridge.http.deadline import Deadline
 from bridge.http.origin_policy import PULL, TAKING, OriginPolicy
 from bridge.http.params import header_names
 from bridge.http.request_and_reply import (
     NO_STORE,
     OMS_VERSION,
     READS_BODY,
-    Deadline,
     Limits,
     Pair,
     Reply,
@@ -60,7 +59,7 @@ _log = logging.getLogger("bridge.http")
 
 
 class RequestHandler:
-    """One endpoint as an ASGI application, which answers at once if it can."""
+    """One endpoint as an ASGI application."""
 
     def __init__(
         self, route: str, respond: Respond, origins: OriginPolicy, limits: Limits, metrics: BridgeMetrics
@@ -80,41 +79,10 @@ class RequestHandler:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Every exception becomes a problem document."""
-        started = self._observer.begin()
+        started, status = self._observer.begin(), _CLIENT_CLOSED
         exchange = _Exchange(self, scope, receive)
-        await self._finish(exchange, exchange.answer(None), send, started)
-
-    def begin(self, scope: Scope, event: Message | None, receive: Receive, send: Send) -> Awaitable[None] | None:
-        """Answer one request whose first event has been received; `event` is None if `receive` was not called yet.
-
-        Returns None if the response has been sent, else what is left to do. `send` acts when it is called.
-        """
-        started = self._observer.begin()
-        exchange = _Exchange(self, scope, receive)
-        reply = exchange.answer(event)
-        if isinstance(reply, Continuation):  # of a whole reply, and a small one: where a message is stored
-            return reply.then(lambda complete: self._answer(exchange, complete(), send, started))
-        if not isinstance(reply, Reply) or reply.stream is not None or len(reply.body) > WHOLE:
-            return self._finish(exchange, reply, send, started)
-        self._answer(exchange, reply, send, started)
-        return None
-
-    def _answer(self, exchange: "_Exchange", reply: Reply, send: Send, started: float) -> None:
-        """Send a whole reply."""
         try:
-            for message in _messages(reply):
-                send(message)
-        finally:
-            exchange.release()
-            self._observer.end(started, reply.status)
-
-    async def _finish(
-        self, exchange: "_Exchange", answer: Reply | Awaitable[Reply], send: Send, started: float
-    ) -> None:
-        """Wait for the reply and send it."""
-        status = _CLIENT_CLOSED
-        try:
-            reply = exchange.hold_reply(answer if isinstance(answer, Reply) else await answer)
+            reply = exchange.hold_reply(await exchange.answer())
             status = reply.status
             if exchange.disconnected and reply.cleanup is not None:
                 reply.cleanup()
@@ -151,11 +119,13 @@ class RequestHandler:
 
     async def _send(self, send: Send, reply: Reply) -> None:
         """Send a reply with a whole body. Raises `TimeoutError` if the client stops reading."""
-        start, whole = _messages(reply)
+        headers = reply.headers
+        if reply.status != _NO_CONTENT:  # RFC 9110 8.6: no content-length in a 204
+            headers = [*headers, (b"content-length", b"%d" % len(reply.body))]
         with self.stall.start():
-            await send(start)
+            await send({"type": "http.response.start", "status": reply.status, "headers": headers})
             if len(reply.body) <= WHOLE:
-                await send(whole)
+                await send({"type": "http.response.body", "body": reply.body})
                 return
         await self._send_parts(send, reply.body)
         await send({"type": "http.response.body", "body": b""})
@@ -194,8 +164,8 @@ class _Exchange:
     """One request: reads its headers and its body, calls the endpoint, and notices when its client disconnects."""
 
     __slots__ = (
-        *("_cors", "_event", "_handler", "_header_size", "_held", "_more", "_peer", "_receive", "_scope"),
-        *("_watched", "_watcher", "disconnected"),
+        *("_cors", "_handler", "_header_size", "_held", "_more", "_peer", "_receive", "_scope", "_watched"),
+        *("_watcher", "disconnected"),
     )
 
     def __init__(self, handler: RequestHandler, scope: Scope, receive: Receive) -> None:
@@ -203,8 +173,6 @@ class _Exchange:
         self._handler = handler
         self._scope = scope
         self._receive = receive
-        self._event: Message | None = None
-        """The first part of the body, until it is read."""
         self._more = True
         self._cors: list[Pair] = []
         self._header_size = 0
@@ -216,28 +184,21 @@ class _Exchange:
         client = scope.get("client")
         self._peer = f"{url_host(client[0])}:{client[1]}" if client else "unknown"
 
-    def answer(self, event: Message | None) -> Reply | Awaitable[Reply]:
-        """Return the reply, or an awaitable if the endpoint or the rest of the body has to be waited for.
-
-        `event` is the first part of the body, if it has been received already.
-        """
+    async def answer(self) -> Reply:
+        """Read the request, and return the reply of the endpoint or the problem document of what it raises."""
         try:
             headers = self._headers()
             if self._handler.takes and not self._scope.get("extensions", {}).get(_READS_REPLY, _always)():
                 return self._with_cors(self._handler.not_waited())  # a message would be settled for nobody
-            reads_body = self._handler.reads_body
-            body = b"" if reads_body or self._scope["method"] == "GET" else self._whole_body(headers, event)
-            self._event = event if reads_body or body is None else None
-            del event  # it holds the first part of the body
-            self.hold(self._header_size + (_declared(headers) if body is None else len(body)))
-            reply = self._read_and_respond(headers) if body is None else self._respond(headers, body)
+            has_body = self._scope["method"] != "GET" and not self._handler.reads_body
+            # no local variable holds the body or the request: the endpoint can free them
+            return self._with_cors(
+                await self._handler.respond(
+                    self._request(headers, await self._read_body(headers) if has_body else self._no_body())
+                )
+            )
         except Exception as error:  # noqa: BLE001 - the client gets a reply even for a defect
             return self._problem(error)
-        if isinstance(reply, Continuation):
-            return reply.then(self._completed)
-        if not isinstance(reply, Reply):
-            return self._result(reply)
-        return self._with_cors(reply)
 
     def hold(self, size: int) -> None:
         """Count bytes that are held for the client. Raises `LimitReached` or `TooManyInFlight`."""
@@ -306,36 +267,22 @@ class _Exchange:
             self._handler.origins.check_taking(headers)
         return headers
 
-    def _respond(self, headers: Headers, body: bytes) -> Reply | Awaitable[Reply]:
-        query, path = self._scope["query_string"], self._scope["path"]
-        # No local variable holds the request: the endpoint can free the body.
-        return self._handler.respond(
-            Request(
-                headers,
-                self._header_size,
-                query,
-                path,
-                body,
-                self._peer,
-                self.cancel_on_disconnect,
-                self,
-                self._handler.route,
-            )
+    def _request(self, headers: Headers, body: bytes) -> Request:
+        return Request(
+            headers,
+            self._header_size,
+            self._scope["query_string"],
+            self._scope["path"],
+            body,
+            self._peer,
+            self.cancel_on_disconnect,
+            self,
+            self._handler.route,
         )
 
-    async def _result(self, reply: Awaitable[Reply]) -> Reply:
-        try:
-            replied = await reply
-        except Exception as error:  # noqa: BLE001 - as above
-            return self._problem(error)
-        return self._with_cors(replied)
-
-    def _completed(self, complete: Callable[[], Reply]) -> Reply:
-        try:
-            replied = complete()
-        except Exception as error:  # noqa: BLE001 - as above
-            return self._problem(error)
-        return self._with_cors(replied)
+    def _no_body(self) -> bytes:
+        self.hold(self._header_size)
+        return b""
 
     def _problem(self, error: Exception) -> Reply:
         if not isinstance(error, BridgeError):
@@ -351,28 +298,10 @@ class _Exchange:
     def _with_cors(self, reply: Reply) -> Reply:
         return reply._replace(headers=reply.headers + self._cors) if self._cors else reply
 
-    def _whole_body(self, headers: Headers, event: Message | None) -> bytes | None:
-        """Return the body if `event` contains all of it, else None. Raises `BodyTooLarge`."""
-        declared, limit = headers.plain.get(b"content-length"), self._handler.limits.body
-        if event is not None and event["type"] == "http.request":
-            body: bytes = event["body"]
-            fits = declared is None or declared == b"%d" % len(body)
-            # Over HTTP/2 a response before the end of the request resets its stream, and some clients lose it then.
-            ended = not event["more_body"] or (declared is not None and self._scope["http_version"] != "2")
-            if fits and ended and len(body) <= limit:
-                return body
-        if declared is not None and _declared(headers) > limit:
-            raise BodyTooLarge(f"The body has {printable(declared)} bytes; at most {limit} are allowed.")
-        return None
-
-    async def _read_and_respond(self, headers: Headers) -> Reply:
-        reply = self._respond(headers, await self._read_body(headers.plain.get(b"content-length")))
-        return reply if isinstance(reply, Reply) else await reply
-
     async def read(self) -> bytes:
         """See `BodyStream`."""
         while self._more:
-            event, self._event = self._event or await self._receive(), None
+            event = await self._receive()
             if event["type"] == "http.disconnect":
                 # Granian reports a broken chunk like this, and its client can read the reply.
                 raise BodyInvalid("The body is incomplete: a chunk is broken, or the client disconnected.")
@@ -381,12 +310,18 @@ class _Exchange:
                 return bytes(piece)
         return b""
 
-    async def _read_body(self, declared: bytes | None) -> bytes:
+    async def _read_body(self, headers: Headers) -> bytes:
         handler, limit = self._handler, self._handler.limits.body
+        declared, length = headers.plain.get(b"content-length"), _declared(headers)
+        if length > limit:
+            raise BodyTooLarge(f"The body has {printable(declared or b'')} bytes; at most {limit} are allowed.")
+        self.hold(self._header_size + length)
         chunks: list[bytes] = []
         size = 0
         try:
             with handler.deadline.start():
+                # To the end, also where all bytes that were declared are here: a response before it makes Granian reset
+                # a stream of HTTP/2, with which some clients lose it, and Hypercorn close a connection of HTTP/1.1.
                 while chunk := await self.read():
                     size += len(chunk)
                     if size > limit:
@@ -399,15 +334,6 @@ class _Exchange:
         if declared is not None and declared != b"%d" % size:
             raise BodyInvalid(f"content-length says {printable(declared)}, the body has {size} bytes.")
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _messages(reply: Reply) -> tuple[Message, Message]:
-    """Return the messages of a reply with a whole body."""
-    headers = reply.headers
-    if reply.status != _NO_CONTENT:  # RFC 9110 8.6: no content-length in a 204
-        headers = [*headers, (b"content-length", b"%d" % len(reply.body))]
-    start = {"type": "http.response.start", "status": reply.status, "headers": headers}
-    return start, {"type": "http.response.body", "body": reply.body}
 
 
 def _always() -> bool:

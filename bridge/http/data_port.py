@@ -14,13 +14,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.engine import Engine
 from bridge.errors import BridgeError, MethodNotAllowed, NotFound
 from bridge.http.asgi_endpoint import RequestHandler
 from bridge.http.callbacks import CallbackEndpoints
+from bridge.http.deadline import Deadline
 from bridge.http.description import DescriptionEndpoints, console
 from bridge.http.incoming_webhook_rules import Rules
 from bridge.http.log_reader import LogReader
@@ -37,7 +38,7 @@ from bridge.http.produce import ProduceEndpoint
 from bridge.http.produce_stream import ProduceStreamEndpoint
 from bridge.http.pull import PullEndpoint, SettleEndpoints
 from bridge.http.push import PushEndpoint
-from bridge.http.request_and_reply import Deadline, Limits, Pair, Reply, Respond, problem_reply
+from bridge.http.request_and_reply import Limits, Pair, Reply, Respond, problem_reply
 from bridge.http.transactions import TransactionEndpoints
 from bridge.http.webhook_handshake import WebhookHandshake
 from bridge.long_work import Slicer
@@ -93,7 +94,7 @@ def routes(  # noqa: PLR0913 - the collaborators of all endpoints, built in one 
 
 
 class DataApp:
-    """The ASGI application of the data port, which answers at once if it can. `handshake`: None answers none."""
+    """The ASGI application of the data port. `handshake`: None answers none."""
 
     def __init__(
         self,
@@ -117,13 +118,6 @@ class DataApp:
         """Answer one request."""
         handler = self._handlers.get((scope["method"], scope["path"])) or self._handler_of_template(scope)
         return (handler or self._answer_other)(scope, receive, send)
-
-    def begin(self, scope: Scope, event: Message | None, receive: Receive, send: Send) -> Awaitable[None] | None:
-        """Answer one request, at once if nothing has to be waited for; see `RequestHandler.begin`."""
-        handler = self._handlers.get((scope["method"], scope["path"])) or self._handler_of_template(scope)
-        if handler is None:
-            return self._answer_other(scope, receive, send)  # it does not read the body
-        return handler.begin(scope, event, receive, send)
 
     def refused(self, error: BridgeError, headers: Iterable[Pair]) -> list[Pair]:
         """Count a request that the server refuses itself; see `NotesRefusals`."""

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Final, Protocol
 
-from bridge.continuation import Continuation
 from bridge.engine.engine import Engine
 from bridge.engine.produce_batch_and_results import Produced
 from bridge.errors import (
@@ -71,7 +70,7 @@ class ProduceEndpoint:
         self._safe_size = largest_safe_size(self._delivered_max)
         self._decoding_heavy = asyncio.Lock()
 
-    def produce(self, request: Request) -> Reply | Awaitable[Reply]:
+    async def produce(self, request: Request) -> Reply:
         """Publish one message if `x-oms-h-destination` is set, else a batch, whose content type names its form."""
         headers = request.headers
         headers.require_version()
@@ -82,15 +81,16 @@ class ProduceEndpoint:
             if self._rules:
                 check_unsigned(self._rules, headers.fields["destination"])
             if (mode := cloudevents.mode_of(headers.plain)) is not None:
-                return self._produce_event(mode, request, require, lambda of_event: of_event, _stored_reply)
-            produced = self._produce_one(request, headers, require, fits=request.header_size <= self._safe_size)
-            return _reply(produced, _stored_reply)
-        decoding = self._decode_batch(headers, request.body)
-        validation = self.validate_all(decoding, self._rules, in_headers=require.headers)
-        publisher, key = self._publisher(headers), idempotency_key(headers)
-        return self._produce_batch(self._validated(validation, request), require, request.peer, key, publisher)
+                publishing = self._produce_event(mode, request, require, lambda of_event: of_event, _stored_reply)
+            else:
+                fits = request.header_size <= self._safe_size
+                publishing = self._produce_one(request, headers, require, _stored_reply, fits=fits)
+        else:
+            publishing = self._produce_batch(request, self._decode_batch(headers, request.body), require, self._rules)
+        del request  # nothing here holds the body meanwhile: see `Producer.produce`
+        return await publishing
 
-    def produce_by_url(self, request: Request) -> Reply | Awaitable[Reply]:
+    async def produce_by_url(self, request: Request) -> Reply:
         """Publish one message whose destination, and perhaps its id, is in the path. Fields: query or headers.
 
         A signed challenge of a webhook's sender is answered instead.
@@ -104,42 +104,61 @@ class ProduceEndpoint:
         require = parse_require(headers.parameters)
         if (mode := cloudevents.mode_of(headers.plain)) is not None:
             # The time of an event is known after it is read, and `expire` counts from it.
-            complete = partial(url_headers, request, now=now)
-            return self._produce_event(mode, request, require, complete, _described_reply)
-        return _reply(self._produce_one(request, headers, require, fits=False), _described_reply)
+            complete = partial(url_headers, request._replace(body=b""), now=now)
+            publishing = self._produce_event(mode, request, require, complete, _described_reply)
+        else:
+            publishing = self._produce_one(request, headers, require, _described_reply, fits=False)
+        del request  # as above
+        return await publishing
 
     def _publisher(self, headers: Headers) -> "Publisher":
         if "transaction" not in headers.parameters:
             return self._engine
         return TransactionPublisher(self._engine.transactions, headers)
 
-    def _produce_event(
+    async def _produce_event(
         self,
         mode: cloudevents.Mode,
         request: Request,
         require: Requirements,
         complete: cloudevents.Complete,
         write: Callable[[Produced], Reply],
-    ) -> Reply | Awaitable[Reply]:
+    ) -> Reply:
         """Publish one CloudEvent, or a batch of them."""
-        headers, body, peer = request.headers, request.body, request.peer
+        headers = request.headers
         if mode is cloudevents.Mode.BINARY:
             headers = complete(cloudevents.read_binary(headers))
-            return _reply(self._produce_one(request, headers, require, fits=False), write)
-        if gzip_body.is_gzip(headers.plain.get(b"content-encoding")):
+            publishing = self._produce_one(request, headers, require, write, fits=False)
+        elif gzip_body.is_gzip(headers.plain.get(b"content-encoding")):
             raise ContentTypeUnsupported("content-encoding: events in JSON are not compressed.")
-        key, publisher = idempotency_key(headers), self._publisher(headers)
-        if mode is cloudevents.Mode.BATCHED:
-            batch = cloudevents.read_batch(headers, body, self._limits.batch, complete)
-            validated = self._validated(self.validate_all(batch, {}, in_headers=require.headers), request)
-            return self._produce_batch(validated, require, peer, key, publisher)
-        reading = cloudevents.read_structured(headers, body, complete)
-        event = self._validate_read(reading, in_headers=require.headers)
-        return _reply(self._produce_validated(event, require, peer, key, publisher), write)
+        elif mode is cloudevents.Mode.BATCHED:
+            batch = cloudevents.read_batch(headers, request.body, self._limits.batch, complete)
+            publishing = self._produce_batch(request, batch, require, {})
+        else:
+            event = cloudevents.read_structured(headers, request.body, complete)
+            publishing = self._produce_read(request, event, require, write)
+        del request  # as above
+        return await publishing
 
-    def _produce_one(
-        self, request: Request, headers: Headers, require: Requirements, *, fits: bool
-    ) -> Produced | Awaitable[Produced]:
+    async def _produce_read(
+        self, request: Request, reading: Steps[Message], require: Requirements, write: Callable[[Produced], Reply]
+    ) -> Reply:
+        """Publish the message that is read from the body."""
+        validation = self._validate_read(reading, in_headers=require.headers)
+        key, publisher, peer = idempotency_key(request.headers), self._publisher(request.headers), request.peer
+        del request, reading  # as above
+        publishing = publisher.produce([await self._slicer.run(validation)], require.fields, peer, key)
+        return write(_only(await publishing))
+
+    async def _produce_one(
+        self,
+        request: Request,
+        headers: Headers,
+        require: Requirements,
+        write: Callable[[Produced], Reply],
+        *,
+        fits: bool,
+    ) -> Reply:
         """Publish the body as one message. `fits`: consumers can certainly receive its headers."""
         message, publisher = headers.message(request.body), self._publisher(headers)
         if require.headers:
@@ -149,32 +168,23 @@ class ProduceEndpoint:
             message = message._replace(compression=gzip_body.GZIP)
         if not fits or message.compression is not None:
             validation = self._validate(message, _InflatedSize(self._limits.body))
-            if message.compression is not None and len(message.body) > GZIP_AT_ONCE:
-                return self._produce_validated(validation, require, request.peer, key, publisher)
-            message = run_at_once(validation)
-        return publisher.produce(message, require.fields, request.peer, key)
-
-    async def _produce_validated(
-        self,
-        validation: Steps[Message],
-        require: Requirements,
-        peer: str,
-        key: str | None,
-        publisher: "Publisher",
-    ) -> Produced:
-        produced = publisher.produce(await self._slicer.run(validation), require.fields, peer, key)
-        return produced if isinstance(produced, Produced) else await produced
+            is_long = message.compression is not None and len(message.body) > GZIP_AT_ONCE
+            message = await self._slicer.run(validation) if is_long else run_at_once(validation)
+        publishing = publisher.produce([message], require.fields, request.peer, key)
+        del request, message  # as above
+        return write(_only(await publishing))
 
     async def _produce_batch(
-        self,
-        validated: Awaitable[list[Message | BridgeError]],
-        require: Requirements,
-        peer: str,
-        key: str | None,
-        publisher: "Publisher",
+        self, request: Request, decoding: Steps[list[Message | BridgeError]], require: Requirements, rules: Rules
     ) -> Reply:
-        published = publisher.produce_all(await validated, require.fields, peer, key)
-        results = await published  # nothing here holds the bodies meanwhile: see `Producer.produce_all`
+        """Publish a batch. `rules`: of destinations that have settings."""
+        validation = self.validate_all(decoding, rules, in_headers=require.headers)
+        publisher, key, peer = self._publisher(request.headers), idempotency_key(request.headers), request.peer
+        validating = self._validated(validation, request)
+        del request, decoding, validation  # as above
+        publishing = publisher.produce(await validating, require.fields, peer, key)
+        del validating
+        results = await publishing
         failed = any(isinstance(result, BridgeError) for result in results)
         body = f"[{', '.join(map(write_result, results))}]".encode("ascii")
         return Reply(207 if failed else 200, [OMS_VERSION, (b"content-type", _JSON)], body)
@@ -273,16 +283,10 @@ def _is_heavy(body: bytes) -> bool:
 class Publisher(Protocol):
     """Where a request's messages go: the engine, or a transaction."""
 
-    def produce(
-        self, message: Message, require: Sequence[Field], peer: str, key: str | None
-    ) -> Produced | Awaitable[Produced]:
-        """Publish one message; see `Engine.produce`."""
-        ...
-
-    def produce_all(
+    async def produce(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None
-    ) -> Awaitable[list[Produced | BridgeError]]:
-        """Publish a batch; see `Engine.produce_all`."""
+    ) -> list[Produced | BridgeError]:
+        """Publish messages; see `Engine.produce`."""
         ...
 
 
@@ -322,16 +326,12 @@ def idempotency_key(headers: Headers) -> str | None:
     return key
 
 
-def _reply(produced: Produced | Awaitable[Produced], write: Callable[[Produced], Reply]) -> Reply | Awaitable[Reply]:
-    if isinstance(produced, Produced):
-        return write(produced)
-    if isinstance(produced, Continuation):
-        return produced.then(lambda complete: write(complete()))
-    return _wait(produced, write)
-
-
-async def _wait(produced: Awaitable[Produced], write: Callable[[Produced], Reply]) -> Reply:
-    return write(await produced)
+def _only(results: list[Produced | BridgeError]) -> Produced:
+    """Return the result of one message, or raise it."""
+    [result] = results
+    if isinstance(result, BridgeError):
+        raise result
+    return result
 
 
 def _stored_reply(produced: Produced) -> Reply:

@@ -48,7 +48,7 @@ class ProduceStreamEndpoint:
         self._produce = produce
         self._rules = rules
 
-    def stream(self, request: Request) -> Reply:
+    async def stream(self, request: Request) -> Reply:
         """Return the results of the messages, in their order, while the body still arrives."""
         headers = request.headers
         headers.require_version()
@@ -93,7 +93,7 @@ class ProduceStreamEndpoint:
         await write(b"")  # the client gets the headers of the response before it sends a line
         try:
             while lines := await reader.take():
-                results = await self._engine.produce_all([each for _, each in lines], require, peer)
+                results = await self._engine.produce([each for _, each in lines], require, peer)
                 numbers = [number for number, _ in lines]
                 del lines  # nothing here holds the bodies while the client reads
                 await _write_results(numbers, results, write)

@@ -1,7 +1,7 @@
 """`GET /v1/messages`, `/v1/ack`, `/v1/nack`, `/v1/extend`: pull one message, settle messages by their receipts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Self
 
@@ -90,42 +90,25 @@ class PullEndpoint:
         self._parse = partial(PullArguments.parse, limits)
         self._parse_cached = lru_cache(maxsize=256)(self._parse)
 
-    def pull(self, request: Request) -> Reply | Awaitable[Reply]:
+    async def pull(self, request: Request) -> Reply:
         """Return one message, or 204. Acknowledges the receipts of the request first."""
         headers, query = request.headers.parameters, request.query
         # The pulls of a client say the same, unless they bring receipts.
         repeats = b"receipt" not in query and "receipt" not in headers and request.header_size + len(query) <= _SHORT
         parse = self._parse_cached if repeats else self._parse
         key, pull_request, ack, receipts = parse(tuple(headers.items()), query)
-        if receipts and (settling := self._engine.ack(receipts, key)) is not None:
-            return self._pull_after(settling, request, key, pull_request, ack=ack)
-        return self._pull(request, key, pull_request, ack=ack)
-
-    async def _pull_after(
-        self, settling: Awaitable[None], request: Request, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool
-    ) -> Reply:
-        await settling
-        reply = self._pull(request, key, pull_request, ack=ack)
-        return reply if isinstance(reply, Reply) else await reply
-
-    def _pull(
-        self, request: Request, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool
-    ) -> Reply | Awaitable[Reply]:
-        pulled = self._engine.pull(key, pull_request, ack=ack, client=client_of(request.peer))
-        if pulled is None or isinstance(pulled, Pulled):
-            return self._deliver(pulled, request.headers)
-        return self._deliver_later(request.cancel_on_disconnect(pulled), request.headers)
-
-    async def _deliver_later(self, pulling: Awaitable[Pulled | None], request_headers: Headers) -> Reply:
-        reply = self._deliver(await pulling, request_headers)
-        return reply if isinstance(reply, Reply) else await reply
-
-    def _deliver(self, pulled: Pulled | None, request_headers: Headers) -> Reply | Awaitable[Reply]:
-        """Send gzip as HTTP's `content-encoding` if the client accepts it, else inflate the body."""
+        if receipts:
+            await self._engine.ack(receipts, key)
+        client, watch = client_of(request.peer), request.cancel_on_disconnect
+        pulled = await self._engine.pull(key, pull_request, ack=ack, client=client, watch=watch)
         if pulled is None:
             return Reply(204, [OMS_VERSION, NO_STORE])
         if pulled.settling is not None:
-            return self._deliver_settled(pulled, pulled.settling, request_headers)
+            await pulled.settling
+        return await self._deliver(pulled, request.headers)
+
+    async def _deliver(self, pulled: Pulled, request_headers: Headers) -> Reply:
+        """Send gzip as HTTP's `content-encoding` if the client accepts it, else inflate the body."""
         message, mode = pulled.message, cloudevents.accepted_mode(request_headers.plain.get(b"accept"))
         if message.compression is None:
             return _delivered(pulled, message, mode)
@@ -134,12 +117,7 @@ class PullEndpoint:
             headers = [*encode(message), *_delivery_headers(pulled), *_GZIP]
             if fits_http(message, headers):
                 return Reply(200, headers, message.body, cleanup=_cleanup(pulled))
-        return self._inflate(pulled, mode)
-
-    async def _deliver_settled(self, pulled: Pulled, settling: Awaitable[None], request_headers: Headers) -> Reply:
-        await settling
-        reply = self._deliver(pulled._replace(settling=None), request_headers)
-        return reply if isinstance(reply, Reply) else await reply
+        return await self._inflate(pulled, mode)
 
     async def _inflate(self, pulled: Pulled, mode: cloudevents.Mode | None) -> Reply:
         inflating = gzip_body.inflate_message(pulled.message, self._limits.body)
@@ -184,20 +162,20 @@ class SettleEndpoints:
         self._engine = engine
         self._limits = limits
 
-    def ack(self, request: Request) -> Reply | Awaitable[Reply]:
+    async def ack(self, request: Request) -> Reply:
         """Acknowledge. Doing so twice is 204 as well."""
         params, receipts = _parse_receipts(request)
-        settling = self._engine.ack(receipts, parse_optional_subscription(params))
-        return _settled() if settling is None else _settled_after(settling)
+        await self._engine.ack(receipts, parse_optional_subscription(params))
+        return _settled()
 
-    def nack(self, request: Request) -> Reply:
+    async def nack(self, request: Request) -> Reply:
         """Return messages to the group; they are ready again after `x-oms-delaymills`."""
         params, receipts = _parse_receipts(request)
         delay = number(params, "delaymills", 0, NACK_DELAY_MAX)
         self._engine.nack(receipts, delay, parse_optional_subscription(params))
         return _settled()
 
-    def extend(self, request: Request) -> Reply:
+    async def extend(self, request: Request) -> Reply:
         """Set the leases to end `x-oms-leasemills` from now."""
         params, receipts = _parse_receipts(request)
         self._engine.extend(receipts, parse_lease(params, self._limits), parse_optional_subscription(params))
@@ -206,11 +184,6 @@ class SettleEndpoints:
 
 def _settled() -> Reply:
     return Reply(204, [OMS_VERSION])
-
-
-async def _settled_after(settling: Awaitable[None]) -> Reply:
-    await settling
-    return _settled()
 
 
 def _parse_receipts(request: Request) -> tuple[Params, list[str]]:

@@ -1,56 +1,13 @@
 """The arguments and the result of an endpoint, independent of the server interface: `Request`, `Limits`, `Reply`."""
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 
-from bridge.continuation import Timeouts
+from bridge.engine.pull_and_prefetch import CancelOnDisconnect
 from bridge.errors import BridgeError, encode_problem
 from bridge.wire.headers import VERSION, Headers
 
-
-class Deadline:
-    """A time limit in seconds, shared by all requests of an endpoint."""
-
-    def __init__(self, seconds: float) -> None:
-        self._timeouts = Timeouts(seconds)
-
-    def start(self) -> "_Timeout":
-        """Return a context manager that raises `TimeoutError` in the current task when the time is over."""
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a deadline needs a task to cancel")
-        timeout = _Timeout(task, self._timeouts)
-        self._timeouts.add(timeout)
-        return timeout
-
-
-class _Timeout:
-    """One use of a `Deadline`."""
-
-    __slots__ = ("_task", "_timeouts")
-
-    def __init__(self, task: asyncio.Task[Any], timeouts: Timeouts) -> None:
-        self._task = task
-        self._timeouts = timeouts
-
-    def expired(self) -> None:
-        """See `Expires`."""
-        self._task.cancel()
-
-    def __enter__(self) -> None:
-        """The time runs since `Deadline.start`."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._timeouts.remove(self) and self._task.uncancel() == 0 and kind is asyncio.CancelledError:
-            raise TimeoutError from error
-
-
-T = TypeVar("T")
 Pair = tuple[bytes, bytes]
 
 NO_STORE: Final[Pair] = (b"cache-control", b"no-store")
@@ -82,14 +39,6 @@ class Limits(NamedTuple):
     lease: int = 30_000
     max_lease: int = 900_000
     stall: int = 300_000
-
-
-class CancelOnDisconnect(Protocol):
-    """Runs a coroutine and cancels it when the client disconnects."""
-
-    async def __call__(self, work: Coroutine[object, object, T]) -> T:
-        """Return the coroutine's result. After a disconnect, the calling task is cancelled."""
-        ...
 
 
 class BodyStream(Protocol):
@@ -147,8 +96,8 @@ class Reply(NamedTuple):
 quoted: Final = json.encoder.encode_basestring_ascii
 """Writes a string as JSON in ASCII."""
 
-Respond = Callable[[Request], Reply | Awaitable[Reply]]
-"""An endpoint. It returns the reply itself if nothing had to be waited for."""
+Respond = Callable[[Request], Awaitable[Reply]]
+"""An endpoint."""
 
 
 def problem_reply(error: BridgeError) -> Reply:

@@ -40,17 +40,11 @@ class TransactionPublisher:
         )
         self._transactions = transactions
 
-    def produce(
-        self, message: Message, require: Sequence[Field], peer: str, key: str | None
-    ) -> Produced | Awaitable[Produced]:
-        """Prepare one message; see `Transactions.produce`."""
-        return self._transactions.produce(self._request, message, require, peer, key)
-
-    def produce_all(
+    async def produce(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None
-    ) -> Awaitable[list[Produced | BridgeError]]:
-        """Prepare a batch; see `Transactions.produce_all`."""
-        return self._transactions.produce_all(self._request, messages, require, peer, key)
+    ) -> list[Produced | BridgeError]:
+        """Prepare messages; see `Transactions.produce`."""
+        return await self._transactions.produce(self._request, messages, require, peer, key)
 
 
 class TransactionEndpoints:
@@ -59,13 +53,13 @@ class TransactionEndpoints:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    def commit(self, request: Request) -> Reply | Awaitable[Reply]:
+    async def commit(self, request: Request) -> Reply:
         """Commit a transaction."""
-        return self._end(request, self._transactions.commit)
+        return await self._end(request, self._transactions.commit)
 
-    def rollback(self, request: Request) -> Reply | Awaitable[Reply]:
+    async def rollback(self, request: Request) -> Reply:
         """Roll a transaction back."""
-        return self._end(request, self._transactions.rollback)
+        return await self._end(request, self._transactions.rollback)
 
     async def find(self, request: Request) -> Reply:
         """Describe a transaction."""
@@ -78,16 +72,11 @@ class TransactionEndpoints:
         return _reply(describe_all(self._transactions.all_open()))
 
     @staticmethod
-    def _end(request: Request, end: Callable[[str], Transaction | Awaitable[Transaction]]) -> Reply | Awaitable[Reply]:
+    async def _end(request: Request, end: Callable[[str], Awaitable[Transaction]]) -> Reply:
         parse_params(request.headers.parameters, request.query, request.route)
         if request.body:
             raise BodyInvalid("The end of a transaction consists of the path only: send no body.")
-        ended = end(transaction_of(request.path))
-        return _reply(describe(ended)) if isinstance(ended, Transaction) else _wait(ended)
-
-
-async def _wait(ending: Awaitable[Transaction]) -> Reply:
-    return _reply(describe(await ending))
+        return _reply(describe(await end(transaction_of(request.path))))
 
 
 def describe(transaction: Transaction) -> str:

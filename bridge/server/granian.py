@@ -57,7 +57,7 @@ async def serve(
     listening = bind(listener)
     address = listening.getsockname()
     requests = UnfinishedRequests(app)
-    dispatcher = Dispatcher(app, requests, stop)
+    dispatcher = Dispatcher(requests, stop)
     before = _threads()
     signal, stopped = _start(core, dispatcher, listener, listening)
     threads = _threads() - before
@@ -103,7 +103,7 @@ def _start(
 
     Granian's `embed.Server` is not used: it binds with SO_REUSEPORT (a port in use would not be an error, and the
     number that port 0 gets would be unknown), its logging.config.dictConfig closes the log handlers of the whole
-    process, and it makes a task for every request.
+    process, and it wakes the event loop twice for each request.
     """
     loop = asyncio.get_running_loop()
     http, net, constants = (import_module(f"granian.{name}") for name in ("http", "net", "constants"))

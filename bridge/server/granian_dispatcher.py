@@ -1,24 +1,22 @@
 """Passes Granian's requests to the application, with one wake-up of the event loop for each.
 
 Granian's own scheduler makes a task for each request, which then asks for the body and waits again. Here the body is
-requested before the event loop gets the request, so that most requests arrive whole and need no task. See
-docs/decisions/0024-granian-without-tasks.md, and 0076-granian-waits-for-the-end-of-a-body.md.
+requested before the event loop gets the request, so that most requests arrive whole. See
+docs/decisions/0076-granian-waits-for-the-end-of-a-body.md.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from contextvars import copy_context
-from functools import partial
 from typing import Any, Final
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from bridge.continuation import Continuation
 from bridge.errors import BridgeError
 from bridge.server.request_target import host_refusal, normal_path
 from bridge.server.tcp_state import TcpStates
-from bridge.server.unfinished_requests import READS_REPLY, BeginsAtOnce, UnfinishedRequests
+from bridge.server.unfinished_requests import READS_REPLY, UnfinishedRequests
 
 PART: Final = 65536
 """Bytes of a stream that are passed to Granian at a time. It buffers six parts, whatever their size."""
@@ -39,16 +37,13 @@ ARRIVAL: Final = 0.25
 """Seconds between two searches for requests whose body has not begun to arrive, or not ended. Each then gets a task,
 which waits for it with the application's limit."""
 
-_Begin = Callable[[Scope, Message | None, Receive, Send], Awaitable[None] | None]
-
 
 class Dispatcher:
     """Begins each request of one Granian worker, and keeps those that are not answered yet."""
 
-    def __init__(self, app: ASGIApp, requests: UnfinishedRequests, stop: asyncio.Event) -> None:
+    def __init__(self, requests: UnfinishedRequests, stop: asyncio.Event) -> None:
         """`stop`: from then on, each answer over HTTP/1.1 is the last one on its connection."""
         self._stop = stop
-        self._begin: _Begin = app.begin if isinstance(app, BeginsAtOnce) else partial(_begin_with_event, app)
         self._requests = requests
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
@@ -58,8 +53,6 @@ class Dispatcher:
         """The futures that were in `_arriving` at the last search."""
         self._timer = self._loop.call_later(ARRIVAL, self._search)
         self._tcp = TcpStates()
-        self._continuing: dict[Continuation[None], tuple[Any, Scope, Send]] = {}
-        """Requests that wait for the backend's answer, without a task."""
         self.unanswered: dict[Any, int] = {}
         """Host and port of each client that waits for a response, and how many."""
         self._requested: set[Any] = set()
@@ -77,7 +70,7 @@ class Dispatcher:
         """
         scope = request.scope
         if scope["method"] != "POST":
-            self._loop.call_soon_threadsafe(self._dispatch, request, None, context=self._context)
+            self._loop.call_soon_threadsafe(self._dispatch, request, [], context=self._context)
             return
         receive = request.proto.receive
         first = last = receive()
@@ -91,10 +84,6 @@ class Dispatcher:
         """Give each request that has none a task, and begin the tasks, so that `requests` has all."""
         for event in tuple(self._arriving):
             self._begin_early(event)
-        for work, (request, scope, send) in self._continuing.items():
-            self._end_answer(scope)
-            self._loop.create_task(self._finish(request, work, scope, send))
-        self._continuing.clear()
         await asyncio.sleep(0)
 
     def close(self) -> None:
@@ -104,16 +93,11 @@ class Dispatcher:
 
     def _on_last(self, last: Any) -> None:  # noqa: ANN401 - Granian's
         arriving = self._arriving.pop(last, None)
-        if arriving is None:
-            return
-        request, first = arriving
-        event = first.result()
-        if last is first:
-            self._dispatch(request, event)
-        elif last.result().get("more_body", True):  # not the end of the body, or the client has disconnected
-            self._dispatch(request, event, _receive_first([last], request.proto.receive))
-        else:
-            self._dispatch(request, {**event, "more_body": False})
+        if arriving is not None:
+            request, first = arriving
+            if request.scope["http_version"] != "2":
+                _mark_end(request.scope["headers"], first.result())
+            self._dispatch(request, [first] if last is first else [first, last])
 
     def _search(self) -> None:
         arriving = frozenset(tuple(self._arriving))  # a tuple first: Granian's thread adds to the dict meanwhile
@@ -126,75 +110,41 @@ class Dispatcher:
         arriving = self._arriving.pop(event, None)
         if arriving is not None:
             request, first = arriving
-            events = [first] if event is first else [first, event]
-            self._dispatch(request, None, _receive_first(events, request.proto.receive))
+            self._dispatch(request, [first] if event is first else [first, event])
 
-    def _dispatch(self, request: Any, event: Message | None, receive: Receive | None = None) -> None:  # noqa: ANN401
+    def _dispatch(self, request: Any, events: list[Awaitable[Message]]) -> None:  # noqa: ANN401 - Granian's
+        """Answer a request in a task. `events`: those that were received, or requested, before."""
         scope, protocol = request.scope, request.proto
         self._requested.add(scope["client"])
         scope["path"] = normal_path(scope["raw_path"])
         send = _fixed_send(protocol.send, scope["method"] == "HEAD")
+        refusal = None
         if scope["http_version"] != "2":
             send = _closing_send(send, self._stop)
             if scope["method"] == "GET":  # what takes messages
                 scope["extensions"] = {READS_REPLY: self._tcp.watch(scope["server"], scope["client"])}
-            if (refusal := _check_host(scope)) is not None:
-                self._loop.create_task(self._refuse(request, refusal, scope, send))
-                return
-        work: Awaitable[None] | None = None
-        if not self._requests.refusing:
-            try:
-                work = self._begin(scope, event, receive or protocol.receive, send)
-            except Exception as error:  # noqa: BLE001 - `finish` logs it and answers 500
-                work = _failed(self._loop, error)
-            if work is None:
-                return
-            if isinstance(work, Continuation):
-                self._continuing[work] = request, scope, send
-                self._begin_answer(scope)
-                work.when_ready(partial(self._complete, work))
-                return
-        self._loop.create_task(self._finish(request, work, scope, send))
+            refusal = _check_host(scope)
+        receive = _receive_first(events, protocol.receive) if events else protocol.receive
+        if refusal is None:
+            self._loop.create_task(self._answer(request, scope, receive, send))
+        else:
+            self._loop.create_task(self._refuse(request, refusal, scope, send))
 
-    def _complete(self, work: Continuation[None]) -> None:
-        found = self._continuing.pop(work, None)
-        if found is None:  # it has a task now
-            return
-        request, scope, send = found
+    async def _answer(self, request: Any, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ANN401
+        client = scope["client"]
+        self.unanswered[client] = self.unanswered.get(client, 0) + 1
         try:
-            work.complete()
-        except Exception as error:  # noqa: BLE001 - as in `_dispatch`
-            self._loop.create_task(self._finish(request, _failed(self._loop, error), scope, send))
-        self._end_answer(scope)
-
-    async def _finish(self, request: Any, work: Awaitable[None] | None, scope: Scope, send: Send) -> None:  # noqa: ANN401
-        self._begin_answer(scope)
-        try:
-            await self._requests.finish(work, scope, send)
+            await self._requests(scope, receive, send)
         finally:
-            self._end_answer(scope)
+            left = self.unanswered.pop(client) - 1
+            if left:
+                self.unanswered[client] = left
+            self._requested.add(client)  # idle from now on
             request.done()  # aborts a response that has begun and was not ended
 
     async def _refuse(self, request: Any, error: BridgeError, scope: Scope, send: Send) -> None:  # noqa: ANN401
         await self._requests.respond(scope, send, error)
         request.done()
-
-    def _begin_answer(self, scope: Scope) -> None:
-        client = scope["client"]
-        self.unanswered[client] = self.unanswered.get(client, 0) + 1
-
-    def _end_answer(self, scope: Scope) -> None:
-        client = scope["client"]
-        left = self.unanswered.pop(client) - 1
-        if left:
-            self.unanswered[client] = left
-        self._requested.add(client)  # idle from now on
-
-
-def _failed(loop: asyncio.AbstractEventLoop, error: Exception) -> asyncio.Future[None]:
-    future: asyncio.Future[None] = loop.create_future()
-    future.set_exception(error)
-    return future
 
 
 def _check_host(scope: Scope) -> BridgeError | None:
@@ -217,15 +167,14 @@ def _declares_short_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return False
 
 
-def _begin_with_event(
-    app: ASGIApp, scope: Scope, event: Message | None, receive: Receive, send: Send
-) -> Awaitable[None]:
-    """Begin a request of an application that `receive`s all events itself."""
-    if event is None:
-        return app(scope, receive, send)
-    first: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-    first.set_result(event)
-    return app(scope, _receive_first([first], receive), send)
+def _mark_end(headers: Iterable[tuple[bytes, bytes]], event: Message) -> None:
+    """Say in the first event of a request of HTTP/1.1 that it is the last one, if it has all bytes that are declared.
+
+    Granian says so in a separate event, which would have to be waited for.
+    """
+    for name, value in headers:
+        if name == b"content-length":
+            event["more_body"] = event.get("more_body", False) and value != b"%d" % len(event["body"])
 
 
 def _receive_first(events: Iterable[Awaitable[Message]], receive: Receive) -> Receive:

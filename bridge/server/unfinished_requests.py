@@ -2,30 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Final, Protocol, runtime_checkable
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bridge.errors import BridgeError, Draining, Internal, OutcomeUnknown, RequestMalformed, encode_problem
-
-
-@runtime_checkable
-class BeginsAtOnce(Protocol):
-    """Optional capability of an ASGI application: it answers without a task if nothing has to be waited for.
-
-    Granian uses it: a task for each request would cost as much as the rest of a produce.
-    """
-
-    def begin(self, scope: Scope, event: Message | None, receive: Receive, send: Send) -> Awaitable[None] | None:
-        """Answer one request.
-
-        `event` is the first result of `receive`; None: it has not been called. `send` acts when it is called; only a
-        stream has to await it. Returns None if the response has been sent, else what is left to do: a `Continuation`,
-        or anything else, which is then awaited in a task.
-        """
-        ...
 
 
 @runtime_checkable
@@ -68,18 +51,14 @@ class UnfinishedRequests:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a failure is logged here and not raised."""
-        await self.finish(None if self.refusing else self._app(scope, receive, send), scope, send)
-
-    async def finish(self, work: Awaitable[None] | None, scope: Scope, send: Send) -> None:
-        """Await `work`, which answers one request; None: refuse it. A failure is logged here and not raised."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
-        if work is None:
+        if self.refusing:
             await self.respond(scope, send, Draining("The bridge is stopping and accepts no more requests."))
             return
         self.tasks.add(task)
         try:
-            await work
+            await self._app(scope, receive, send)
         except Exception:
             logger.exception("the application failed")
             await self.respond(scope, send, Internal("Internal error in the bridge; its log has the details."))

@@ -1,6 +1,6 @@
 """The engine with a span for each produce, delivery and settlement of a message that is traced."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from opentelemetry.trace import Span
@@ -17,7 +17,7 @@ from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.group import Group
 from bridge.engine.options import EngineOptions
 from bridge.engine.produce_batch_and_results import Produced
-from bridge.engine.pull_and_prefetch import PullRequest
+from bridge.engine.pull_and_prefetch import CancelOnDisconnect, PullRequest, unwatched
 from bridge.engine.push_consumer import ConsumerOptions, Leased, PushConsumer
 from bridge.engine.transactions import Transactions
 from bridge.errors import BridgeError
@@ -35,7 +35,6 @@ from bridge.tracing.spans import (
     Tracing,
     begin_trace,
     end,
-    end_when_done,
 )
 from bridge.tracing.transactions import TracedTransactions
 
@@ -52,64 +51,52 @@ class TracedEngine(Engine):
     def _create_transactions(self) -> Transactions:
         return TracedTransactions(self.adapter, self.clock, self._options, self.counters, self._producer, self._tracing)
 
-    def produce(
-        self, message: Message, require: Sequence[Field], peer: str, key: str | None = None
-    ) -> Produced | Awaitable[Produced]:
-        """See `Engine.produce`."""
-        message, span = self._start(message)
-        if span is None:
-            return super().produce(message, require, peer, key)
-        try:
-            produced = super().produce(message, require, peer, key)
-        except BaseException as error:
-            end(span, error)
-            raise
-        if isinstance(produced, Produced):
-            end(span, attributes=_stored(produced))
-            return produced
-        return end_when_done(span, produced, _stored)
-
-    def produce_all(
+    async def produce(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None = None
-    ) -> Awaitable[list[Produced | BridgeError]]:
-        """See `Engine.produce_all`."""
+    ) -> list[Produced | BridgeError]:
+        """See `Engine.produce`."""
         started = [(each, None) if isinstance(each, BridgeError) else self._start(each) for each in messages]
         spans = [span for _, span in started]
+        publishing = super().produce([message for message, _ in started], require, peer, key)
+        messages, started = (), []  # nothing here holds the bodies meanwhile: see `Producer.produce`
         try:
-            results = super().produce_all([message for message, _ in started], require, peer, key)
+            results = await publishing
         except BaseException as error:
-            for span in filter(None, spans):
-                end(span, error)
+            for unfinished in filter(None, spans):
+                end(unfinished, error)
             raise
-        return _end_when_all_produced(spans, results) if any(spans) else results
+        for span, result in zip(spans, results, strict=True):
+            if span is None:
+                continue
+            if isinstance(result, BridgeError):
+                end(span, result)
+            else:
+                end(span, attributes=_stored(result))
+        return results
 
-    def pull(
-        self, key: SubscriptionKey, pull_request: PullRequest, *, ack: bool, client: str = INTERNAL
-    ) -> Coroutine[object, object, Pulled | None]:
+    async def pull(
+        self,
+        key: SubscriptionKey,
+        pull_request: PullRequest,
+        *,
+        ack: bool,
+        client: str = INTERNAL,
+        watch: CancelOnDisconnect = unwatched,
+    ) -> Pulled | None:
         """See `Engine.pull`."""
         begun = self.clock.wall()
-        return self._trace_pull(key, begun, super().pull(key, pull_request, ack=ack, client=client))
-
-    async def _trace_pull(
-        self, key: SubscriptionKey, begun: int, pulled: Pulled | Coroutine[object, object, Pulled | None] | None
-    ) -> Pulled | None:
-        if isinstance(pulled, Coroutine):
-            pulled = await pulled
+        pulled = await super().pull(key, pull_request, ack=ack, client=client, watch=watch)
         if pulled is not None:
             span = self._tracing.start(PULL, key.source, pulled.message, key.group, begun)
             if span is not None:
                 end(span)
         return pulled
 
-    def ack(self, receipts: Sequence[str], named: SubscriptionKey | None) -> Coroutine[object, object, None]:
+    async def ack(self, receipts: Sequence[str], named: SubscriptionKey | None) -> None:
         """See `Engine.ack`."""
-        return self._trace_ack(receipts, named)
-
-    async def _trace_ack(self, receipts: Sequence[str], named: SubscriptionKey | None) -> None:
         spans = self._start_settling(ACK, receipts, named)
         try:
-            if (settling := super().ack(receipts, named)) is not None:
-                await settling
+            await super().ack(receipts, named)
         except BaseException as error:
             found, _ = self._settler.find(list(spans), named)
             settled = {text for text, _, entry in found if entry is None}
@@ -240,22 +227,3 @@ def _stored(produced: Produced) -> Attributes:
     if produced.stored.partition is not None:
         attributes["messaging.destination.partition.id"] = str(produced.stored.partition)
     return attributes
-
-
-async def _end_when_all_produced(
-    spans: Sequence[Span | None], produced: Awaitable[list[Produced | BridgeError]]
-) -> list[Produced | BridgeError]:
-    try:
-        results = await produced
-    except BaseException as error:
-        for unfinished in filter(None, spans):
-            end(unfinished, error)
-        raise
-    for span, result in zip(spans, results, strict=True):
-        if span is None:
-            continue
-        if isinstance(result, BridgeError):
-            end(span, result)
-        else:
-            end(span, attributes=_stored(result))
-    return results

@@ -1,9 +1,7 @@
 """Transactions with a span for each prepare, commit and rollback of what is traced."""
 
 import asyncio
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any
 
 from opentelemetry.trace import Span
 
@@ -52,7 +50,7 @@ class TracedTransactions(Transactions):
         self._contexts: dict[str, list[str | None]] = {}
         """By transaction: the trace contexts of its messages, at most `LINKS_MAX`."""
 
-    def _prepare(self, request: TransactionRequest, judged: Judged, peer: str) -> Produced | asyncio.Future[Produced]:
+    def _prepare(self, request: TransactionRequest, judged: Judged, peer: str) -> asyncio.Future[Produced]:
         message = judged.message
         is_first = message.traceparent is None and message.trace_id is None
         span = self._tracing.start(PREPARE, message.destination, message)
@@ -65,10 +63,11 @@ class TracedTransactions(Transactions):
             if span is not None:
                 end(span, error)
             raise
-        if isinstance(result, Produced):
-            self._on_prepared(str(request.id), message.traceparent, span)
+        on_done = partial(self._on_done, str(request.id), message.traceparent, span)
+        if result.done():
+            on_done(result)
         else:
-            result.add_done_callback(partial(self._on_done, str(request.id), message.traceparent, span))
+            result.add_done_callback(on_done)
         return result
 
     def _on_done(self, name: str, context: str | None, span: Span | None, result: asyncio.Future[Produced]) -> None:
@@ -85,19 +84,9 @@ class TracedTransactions(Transactions):
         if span is not None:
             end(span)
 
-    def _commit(self, name: str) -> Commit | Coroutine[Any, Any, Commit]:
+    async def _commit(self, name: str) -> Commit:
         span = self._start_end(COMMIT, name)
-        if span is None:
-            return super()._commit(name)
-        try:
-            commit = super()._commit(name)
-        except BaseException as error:
-            end(span, error)
-            raise
-        if isinstance(commit, Commit):
-            end(span)
-            return commit
-        return end_when_done(span, commit)
+        return await (super()._commit(name) if span is None else end_when_done(span, super()._commit(name)))
 
     async def _roll_back(self, name: str) -> None:
         span = self._start_end(ROLLBACK, name)

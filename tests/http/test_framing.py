@@ -1,5 +1,6 @@
 """HTTP/1.1 requests whose end two readers could see in different places, and requests that are no HTTP."""
 
+import http.client
 import json
 import re
 import socket
@@ -195,6 +196,21 @@ def test_too_many_header_bytes_are_refused_over_http_1(bridge: Bridge, server: s
         assert answer.status == 431
         if server == "hypercorn" or size < 200_000:
             problem(answer, "headers-too-large")
+
+
+def test_a_body_of_any_size_leaves_its_connection_open(bridge: Bridge, subtests: pytest.Subtests) -> None:
+    """Also one whose last bytes the bridge has before the server says that the body has ended."""
+    target = fresh().decode()
+    headers = {"x-oms-version": "1.0.0", "x-oms-h-destination": target}
+    for size in (0, 1, 4096, 4097, 65536, 70_000, 100_000, 131_072, 200_000, 900_000):
+        with subtests.test(f"{size} bytes"):
+            client = http.client.HTTPConnection(urlsplit(bridge.url).netloc, timeout=30)
+            for _ in range(20):
+                client.request("POST", "/v1/messages", bytes(size), headers)
+                answer = client.getresponse()
+                answer.read()
+                assert (answer.status, answer.getheader("connection")) == (200, None)
+            client.close()
 
 
 def test_connect_has_a_problem_document(bridge: Bridge, frames: Frames) -> None:

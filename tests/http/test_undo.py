@@ -13,14 +13,13 @@ from bridge.engine.clock import SystemClock
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.http.data_port import DataApp, routes
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_and_reply import Limits
 from bridge.message import Message
 from bridge.metrics import BridgeMetrics
-from tests.calls import result
+from tests.calls import produce, settled
 
 NAME = SubscriptionKey("orders", "app")
 
@@ -84,7 +83,7 @@ async def test_a_message_whose_client_left_meanwhile_is_not_counted(engine: Engi
                 await asyncio.sleep(0)
             client.left.set()
             await waiting
-            again = await result(engine.pull(NAME, PullRequest(1000), ack=False))
+            again = await settled(engine.pull(NAME, PullRequest(1000), ack=False))
             if client.got_it:
                 assert again is None
             else:
@@ -112,7 +111,7 @@ async def test_a_message_whose_client_left_before_its_group_was_open_is_not_take
             client.left.set()
             await waiting
             assert client.sent[0]["status"] == 204, "it may only have closed its sending side"
-            again = await result(engine.pull(NAME, PullRequest(1000), ack=False))
+            again = await settled(engine.pull(NAME, PullRequest(1000), ack=False))
             assert again is not None
             assert (again.message.body, again.message.delivery_count) == (b"news", 1)
             await engine.close()
@@ -131,7 +130,7 @@ async def test_both_ends_of_that_moment_are_reached(engine: Engine) -> None:
         client.left.set()
         await waiting
         sent.add(client.got_it)
-        while await result(engine.pull(NAME, PullRequest(1000), ack=False)) is not None:
+        while await settled(engine.pull(NAME, PullRequest(1000), ack=False)) is not None:
             pass
     assert sent == {True, False}
 
@@ -144,6 +143,4 @@ def _app_of(engine: Engine) -> DataApp:
 
 
 async def _produce(engine: Engine) -> None:
-    produced = engine.produce(Message("orders", b"news"), (), "peer")
-    if not isinstance(produced, Produced):
-        await produced
+    await produce(engine, Message("orders", b"news"), (), "peer")

@@ -12,9 +12,10 @@ from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
 from adapters.testing.replay import logs_of
 from bridge.engine.engine import Engine
+from bridge.engine.pull_and_prefetch import CancelOnDisconnect
 from bridge.errors import LimitReached, NotFound
 from bridge.http.log_reader import LogReader
-from bridge.http.request_and_reply import CancelOnDisconnect, Request
+from bridge.http.request_and_reply import Request
 from bridge.long_work import Slicer
 from bridge.message import Message
 from bridge.wire.headers import Headers

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.engine.pull_and_prefetch import CancelOnDisconnect
 from bridge.errors import HeaderInvalid, HeaderMissing, HeaderRepeated, VersionUnsupported
 from bridge.http import params
 from bridge.http.params import (
@@ -24,7 +25,7 @@ from bridge.http.params import (
     required,
     url_headers,
 )
-from bridge.http.request_and_reply import RECEIPTS_MAX, BodyStream, CancelOnDisconnect, Request
+from bridge.http.request_and_reply import RECEIPTS_MAX, BodyStream, Request
 from bridge.message import FIELDS, LONG_MAX
 from bridge.wire.headers import PARAMETERS, Headers, parse
 from tests.unit.api_document import OPERATIONS

@@ -24,7 +24,7 @@ from bridge.message import Message
 from bridge.wire import gzip_body, multipart
 from bridge.wire.headers import parse
 from bridge.wire.stream_framings import StreamMessage, decode_lines
-from tests.calls import result
+from tests.calls import settled
 
 T = TypeVar("T")
 APP = SubscriptionKey("orders", "app")
@@ -92,7 +92,7 @@ class PushBench:
         self.push = PushEndpoint(self.engine, limits, Slicer())
 
     async def produce(self, *found: Message) -> None:
-        await self.engine.produce_all(found, (), "peer")
+        await self.engine.produce(found, (), "peer")
 
     async def open(self, accept: str = LINES, last: str = "", **params: object) -> Reply:
         named = {"version": "1.0.0", "source": "orders", "consumerid": "app", "ack": "true"} | params
@@ -172,7 +172,7 @@ async def test_a_message_that_cannot_be_written_goes_back(bench: PushBench, fail
     assert reader.task.exception() is (None if end else failure)
     assert end in reader.text
     assert (b'"end"' in reader.text) is bool(end)
-    pulled = [await result(bench.engine.pull(APP, PullRequest(1000), ack=True)) for _ in range(2)]
+    pulled = [await settled(bench.engine.pull(APP, PullRequest(1000), ack=True)) for _ in range(2)]
     assert [each.message.delivery_count for each in pulled if each] == [2, 2]
 
 
@@ -256,14 +256,14 @@ async def test_an_error_of_the_backend_ends_the_stream_and_says_so(
     assert reader.items[-1] == {"end": "backend-unavailable", "detail": "gone"}
     assert bench.consumers == 0
     monkeypatch.undo()
-    pulled = await result(bench.engine.pull(APP, PullRequest(1000), ack=True))
+    pulled = await settled(bench.engine.pull(APP, PullRequest(1000), ack=True))
     assert pulled is not None
     assert pulled.message.delivery_count == 1
 
 
 async def test_the_receipts_that_a_stream_brings_along_are_settled_first(bench: PushBench) -> None:
     await bench.produce(*messages(2))
-    pulled = [await result(bench.engine.pull(APP, PullRequest(30_000), ack=True)) for _ in range(2)]
+    pulled = [await settled(bench.engine.pull(APP, PullRequest(30_000), ack=True)) for _ in range(2)]
     receipts = [each.receipt or "" for each in pulled if each is not None]
     reader = await bench.reader(receipt=receipts[0], waitmills=0)
     await asyncio.wait((reader.task,), timeout=20)

@@ -27,7 +27,7 @@ from bridge.http.request_and_reply import Limits
 from bridge.long_work import Slicer
 from bridge.message import Message
 from bridge.metrics import BridgeMetrics, Observer
-from tests.calls import result
+from tests.calls import produce, settled
 
 OPERATIONS_PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 VERSION = {"x-oms-version": "1.0.0"}
@@ -146,9 +146,9 @@ async def test_a_scrape_of_many_groups_and_partitions_leaves_the_loop_to_others(
     await engine.start()
     metrics = BridgeMetrics(engine)
     client = _client(httpx.ASGITransport(management_app(engine, metrics, FACTS, OriginPolicy((), ()))))
-    await result(engine.produce(Message("orders", b"x"), (), ""))
+    await produce(engine, Message("orders", b"x"), (), "")
     for number in range(300):
-        await result(engine.pull(SubscriptionKey("orders", f"g{number}"), PullRequest(1000), ack=True))
+        await settled(engine.pull(SubscriptionKey("orders", f"g{number}"), PullRequest(1000), ack=True))
     counted: list[Group] = []
     most = 0
     ticks = itertools.count()

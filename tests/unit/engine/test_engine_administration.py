@@ -10,12 +10,11 @@ from adapters.memory import connect
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions
 from bridge.errors import BackendUnavailable, DestinationUnknown, LeaseEnded, LimitReached, NotFound
 from bridge.message import Message
-from tests.calls import result
+from tests.calls import produce, settled
 from tests.unit.engine.fakes import FakeAdapter, FakePartitionedAdapter, FakeSubscription, delivery
 from tests.unit.engine.virtual import LoopClock, turns, until
 
@@ -75,7 +74,7 @@ class Bench:
         self.administration = self.engine.administration
 
     async def receipt(self, key: SubscriptionKey) -> str:
-        pulled = await result(self.engine.pull(key, PullRequest(30_000), ack=True))
+        pulled = await settled(self.engine.pull(key, PullRequest(30_000), ack=True))
         assert pulled is not None
         assert pulled.receipt is not None
         return pulled.receipt
@@ -90,7 +89,7 @@ async def test_leases_pulls_and_streams_of_its_groups_end(clock: LoopClock, how:
     bench = Bench(clock)
     await bench.engine.start()
     ended, kept = await bench.receipt(APP), await bench.receipt(ELSEWHERE)
-    pull = asyncio.ensure_future(result(bench.engine.pull(APP, PullRequest(30_000, 20_000), ack=True)))
+    pull = asyncio.ensure_future(settled(bench.engine.pull(APP, PullRequest(30_000, 20_000), ack=True)))
     consumer = await bench.engine.consume(OTHER, ConsumerOptions(30_000))
     taken = await consumer.take()
     stream = asyncio.ensure_future(consumer.take())
@@ -101,8 +100,8 @@ async def test_leases_pulls_and_streams_of_its_groups_end(clock: LoopClock, how:
     assert bench.open == {ELSEWHERE}
     for receipt in (ended, taken[0].receipt or ""):
         with pytest.raises(LeaseEnded, match="closed or deleted"):
-            await result(bench.engine.ack([receipt], None))
-    await result(bench.engine.ack([kept], None))
+            await bench.engine.ack([receipt], None)
+    await bench.engine.ack([kept], None)
     assert bench.adapter.changes == [(how, "orders", None)]
     assert bench.engine.counters.waiting_pulls == 0
     await bench.engine.close()
@@ -117,13 +116,13 @@ async def test_who_waits_when_a_message_meets_the_change_does_not_wait_for_a_clo
     for turn, waits in product(range(14), (pulls, streams)):
         engine = Engine(connect("memory://"), clock, EngineOptions("bridge:8080", waiting_pulls=1))
         await engine.start()
-        await result(engine.produce(Message("orders", b"first"), (), ""))
-        await result(engine.pull(APP, PullRequest(30_000), ack=False))
+        await produce(engine, Message("orders", b"first"), (), "")
+        await settled(engine.pull(APP, PullRequest(30_000), ack=False))
         waiting = asyncio.ensure_future(waits(engine))
         await turns()
         changing = asyncio.ensure_future(getattr(engine.administration, how)("orders", group))
         await turns(turn)
-        await result(engine.produce(Message("orders", b"second"), (), ""))
+        await produce(engine, Message("orders", b"second"), (), "")
         ended = await asyncio.wait_for(waiting, 10)
         assert ended in {f"{how}d", b"second", None}
         await changing
@@ -133,7 +132,7 @@ async def test_who_waits_when_a_message_meets_the_change_does_not_wait_for_a_clo
 
 
 async def pulls(engine: Engine) -> object:
-    pulled = await result(engine.pull(APP, PullRequest(30_000, 20_000), ack=True))
+    pulled = await settled(engine.pull(APP, PullRequest(30_000, 20_000), ack=True))
     return pulled and pulled.message.body
 
 
@@ -214,7 +213,7 @@ async def test_a_group_that_is_being_opened_is_closed_too(clock: LoopClock) -> N
     bench = Bench(clock)
     await bench.engine.start()
     bench.adapter.may_subscribe.clear()
-    pull = asyncio.ensure_future(result(bench.engine.pull(APP, PullRequest(30_000, 1000), ack=True)))
+    pull = asyncio.ensure_future(settled(bench.engine.pull(APP, PullRequest(30_000, 1000), ack=True)))
     await turns()
     deleting = asyncio.ensure_future(bench.administration.delete("orders", "app"))
     await turns()
@@ -228,17 +227,15 @@ async def test_what_was_deleted_does_not_count_any_more(clock: LoopClock) -> Non
     bench = Bench(clock, destinations=2, groups=2)
     await bench.engine.start()
     for _ in range(3):
-        await result(bench.engine.pull(APP, PullRequest(1000), ack=True, client="ann"))
-        creating = bench.engine.produce(Message("a", b""), (), "ann:1")
-        assert not isinstance(creating, Produced)
+        await settled(bench.engine.pull(APP, PullRequest(1000), ack=True, client="ann"))
         with pytest.raises(LimitReached):
-            await creating
+            await produce(bench.engine, Message("a", b""), (), "ann:1")
         await bench.administration.delete("orders", None)
-    await result(bench.engine.pull(APP, PullRequest(1000), ack=True, client="ann"))
+    await settled(bench.engine.pull(APP, PullRequest(1000), ack=True, client="ann"))
     with pytest.raises(LimitReached):
-        await result(bench.engine.pull(OTHER, PullRequest(1000), ack=True, client="ann"))
+        await settled(bench.engine.pull(OTHER, PullRequest(1000), ack=True, client="ann"))
     await bench.administration.delete("orders", "app")
-    await result(bench.engine.pull(OTHER, PullRequest(1000), ack=True, client="ann"))
+    await settled(bench.engine.pull(OTHER, PullRequest(1000), ack=True, client="ann"))
     await bench.engine.close()
 
 
@@ -248,9 +245,9 @@ async def test_nothing_is_remembered_of_destinations_that_were_deleted(clock: Lo
     await engine.start()
     for number in range(50):
         key = SubscriptionKey(f"reply-{number}", "g")
-        await result(engine.produce(Message(key.source, b"x"), (), ""))
+        await produce(engine, Message(key.source, b"x"), (), "")
         if dead_letters:
-            pulled = await result(engine.pull(key, PullRequest(30_000), ack=True))
+            pulled = await settled(engine.pull(key, PullRequest(30_000), ack=True))
             assert pulled is not None
             engine.nack([pulled.receipt or ""], 0, None)
             await turns()
@@ -268,7 +265,7 @@ async def test_a_group_that_took_the_name_of_an_idle_one_stays_open(clock: LoopC
         await bench.receipt(key)
         await bench.engine.administration.purge(*key)  # without a lease the group is idle
         bench.adapter.of(*key).backlog = []
-        await result(bench.engine.pull(key, PullRequest(30_000), ack=True))
+        await settled(bench.engine.pull(key, PullRequest(30_000), ack=True))
     bench.adapter.of(*ELSEWHERE).may_close.clear()
     await until(lambda: bench.open == {APP}, step=0.01)
     await bench.administration.delete(*APP)
@@ -277,7 +274,7 @@ async def test_a_group_that_took_the_name_of_an_idle_one_stays_open(clock: LoopC
     bench.adapter.of(*ELSEWHERE).may_close.set()
     await turns()
     assert bench.open == {APP}
-    await result(bench.engine.ack([receipt], None))
+    await bench.engine.ack([receipt], None)
     assert bench.adapter.of(*APP).reported(Outcome.SETTLED) == [2]
     await bench.engine.close()
 

@@ -1,12 +1,12 @@
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.base import Replayed, Stored
-from bridge.continuation import Continuation
 from bridge.engine.client_limits import INTERNAL
 from bridge.engine.dedup import Deduplicator
 from bridge.engine.engine import Engine
@@ -17,8 +17,12 @@ from bridge.engine.produce_batch_and_results import Produced, WaitingMessage
 from bridge.engine.recent_messages import FirstMessage, RecentMessages
 from bridge.errors import BackendFull, BackendUnavailable, BridgeError, IdempotencyMismatch, OutcomeUnknown
 from bridge.message import Message
+from tests.calls import only
 from tests.unit.engine.fakes import FakeAdapter
 from tests.unit.engine.virtual import LoopClock, turns
+
+if TYPE_CHECKING:
+    from bridge.engine.producer import Producer
 
 WINDOW = 1000
 ORDER = Message(destination="orders", body=b"order", message_id="m")
@@ -218,31 +222,40 @@ class SlowProducer:
         self.answer: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()
         self._recent = messages
 
-    def produce(self, message: Message, _: object, __: str) -> Awaitable[Produced]:
-        self.calls += 1
-        return self._produce(message, self.answer)
-
-    async def _produce(self, message: Message, answer: asyncio.Future[Produced]) -> Produced:
-        produced = await asyncio.shield(answer)
-        self._recent.passed(message, produced)
-        return produced
-
-    async def produce_all(self, messages: object, _: object, __: str) -> list[Produced | BridgeError]:
-        raise NotImplementedError
+    async def produce(
+        self, messages: Sequence[Message | BridgeError], _: object, __: str
+    ) -> list[Produced | BridgeError]:
+        results: list[Produced | BridgeError] = []
+        for message in messages:
+            assert isinstance(message, Message)
+            self.calls += 1
+            try:
+                produced = await asyncio.shield(self.answer)
+            except BridgeError as error:
+                results.append(error)
+                continue
+            self._recent.passed(message, produced)
+            results.append(produced)
+        return results
 
     async def result_of(self, waiting: WaitingMessage) -> Produced:
         raise NotImplementedError
+
+
+def deduplicator(
+    producer: SlowProducer, messages: RecentMessages, engine: Engine, timeout: int = 30_000
+) -> Deduplicator:
+    return Deduplicator(cast("Producer", producer), messages, engine.clock, engine.counters, timeout)
 
 
 async def test_copies_wait_for_the_first_and_replace_it_when_it_is_refused(clock: LoopClock) -> None:
     messages = recent()
     producer = SlowProducer(messages)
     engine = Engine(FakeAdapter(), clock, EngineOptions("bridge"))
-    dedup = Deduplicator(producer, messages, clock, engine.counters, 30_000)
+    dedup = deduplicator(producer, messages, engine)
 
     async def produce() -> Produced:
-        produced = dedup.produce(ORDER, (), "peer", None)
-        return produced if isinstance(produced, Produced) else await produced
+        return only(await dedup.produce([ORDER], (), "peer", None))
 
     copies = [asyncio.create_task(produce()) for _ in range(3)]
     await turns()
@@ -258,44 +271,26 @@ async def test_copies_wait_for_the_first_and_replace_it_when_it_is_refused(clock
     assert engine.counters.duplicates == 1
 
 
-async def test_a_named_message_that_waits_for_the_backend_takes_no_task(clock: LoopClock) -> None:
-    adapter = FakeAdapter()
-    engine = Engine(adapter, clock, EngineOptions("bridge", dedup_window=WINDOW))
-    await engine.start()
-    adapter.slow = True
-    pending = [engine.produce(ORDER._replace(message_id=name), (), "peer") for name in (None, "m")]
-    assert [isinstance(each, Continuation) for each in pending] == [True, True]
-    await engine.close()
-
-
-async def test_a_client_that_leaves_before_its_request_is_awaited_leaves_no_claim(clock: LoopClock) -> None:
+async def test_a_request_that_is_cancelled_leaves_no_claim(clock: LoopClock) -> None:
     messages = recent()
     producer = SlowProducer(messages)
-    dedup = Deduplicator(producer, messages, clock, Engine(FakeAdapter(), clock, EngineOptions("b")).counters, 1000)
-    for stores in (False, True):
-        left = dedup.produce(ORDER, (), "peer", "k")
-        assert not isinstance(left, Produced)
-        del left
-        if stores:
-            producer.answer.set_result(DONE)
-        else:
-            producer.answer.set_exception(BackendFull("full"))
-        await turns()
-        assert len(messages) == 2 * stores
-        producer.answer = asyncio.get_running_loop().create_future()
-    again = dedup.produce(ORDER, (), "peer", "k")
-    assert not isinstance(again, Produced)
-    assert (await again).duplicate
+    dedup = deduplicator(producer, messages, Engine(FakeAdapter(), clock, EngineOptions("b")))
+    cancelled = asyncio.ensure_future(dedup.produce([ORDER], (), "peer", "k"))
+    await turns()
+    cancelled.cancel()
+    await turns()
+    assert len(messages) == 0
+    producer.answer.set_result(DONE)
+    assert not only(await dedup.produce([ORDER], (), "peer", "k")).duplicate
+    assert only(await dedup.produce([ORDER], (), "peer", "k")).duplicate
 
 
 async def test_a_defect_of_a_batch_leaves_no_claim(clock: LoopClock) -> None:
     messages = recent()
-    dedup = Deduplicator(
-        SlowProducer(messages), messages, clock, Engine(FakeAdapter(), clock, EngineOptions("b")).counters, 1000
-    )
-    for batch in ([ORDER, ORDER._replace(message_id="n")], [ORDER, "not a message"]):
-        with pytest.raises((NotImplementedError, AttributeError, TypeError)):
-            await dedup.produce_all(batch, (), "peer", "k")  # type: ignore[arg-type]
+    dedup = deduplicator(SlowProducer(messages), messages, Engine(FakeAdapter(), clock, EngineOptions("b")))
+    for batch in ([ORDER, "not a message"], ["not a message", ORDER]):
+        with pytest.raises(AttributeError):
+            await dedup.produce(batch, (), "peer", "k")  # type: ignore[arg-type]
         assert len(messages) == 0
 
 
@@ -312,15 +307,11 @@ async def test_a_refusal_concerns_the_claim_it_belongs_to() -> None:
 async def test_a_copy_does_not_wait_for_ever(clock: LoopClock) -> None:
     messages = recent()
     producer = SlowProducer(messages)
-    dedup = Deduplicator(producer, messages, clock, Engine(FakeAdapter(), clock, EngineOptions("b")).counters, 10)
-    produced = dedup.produce(ORDER, (), "peer", None)
-    assert not isinstance(produced, Produced)
-    first = asyncio.ensure_future(produced)
+    dedup = deduplicator(producer, messages, Engine(FakeAdapter(), clock, EngineOptions("b")), timeout=10)
+    first = asyncio.ensure_future(dedup.produce([ORDER], (), "peer", None))
     await turns()
-    copy = dedup.produce(ORDER, (), "peer", None)
-    assert not isinstance(copy, Produced)
     with pytest.raises(OutcomeUnknown):
-        await copy
+        only(await dedup.produce([ORDER], (), "peer", None))
     first.cancel()
     await turns()
     assert len(messages) == 0, "a client that left before the backend had its message"
@@ -331,7 +322,7 @@ async def test_messages_of_one_batch_with_one_name_are_stored_once(clock: LoopCl
     engine = Engine(adapter, clock, EngineOptions("bridge"))
     await engine.start()
     other = ORDER._replace(message_id="n")
-    results = await engine.produce_all([ORDER, other, ORDER, ORDER._replace(body=b"another")], (), "peer")
+    results = await engine.produce([ORDER, other, ORDER, ORDER._replace(body=b"another")], (), "peer")
     assert [isinstance(result, Produced) and result.duplicate for result in results] == [False, False, True, False]
     assert isinstance(results[3], IdempotencyMismatch)
     assert len(adapter.published) == 2
@@ -343,8 +334,8 @@ async def test_without_a_window_nothing_is_remembered(clock: LoopClock) -> None:
     engine = Engine(adapter, clock, EngineOptions("bridge", dedup_window=0))
     await engine.start()
     for _ in range(2):
-        engine.produce(ORDER, (), "peer", "k")
-        await engine.produce_all([ORDER], (), "peer", "k")
+        await engine.produce([ORDER], (), "peer", "k")
+        await engine.produce([ORDER], (), "peer", "k")
     assert len(adapter.published) == 4
 
 

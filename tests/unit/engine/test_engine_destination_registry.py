@@ -9,7 +9,6 @@ from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.destination_registry import GROUP_COUNTED
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch_and_results import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import (
     BackendFull,
@@ -19,7 +18,7 @@ from bridge.errors import (
     TooManyInFlight,
 )
 from bridge.message import Message
-from tests.calls import result
+from tests.calls import produce, settled
 from tests.unit.engine.fakes import FakePartitionedAdapter
 from tests.unit.engine.virtual import LoopClock, turns
 
@@ -37,13 +36,11 @@ class Bench:
 
     async def produce(self, client: str, *names: str) -> None:
         for name in names:
-            produced = self.engine.produce(Message(name, b""), (), f"{client}:5000")
-            if not isinstance(produced, Produced):
-                await produced
+            await produce(self.engine, Message(name, b""), (), f"{client}:5000")
 
     async def pull(self, client: str, source: str, group: str = "g", wait: int = 0) -> None:
         key = SubscriptionKey(source, group)
-        await result(self.engine.pull(key, PullRequest(1000, wait), ack=True, client=client))
+        await settled(self.engine.pull(key, PullRequest(1000, wait), ack=True, client=client))
 
 
 async def test_one_client_has_its_share_of_the_destinations(clock: LoopClock) -> None:

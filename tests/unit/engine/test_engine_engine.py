@@ -24,7 +24,7 @@ from bridge.errors import (
     TooManyInFlight,
 )
 from bridge.message import Message
-from tests.calls import result
+from tests.calls import produce, settled
 from tests.unit.engine.fakes import FakeAdapter, FakePartitionedAdapter, FakeSubscription, delivery
 from tests.unit.engine.virtual import LoopClock, turns, until
 
@@ -56,13 +56,12 @@ class EngineBench:
         return self.adapter.of()
 
     async def produce(self, message: Message, peer: str = "") -> Produced:
-        produced = self.engine.produce(message, (), peer)
-        return produced if isinstance(produced, Produced) else await produced
+        return await produce(self.engine, message, (), peer)
 
     async def pull(
         self, wait: int = 0, *, ack: bool = True, name: SubscriptionKey = APP, lease: int = LEASE
     ) -> Pulled | None:
-        return await result(self.engine.pull(name, PullRequest(lease, wait), ack=ack))
+        return await settled(self.engine.pull(name, PullRequest(lease, wait), ack=ack))
 
     async def got(self, wait: int = 0, *, ack: bool = True, name: SubscriptionKey = APP, lease: int = LEASE) -> Pulled:
         pulled = await self.pull(wait, ack=ack, name=name, lease=lease)
@@ -100,7 +99,7 @@ async def test_leases_are_reported_to_a_durable_backend_only(clock: LoopClock) -
 async def test_a_message_is_born_where_its_client_is(clock: LoopClock) -> None:
     bench = await EngineBench(clock).started()
     await bench.produce(Message("orders"), "10.0.0.7:4242")
-    await bench.engine.produce_all([Message("orders")], (), "10.0.0.8:17")
+    await bench.engine.produce([Message("orders")], (), "10.0.0.8:17")
     assert [message.born_host for message in bench.adapter.published] == ["10.0.0.7:4242", "10.0.0.8:17"]
 
 
@@ -149,15 +148,15 @@ async def test_an_old_answer_s_undo_does_not_take_a_later_lease(clock: LoopClock
     await asyncio.sleep(1)
     later = await bench.receipt()
     first.undo()
-    await result(bench.engine.ack([later], None))
+    await bench.engine.ack([later], None)
     assert bench.subscription.reported(Outcome.SETTLED) == [7]
 
 
 async def test_an_acknowledgement_settles_and_doing_it_twice_is_fine(clock: LoopClock) -> None:
     bench = await EngineBench(clock, delivery(7)).started()
     receipt = await bench.receipt()
-    await result(bench.engine.ack([receipt], APP))
-    await result(bench.engine.ack([receipt, receipt], None))
+    await bench.engine.ack([receipt], APP)
+    await bench.engine.ack([receipt, receipt], None)
     assert bench.subscription.reported(Outcome.SETTLED) == [7]
 
 
@@ -165,7 +164,7 @@ async def test_two_acknowledgements_at_once_are_both_fine(clock: LoopClock) -> N
     bench = await EngineBench(clock, delivery(7)).started()
     receipt = await bench.receipt()
     bench.subscription.slow = True
-    both = asyncio.gather(*(result(bench.engine.ack([receipt], None)) for _ in range(2)))
+    both = asyncio.gather(*(bench.engine.ack([receipt], None) for _ in range(2)))
     await turns()
     with pytest.raises(LeaseEnded):
         bench.engine.nack([receipt], 0, None)
@@ -179,7 +178,7 @@ async def test_an_ended_lease_is_reported_and_its_message_delivered_again(clock:
     receipt = await bench.receipt(lease=1000)
     await asyncio.sleep(1)
     with pytest.raises(LeaseEnded):
-        await result(bench.engine.ack([receipt], None))
+        await bench.engine.ack([receipt], None)
     assert (await bench.got()).message.delivery_count == 2
 
 
@@ -188,14 +187,14 @@ async def test_a_settlement_that_fails_is_raised_and_may_be_repeated(clock: Loop
     receipt = await bench.receipt()
     bench.subscription.settle_failures = [BackendUnavailable("away")]
     with pytest.raises(BackendUnavailable):
-        await result(bench.engine.ack([receipt], None))
-    await result(bench.engine.ack([receipt], None))
+        await bench.engine.ack([receipt], None)
+    await bench.engine.ack([receipt], None)
 
 
 async def test_a_receipt_of_another_process_has_ended(clock: LoopClock) -> None:
     other = await (await EngineBench(clock, delivery(7)).started()).receipt()
     with pytest.raises(LeaseEnded):
-        await result((await EngineBench(clock).started()).engine.ack([other], None))
+        await (await EngineBench(clock).started()).engine.ack([other], None)
 
 
 async def test_a_receipt_of_another_group_is_refused_where_one_is_named(clock: LoopClock) -> None:
@@ -206,8 +205,8 @@ async def test_a_receipt_of_another_group_is_refused_where_one_is_named(clock: L
     with pytest.raises(ReceiptInvalid):
         bench.engine.extend([receipt], 5, SubscriptionKey("orders", "other"))
     with pytest.raises(ReceiptInvalid):
-        await result(bench.engine.ack([receipt], SubscriptionKey("payments", "app")))
-    await result(bench.engine.ack([receipt], APP))
+        await bench.engine.ack([receipt], SubscriptionKey("payments", "app"))
+    await bench.engine.ack([receipt], APP)
 
 
 async def test_of_several_receipts_the_bad_ones_are_named_and_the_others_done(clock: LoopClock) -> None:
@@ -215,7 +214,7 @@ async def test_of_several_receipts_the_bad_ones_are_named_and_the_others_done(cl
     good, ended, also_good = await bench.receipt(), await bench.receipt(lease=1000), await bench.receipt()
     await asyncio.sleep(1)
     with pytest.raises(LeaseEnded) as refused:
-        await result(bench.engine.ack([good, ended, "forged", also_good], None))
+        await bench.engine.ack([good, ended, "forged", also_good], None)
     assert bench.subscription.reported(Outcome.SETTLED) == [1, 3]
     assert ended in refused.value.detail
     assert "forged" in refused.value.detail
@@ -232,12 +231,12 @@ async def test_a_group_that_cannot_settle_does_not_stop_the_others(clock: LoopCl
     failures: list[Any] = [error]
     bench.subscription.settle_failures = failures
     with pytest.raises(BridgeError) as refused:
-        await result(bench.engine.ack([first, other, second], None))
+        await bench.engine.ack([first, other, second], None)
     assert (first in refused.value.detail, second in refused.value.detail) == (True, True)
     assert other not in refused.value.detail
     assert refused.value.status == getattr(error, "status", 500)
     assert bench.adapter.of(group="other").reported(Outcome.SETTLED) == [1]
-    await result(bench.engine.ack([first, other, second], None))
+    await bench.engine.ack([first, other, second], None)
     assert bench.subscription.reported(Outcome.SETTLED) == [1, 2]
 
 
@@ -258,7 +257,7 @@ async def test_a_nack_delays_and_an_acknowledged_message_cannot_be_given_back(cl
     pulled = await bench.got(10_000)
     assert clock.mono() == 1_005_000
     assert pulled.receipt is not None
-    await result(bench.engine.ack([pulled.receipt], None))
+    await bench.engine.ack([pulled.receipt], None)
     with pytest.raises(LeaseEnded, match="acknowledged already"):
         bench.engine.nack([pulled.receipt], 0, None)
 
@@ -448,7 +447,7 @@ async def test_an_idle_group_is_closed_and_opened_again_by_the_next_pull(clock: 
     assert [(d.position, d.attempts) for d in first.outcomes[-1][1]] == [(1, 4), (2, 0)]
     assert bench.engine.groups == ()
     with pytest.raises(LeaseEnded):
-        await result(bench.engine.ack([receipt], None))
+        await bench.engine.ack([receipt], None)
     assert (await bench.got()).message.delivery_count == 5
     assert bench.subscription is not first
 
@@ -501,7 +500,7 @@ async def test_before_its_backend_has_started_the_bridge_says_so(clock: LoopCloc
     with pytest.raises(BackendUnavailable, match="not started yet"):
         await bench.produce(Message("orders"))
     with pytest.raises(BackendUnavailable, match="not started yet"):
-        await bench.engine.produce_all([], (), "")
+        await bench.engine.produce([], (), "")
 
 
 async def test_an_unavailable_backend_is_retried_and_not_ready_reason_says_why(clock: LoopClock) -> None:
@@ -665,7 +664,7 @@ async def test_acknowledgements_are_taken_while_the_bridge_drains(clock: LoopClo
     bench = await EngineBench(clock, delivery(1)).started()
     receipt = await bench.receipt()
     bench.engine.drain()
-    await result(bench.engine.ack([receipt], None))
+    await bench.engine.ack([receipt], None)
     assert bench.subscription.reported(Outcome.SETTLED) == [1]
 
 
@@ -676,7 +675,7 @@ async def test_closing_releases_every_lease_uncounted_and_closes_the_backend(clo
     assert [(d.position, d.attempts) for d in bench.subscription.outcomes[-1][1]] == [(1, 2), (2, 0)]
     assert bench.adapter.closed
     with pytest.raises(LeaseEnded):
-        await result(bench.engine.ack([receipt], None))
+        await bench.engine.ack([receipt], None)
     assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
 
 

@@ -13,7 +13,7 @@ from bridge.engine.group import Group
 from bridge.engine.options import EngineOptions
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import BackendUnavailable
-from tests.calls import result
+from tests.calls import settled
 from tests.unit.engine.fakes import FakeAdapter, FakeSubscription, delivery
 from tests.unit.engine.group_bench import GroupBench
 from tests.unit.engine.virtual import LoopClock
@@ -120,7 +120,7 @@ async def test_a_task_of_the_engine_that_fails_begins_again(
 ) -> None:
     engine = Engine(FakeAdapter(), clock, EngineOptions("bridge:8080", group_idle=1000))
     await engine.start()
-    assert await result(engine.pull(SubscriptionKey("orders", "app"), PullRequest(1000), ack=True)) is None
+    assert await settled(engine.pull(SubscriptionKey("orders", "app"), PullRequest(1000), ack=True)) is None
     failures = [foreign(), foreign()]
     is_idle: Callable[[Group], bool] = vars(Group)["idle"].fget
 
@@ -153,7 +153,7 @@ async def test_idle_groups_are_closed_after_one_that_fails(clock: LoopClock, cap
     engine = Engine(adapter, clock, EngineOptions("bridge:8080", group_idle=1_000))
     await engine.start()
     for group in ("a", "b"):
-        await result(engine.pull(SubscriptionKey("orders", group), PullRequest(1_000, 0), ack=True))
+        await settled(engine.pull(SubscriptionKey("orders", group), PullRequest(1_000, 0), ack=True))
 
     broken = adapter.subscriptions["orders", "a"][0]
 

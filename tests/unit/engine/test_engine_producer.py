@@ -37,6 +37,7 @@ from bridge.errors import (
     TooManyInFlight,
 )
 from bridge.message import FIELDS, LONG_MAX, Message
+from tests.calls import produce
 from tests.unit.engine.fakes import FakeAdapter, FakePartitionedAdapter
 from tests.unit.engine.virtual import LoopClock, turns
 
@@ -56,8 +57,7 @@ class ProducerBench:
 
     async def produce(self, message: Message, require: str = "", peer: str = "10.0.0.7") -> Produced:
         required = [field for field in FIELDS if field.name.lower() in require.lower().split(", ")] if require else ()
-        produced = self.producer.produce(message, required, peer)
-        return produced if isinstance(produced, Produced) else await produced
+        return await produce(self.producer, message, required, peer)
 
     async def refused(self, *messages: Message, require: str = "") -> list[type[BridgeError]]:
         """Return the errors of messages, one by one, that are all refused."""
@@ -69,7 +69,7 @@ class ProducerBench:
         return errors
 
     async def produce_all(self, *messages: Message | BridgeError) -> list[Produced | BridgeError]:
-        return await self.producer.produce_all(messages, (), "10.0.0.7")
+        return await self.producer.produce(messages, (), "10.0.0.7")
 
     def all_landed(self) -> bool:
         return (self.counters.in_flight, self.counters.in_flight_bytes) == (0, 0)
@@ -405,7 +405,7 @@ async def test_a_batch_that_waits_holds_no_bodies(clock: LoopClock) -> None:
     bench.adapter.slow = True
     body = bytes(5)
     before = getrefcount(body)
-    batch = asyncio.ensure_future(bench.producer.produce_all([orders(body=body)], (), ""))
+    batch = asyncio.ensure_future(bench.producer.produce([orders(body=body)], (), ""))
     await turns()
     assert getrefcount(body) == before + 1, "the adapter holds it"
     bench.adapter.published.clear()

@@ -19,7 +19,7 @@ from bridge.engine.push_consumer import (
     PushConsumer,
 )
 from bridge.errors import BackendUnavailable, Draining, LeaseEnded, OutcomeUnknown, TooManyInFlight
-from tests.calls import result
+from tests.calls import settled
 from tests.unit.engine.fakes import FakeAdapter, FakeSubscription, delivery
 from tests.unit.engine.virtual import LoopClock, turns
 
@@ -57,11 +57,11 @@ class ConsumerBench:
         return await self.engine.consume(APP, ConsumerOptions(LEASE)._replace(**options))  # type: ignore[arg-type]
 
     async def pull(self, wait: int = 0) -> tuple[bytes, int | None] | None:
-        pulled = await result(self.engine.pull(APP, PullRequest(LEASE, wait), ack=True))
+        pulled = await settled(self.engine.pull(APP, PullRequest(LEASE, wait), ack=True))
         return None if pulled is None else (pulled.message.body, pulled.message.delivery_count)
 
     async def ack(self, *leased: Leased) -> None:
-        await result(self.engine.ack([receipt(each) for each in leased], APP))
+        await self.engine.ack([receipt(each) for each in leased], APP)
 
     def nack(self, leased: Leased, delay: int = 0) -> None:
         self.engine.nack([receipt(leased)], delay, APP)
@@ -623,7 +623,7 @@ async def test_two_consumers_and_a_pull_share_a_group(clock: LoopClock) -> None:
             await bench.ack(*found)
 
     async def pull() -> None:
-        while (pulled := await result(bench.engine.pull(APP, PullRequest(LEASE, 1000), ack=False))) is not None:
+        while (pulled := await settled(bench.engine.pull(APP, PullRequest(LEASE, 1000), ack=False))) is not None:
             seen["pull"].append(int(pulled.message.body))
 
     tasks = [asyncio.ensure_future(work) for work in (consume("first", first), consume("second", second), pull())]

@@ -11,7 +11,7 @@ from bridge.engine.options import EngineOptions
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.engine.push_consumer import ConsumerOptions
 from bridge.errors import BackendUnavailable, LeaseEnded, OutcomeUnknown
-from tests.calls import result
+from tests.calls import settled
 from tests.unit.engine.fakes import FakeAdapter, delivery
 from tests.unit.engine.group_bench import LEASE, GroupBench
 from tests.unit.engine.virtual import LoopClock, turns, until
@@ -275,7 +275,7 @@ class RevokedEngineBench:
         return counts(self.adapter.revoked["orders", "app"](set(partitions)))
 
     async def receipt(self) -> str:
-        pulled = await result(self.engine.pull(APP, PullRequest(LEASE), ack=True))
+        pulled = await settled(self.engine.pull(APP, PullRequest(LEASE), ack=True))
         assert pulled is not None
         assert pulled.receipt is not None
         return pulled.receipt
@@ -286,7 +286,7 @@ async def test_the_receipts_of_revoked_messages_are_refused_and_the_others_done(
     receipts = [await bench.receipt(), await bench.receipt()]
     assert bench.revoke(0) == [(1, 0)]
     with pytest.raises(LeaseEnded, match="the others are done"):
-        await result(bench.engine.ack(receipts, None))
+        await bench.engine.ack(receipts, None)
     assert bench.adapter.of().reported(Outcome.SETTLED) == [2]
     with pytest.raises(LeaseEnded):
         bench.engine.nack(receipts[:1], 0, None)
@@ -296,7 +296,7 @@ async def test_the_receipts_of_revoked_messages_are_refused_and_the_others_done(
 
 async def test_at_most_once_sends_no_revoked_message(clock: LoopClock) -> None:
     bench = RevokedEngineBench(clock)
-    pull = asyncio.ensure_future(result(bench.engine.pull(APP, PullRequest(LEASE, 2000), ack=False)))
+    pull = asyncio.ensure_future(settled(bench.engine.pull(APP, PullRequest(LEASE, 2000), ack=False)))
     await turns()
     bench.adapter.of().give(delivery(1))
     _, group = bench.engine.groups[0]
@@ -353,4 +353,4 @@ async def test_partitions_that_go_before_the_group_is_there_take_nothing_with_th
     adapter.backlogs["orders", "app"] = [delivery(1)]
     engine = Engine(adapter, clock, EngineOptions("bridge:8080"))  # type: ignore[arg-type]
     engine.not_ready_reason = None
-    assert await result(engine.pull(APP, PullRequest(LEASE), ack=True)) is not None
+    assert await settled(engine.pull(APP, PullRequest(LEASE), ack=True)) is not None

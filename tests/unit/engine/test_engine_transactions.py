@@ -30,6 +30,7 @@ from bridge.errors import (
     TransactionEnded,
 )
 from bridge.message import FIELDS, Message
+from tests.calls import only
 from tests.unit.engine.virtual import LoopClock, until
 
 OPTIONS = EngineOptions(store_host="here", produce_timeout=1000)
@@ -80,12 +81,10 @@ class Bridge:
         await self.produce(request(name, **more), Message("orders", body), peer)
 
     async def produce(self, request: TransactionRequest, message: Message, peer: str = "10.0.0.1:5") -> Produced:
-        produced = self.transactions.produce(request, message, (), peer, None)
-        return produced if isinstance(produced, Produced) else await produced
+        return only(await self.transactions.produce(request, [message], (), peer, None))
 
     async def commit(self, name: str) -> Transaction:
-        committed = self.transactions.commit(name)
-        return committed if isinstance(committed, Transaction) else await committed
+        return await self.transactions.commit(name)
 
     def state(self, name: str) -> TransactionState:
         return self.transactions.get(name).state
@@ -171,7 +170,7 @@ async def test_a_retry_at_another_bridge_is_committed_once(start: Start) -> None
         for message in messages:
             await bridge.produce(request("tx"), message)
     assert adapter.known_transactions()["tx"].messages == 8
-    [result] = await second.transactions.produce_all(request("tx", commits=True), [other], (), "10.0.0.1:5", None)
+    [result] = await second.transactions.produce(request("tx", commits=True), [other], (), "10.0.0.1:5", None)
     assert isinstance(result, Produced)
     assert (result.duplicate, result.stored.offset is not None) == (True, True)
     assert (second.engine.counters.produced, second.engine.counters.duplicates) == (5, 1 + 3)
@@ -278,7 +277,7 @@ async def test_what_a_prepared_message_requires_is_checked(start: Start) -> None
     bridge = await start()
     require = [field for field in FIELDS if field.name == "durability"]  # in memory nothing is
     message = Message("orders", b"", durability=1)
-    [result] = await bridge.transactions.produce_all(request("tx"), [message], require, "10.0.0.1:5", None)
+    [result] = await bridge.transactions.produce(request("tx"), [message], require, "10.0.0.1:5", None)
     assert isinstance(result, FieldUnsupported)
     assert bridge.adapter.known_transactions() == {}
 
@@ -324,7 +323,7 @@ async def test_a_commit_that_is_stored_at_once_says_where(clock: LoopClock) -> N
     engine = Engine(adapter, clock, OPTIONS)
     await engine.start()
     sent = [Message("orders", b"x", message_id=str(number)) for number in range(2)]
-    results = await engine.transactions.produce_all(request("tx", commits=True), sent, (), "10.0.0.1:5", None)
+    results = await engine.transactions.produce(request("tx", commits=True), sent, (), "10.0.0.1:5", None)
     assert [each.stored for each in results if isinstance(each, Produced)] == [Stored(0, 0), Stored(0, 1)]
     assert (engine.counters.transactions_committed, engine.counters.produced) == (1, 2)
     await engine.close()

@@ -93,7 +93,7 @@ class Transactions(RuleBasedStateMachine):
         given = [each for message in messages for each in [message] * (1 + repeats)]
         check = None if decision is None else "https://shop.example/"
         request = TransactionRequest(name, commits, int(TIMEOUT * 1000), check)
-        results = self.run(self.engine.transactions.produce_all(request, given, (), "127.0.0.1:1", None))
+        results = self.run(self.engine.transactions.produce(request, given, (), "127.0.0.1:1", None))
         model = self.models.get(name)
         if model is not None and model.state is not TransactionState.OPEN:
             assert [type(result) for result in results] == [TransactionEnded] * len(given)
@@ -113,8 +113,7 @@ class Transactions(RuleBasedStateMachine):
         async def ended() -> Transaction:
             if state is not TransactionState.COMMITTED:
                 return await transactions.rollback(name)
-            committed = transactions.commit(name)
-            return committed if isinstance(committed, Transaction) else await committed
+            return await transactions.commit(name)
 
         error: type[BridgeError] | None = None
         try:
