@@ -45,7 +45,7 @@ async def test_over_http_2_a_request_arrives_with_the_end_of_its_body(monkeypatc
 
 
 async def test_over_http_1_the_event_with_all_declared_bytes_is_the_last_one() -> None:
-    """Granian reports the end in an event of its own, which would have to be waited for."""
+    """Granian reports the end in a separate event, which would have to be waited for."""
     ends: list[bool] = []
 
     async def app(_scope: Scope, receive: Receive, send: Send) -> None:
