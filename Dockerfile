@@ -29,7 +29,7 @@ COPY tests/conformance tests/conformance
 COPY adapters adapters
 COPY bridge bridge
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
-    /opt/pip/bin/pip --python /opt/oms/bin/python install --constraint constraints.txt '.[kafka,rabbitmq,fast,otel]'
+    /opt/pip/bin/pip --python /opt/oms/bin/python install --constraint constraints.txt '.[kafka,rabbitmq,fast,jwt,otel]'
 # The label's version is an argument; it must not differ from the one in bridge/__init__.py.
 ARG VERSION=unreleased
 RUN said="$(/opt/oms/bin/oms-bridge --version)" \

@@ -9,6 +9,17 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import ClassVar, Final, Self
 
+OWNER_END: Final = "\x1f"
+"""Separates, in the id by which a backend knows a transaction, its owner from the id that clients see.
+
+Clients cannot send it, so no client can name the transaction of another owner.
+"""
+
+
+def visible_id(transaction: str) -> str:
+    """Return the id of a transaction as clients see it: without its owner."""
+    return transaction.rpartition(OWNER_END)[2]
+
 
 class CannotStart(Exception):
     """The backend cannot start, and a retry cannot help. The text is for the operator, never for a client."""
@@ -30,6 +41,8 @@ class BridgeError(Exception):
     retry_safe: ClassVar[bool] = False
     extra: Mapping[str, str] = {}
     """More members of the problem document."""
+    challenge: bytes | None = None
+    """What a 401 demands, as RFC 9110 15.5.2 requires."""
 
     def __init__(self, detail: str, *, retry_after: int | None = None) -> None:
         super().__init__(detail)
@@ -133,6 +146,26 @@ class SignatureInvalid(Rejected):
 
     code = "signature-invalid"
     status = 401
+    challenge = b"Webhook-Signature"  # it names no registered scheme
+
+
+class Unauthenticated(Rejected):
+    """The request has no token, or its token does not show who the client is; `detail` says why."""
+
+    code = "unauthenticated"
+    status = 401
+    challenge = b"Bearer"
+
+    def __init__(self, detail: str, *, challenge: bytes = b"Bearer") -> None:
+        super().__init__(detail)
+        self.challenge = challenge
+
+
+class NotPermitted(Rejected):
+    """The rules do not let the client do this."""
+
+    code = "not-permitted"
+    status = 403
 
 
 class Forbidden(Rejected):
@@ -179,7 +212,7 @@ class TransactionUnknown(Rejected):
     @classmethod
     def of(cls, name: str) -> Self:
         """Return the error for the id of a transaction."""
-        return cls(f"No transaction {name[:300]!a} is open, and none ended lately.")
+        return cls(f"No transaction {visible_id(name)[:300]!a} is open, and none ended lately.")
 
 
 class MethodNotAllowed(Rejected):
@@ -212,7 +245,7 @@ class TransactionEnded(Rejected):
     @classmethod
     def of(cls, name: str, state: str) -> Self:
         """Return the error for a transaction that is `committed` or `rolled-back`."""
-        return cls(f"The transaction {name[:300]!a} was {state.replace('-', ' ')}.")
+        return cls(f"The transaction {visible_id(name)[:300]!a} was {state.replace('-', ' ')}.")
 
 
 class LeaseEnded(Rejected):
@@ -289,14 +322,16 @@ class BackendUnavailable(NotStored):
     code = "backend-unavailable"
 
 
+class IdentityUnavailable(NotStored):
+    """The token cannot be checked yet: the keys of its issuer could not be fetched."""
+
+    code = "identity-unavailable"
+
+
 class Draining(NotStored):
     """The bridge is stopping."""
 
     code = "draining"
-
-
-CHALLENGE: Final = b"Webhook-Signature"
-"""What a 401 demands, since RFC 9110 15.5.2 requires a challenge: a signature. It names no registered scheme."""
 
 
 def error_classes(base: type[BridgeError] = BridgeError) -> list[type[BridgeError]]:
@@ -317,8 +352,8 @@ def encode_problem(error: BridgeError) -> tuple[list[tuple[bytes, bytes]], bytes
     pairs = [(b"content-type", b"application/problem+json"), (b"x-oms-error", error.code.encode())]
     if error.retry_after is not None:
         pairs.append((b"retry-after", b"%d" % error.retry_after))
-    if error.status == HTTPStatus.UNAUTHORIZED:
-        pairs.append((b"www-authenticate", CHALLENGE))
+    if error.challenge is not None:
+        pairs.append((b"www-authenticate", error.challenge))
     if error.retry_safe:
         pairs.append((b"x-oms-retry-safe", b"true"))
     return pairs, json.dumps(problem_members(error)).encode()

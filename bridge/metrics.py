@@ -14,6 +14,7 @@ from bridge import __version__
 from bridge.engine.client_limits import MemoryBudget
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
+from bridge.identity.access import Access
 from bridge.long_work import Slicer, Steps
 
 # prometheus_client imports python-snappy, if it is installed, for pushes that the bridge does not make: 1.7 MiB
@@ -94,8 +95,9 @@ class Observer:
 class BridgeMetrics(Collector):
     """All metrics of one bridge."""
 
-    def __init__(self, engine: Engine, memory: MemoryBudget | None = None) -> None:
+    def __init__(self, engine: Engine, memory: MemoryBudget | None = None, access: Access | None = None) -> None:
         self._engine = engine
+        self.access = access
         self.memory = memory or MemoryBudget()
         self._observers: dict[str, Observer] = {}
         self.refusals: Counter[str] = Counter()
@@ -155,6 +157,7 @@ class BridgeMetrics(Collector):
         for code, count in self.refusals.items():
             refusals.add_metric((code,), count)
         yield refusals
+        yield from self._denials()
         for name, text in _TOTALS.items():
             yield CounterMetricFamily(f"oms_{name}", text, value=getattr(self._engine.counters, name))
         for name, text in _NOW.items():
@@ -182,6 +185,15 @@ class BridgeMetrics(Collector):
                 yield GaugeMetricFamily(f"oms_backend_{name}", adapter.help_texts[name], value=value)
             for name, value in adapter.totals().items():
                 yield CounterMetricFamily(f"oms_backend_{name}", adapter.help_texts[name], value=value)
+
+    def _denials(self) -> Iterator[Metric]:
+        denials = CounterMetricFamily("oms_denials", "Requests denied by identity or rules.", labels=("reason",))
+        for reason, count in () if self.access is None else self.access.audit.denials.items():
+            denials.add_metric((reason,), count)
+        yield denials
+        refused = 0 if self.access is None else self.access.refused_files
+        text = "Changed files of tokens, rules, revocations or keys that cannot be used."
+        yield GaugeMetricFamily("oms_auth_files_refused", text, value=refused)
 
     def _by_destination_and_group(self) -> Iterator[Metric]:
         stored = CounterMetricFamily("oms_destination_stored", "Messages stored.", labels=("destination",))

@@ -3,9 +3,10 @@
 import logging
 import resource
 import socket
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from adapters.base import Adapter
 from bridge.callbacks.registry import DeliveryOptions
@@ -13,16 +14,26 @@ from bridge.engine.client_limits import MemoryBudget, client_of
 from bridge.engine.clock import Clock, SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
+from bridge.errors import needs_extra
 from bridge.http.incoming_webhook_rules import DestinationRules, Rules, Signing
 from bridge.http.request_and_reply import Limits
+from bridge.identity.access import Access, AccessFiles
+from bridge.identity.key_sets import FetchedKeys, KeyFile, KeySource, fetch_from
+from bridge.identity.principals import FileError, Revoked, StaticTokens
+from bridge.identity.rules import Rules as AccessRules
+from bridge.identity.watched_files import WatchedFile
 from bridge.long_work import Slicer
 from bridge.server import ChosenServer, Tls, choose_server, tls_context
 from bridge.server.connection_limits import Admission
 from bridge.settings import Settings, SettingsError, read_secrets
+from bridge.settings.auth import AuthSettings
 from bridge.tracing import create_tracing
 
 if TYPE_CHECKING:
+    from bridge.identity.jwt_tokens import Issuer, Keys
     from bridge.tracing.spans import Tracing
+
+T = TypeVar("T")
 
 _log = logging.getLogger("bridge.process")
 
@@ -116,6 +127,70 @@ def destination_rules(settings: Settings) -> Rules:
     return rules
 
 
+def create_access(settings: Settings, clock: Clock, rules: Rules) -> Access | None:
+    """Return who clients are and what they may do; None: no identities. `rules`: of destinations with settings.
+
+    Raises `SettingsError` for a file that cannot be used, `CannotStart` without the extra that JWTs need.
+    """
+    if (auth := settings.auth) is None:
+        return None
+    try:
+        files = AccessFiles(
+            _yaml_file(auth.rules, "auth.rules", AccessRules.parse),
+            None if auth.tokens is None else _yaml_file(auth.tokens, "auth.tokens", StaticTokens.parse),
+            None if auth.revoked is None else _yaml_file(auth.revoked, "auth.revoked", Revoked.parse),
+        )
+        issuers, of_keys = _issuers(auth, clock)
+    except FileError as error:
+        raise SettingsError(f"{error}.") from None
+    for warning in files.rules.content.warnings():
+        _log.warning("a rule has no effect", extra={"rule": warning})
+    return Access(
+        files._replace(keys=of_keys),
+        issuers,
+        clock,
+        signed=[name for name, rule in rules.items() if rule.verifier is not None],
+        resource=auth.resource,
+        scheme="http" if settings.tls is None else "https",
+        producer_property=auth.producer_property,
+    )
+
+
+def _yaml_file(path: Path, setting: str, parse: Callable[[object], T]) -> WatchedFile[T]:
+    from bridge.identity.yaml_content import read_yaml  # noqa: PLC0415 - 1 MiB of memory that only files need
+
+    return WatchedFile(setting, path, lambda raw: parse(read_yaml(raw)))
+
+
+def _issuers(
+    auth: AuthSettings, clock: Clock
+) -> tuple[dict[str, tuple["Issuer", KeySource]], list[WatchedFile["Keys"]]]:
+    """Return the issuers by their claim, and the files of their keys. Raises `FileError`, `CannotStart`."""
+    if not auth.issuers:
+        return {}, []
+    try:
+        from bridge.identity.jwt_tokens import ALGORITHMS, Issuer, Keys  # noqa: PLC0415 - PyJWT is an extra
+    except ModuleNotFoundError as error:
+        raise needs_extra("auth.issuers", error.name, "jwt") from None
+    issuers: dict[str, tuple[Issuer, KeySource]] = {}
+    files: list[WatchedFile[Keys]] = []
+    for name, each in auth.issuers.items():
+        setting = f"auth.issuers.{name}.keys"
+        if "://" in each.keys:
+            try:
+                fetch = fetch_from(each.keys, None if each.ca is None else str(each.ca))
+            except ValueError as error:
+                raise FileError(f"auth.issuers.{name}.ca: {error}") from None
+            source: KeySource = FetchedKeys(name, fetch, Keys.parse, clock)
+        else:
+            files.append(WatchedFile(setting, Path(each.keys), Keys.parse))
+            source = KeyFile(files[-1])
+        claims = (each.principal, each.groups)
+        issuer = Issuer(name, each.issuer, each.audience, frozenset(each.algorithms or ALGORITHMS), *claims)
+        issuers[each.issuer] = issuer, source
+    return issuers, files
+
+
 def create_engine(settings: Settings, clock: Clock, tracing: "Tracing | None") -> Engine:
     """Create the engine and its adapter, without connecting. Raises `SettingsError`."""
     adapter, options = create_adapter(settings), engine_options_of(settings)
@@ -193,7 +268,7 @@ def admission_of(settings: Settings) -> Admission:
 
 async def check_files(settings: Settings) -> None:
     """Open the files of destinations and callbacks as `run` does. Raises `SettingsError` for an unusable one."""
-    destination_rules(settings)
+    create_access(settings, SystemClock(), destination_rules(settings))
     callbacks = create_delivery_options(settings, SystemClock(), Slicer())
     if callbacks is not None:
         await callbacks.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,17 +10,20 @@ from contextlib import contextmanager
 from starlette.types import ASGIApp
 
 from bridge import logs
-from bridge.callbacks.registry import CallbackRegistry
+from bridge.callbacks.registry import CallbackRegistry, DeliveryOptions
 from bridge.engine.clock import SystemClock
 from bridge.engine.engine import Engine
+from bridge.http.callbacks import judge_registrations
 from bridge.http.data_port import DataApp, routes
 from bridge.http.management_port import management_app
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.webhook_handshake import WebhookHandshake
+from bridge.identity.access import Access
 from bridge.long_work import Slicer
 from bridge.metrics import BridgeMetrics
 from bridge.parts_from_settings import (
     admission_of,
+    create_access,
     create_delivery_options,
     create_engine,
     destination_rules,
@@ -30,7 +34,10 @@ from bridge.parts_from_settings import (
 )
 from bridge.server import ChosenServer, Listener, Tls, serve
 from bridge.settings import Address, Settings, SettingsError, redact
+from bridge.settings.values import is_loopback
 from bridge.tracing import create_tracing
+
+_log = logging.getLogger("bridge.process")
 
 
 async def run(settings: Settings, announce: Callable[[str], None]) -> int:
@@ -50,27 +57,30 @@ async def run(settings: Settings, announce: Callable[[str], None]) -> int:
     server = server_of(settings, tls)
     rules = destination_rules(settings)
     clock = SystemClock()
+    access = create_access(settings, clock, rules)
+    _warn_without_identities(settings)
     tracing = create_tracing(settings)
     engine = create_engine(settings, clock, tracing)
-    metrics = BridgeMetrics(engine, memory_budget_of(settings))
+    metrics = BridgeMetrics(engine, memory_budget_of(settings), access)
     limits = limits_of(settings)
     origins = OriginPolicy((*settings.http.hosts, settings.listen.host), settings.http.origins, tls=tls is not None)
     slicer = Slicer()
-    callbacks = CallbackRegistry(engine, create_delivery_options(settings, clock, slicer, tracing))
-    table = routes(engine, callbacks, limits, settings.delivery.max_deliveries, rules, slicer=slicer)
-    data = DataApp(table, origins, limits, metrics, WebhookHandshake(rules, settings.limits.quota))
+    callbacks = _create_callbacks(engine, create_delivery_options(settings, clock, slicer, tracing), access)
+    table = routes(engine, callbacks, limits, settings.delivery.max_deliveries, rules, slicer=slicer, access=access)
+    data = DataApp(table, origins, limits, metrics, WebhookHandshake(rules, settings.limits.quota), access)
     own_pages = OriginPolicy((*settings.http.hosts, settings.management.host), ())
     facts = {"backend": redact(settings.backend), "server": server.kind, "serverReason": server.reason}
-    management = management_app(engine, metrics, facts, own_pages)
+    management = management_app(engine, metrics, facts, own_pages, access)
 
     def drain() -> Coroutine[object, object, None]:
         engine.drain()  # at once; then the POSTs in flight and the servers end at the same time
         return callbacks.drain(settings.drain / 1000)
 
-    stop = asyncio.Event()
-    _stop_on_signals(stop)
+    stop = _stop_on_signals()
     await engine.start()
     callbacks.start()
+    if access is not None:
+        access.start()
     lag = asyncio.create_task(metrics.measure_loop_lag())
     exporting = _export_metrics(settings, metrics)
     state = _BackendState(engine, stop, announce)
@@ -84,6 +94,8 @@ async def run(settings: Settings, announce: Callable[[str], None]) -> int:
     finally:
         lag.cancel()
         state.cancel()
+        if access is not None:
+            await access.close()
         await callbacks.close()
         await engine.close()
         if exporting is not None:
@@ -94,6 +106,26 @@ async def run(settings: Settings, announce: Callable[[str], None]) -> int:
     if engine.start_error is not None:
         raise engine.start_error
     return 0
+
+
+def _create_callbacks(engine: Engine, delivery: DeliveryOptions | None, access: Access | None) -> CallbackRegistry:
+    if access is None:
+        return CallbackRegistry(engine, delivery)
+    callbacks = CallbackRegistry(engine, delivery, judge_registrations(access))
+    access.each_second.append(callbacks.review)
+    return callbacks
+
+
+def _warn_without_identities(settings: Settings) -> None:
+    """Say at each start that everyone who reaches a port may do everything."""
+    if settings.auth is None:
+        open_ports = [name for name in ("listen", "management") if not is_loopback(getattr(settings, name).host)]
+        if open_ports:
+            _log.warning(
+                "everyone who can reach this port may use every destination: without the setting auth.rules, clients"
+                " need no identity",
+                extra={"ports": ", ".join(open_ports)},
+            )
 
 
 def _export_metrics(settings: Settings, metrics: BridgeMetrics) -> asyncio.Task[None] | None:
@@ -212,9 +244,9 @@ def _freeze_start() -> None:
     gc.freeze()
 
 
-def _stop_on_signals(stop: asyncio.Event) -> None:
-    """Drain at the first signal; a second one, of either kind, ends the process at once."""
-    loop = asyncio.get_running_loop()
+def _stop_on_signals() -> asyncio.Event:
+    """Return an event that is set by the first signal; a second one, of either kind, ends the process at once."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
     signals = (signal.SIGTERM, signal.SIGINT)
 
     def on_signal() -> None:
@@ -224,6 +256,7 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 
     for number in signals:
         loop.add_signal_handler(number, on_signal)
+    return stop
 
 
 def _addresses(settings: Settings, server: ChosenServer, ports: Mapping[str, int]) -> str:

@@ -26,7 +26,7 @@ from bridge.callbacks.registry import DeliveryOptions
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked, RequestFailed
 from bridge.engine.clock import Clock
 from bridge.engine.open_transactions import Decision
-from bridge.errors import CallbackRefused, Rejected
+from bridge.errors import CallbackRefused, Rejected, visible_id
 from bridge.long_work import Slicer
 from bridge.message import Message
 from bridge.wire import cloudevents, jsonform
@@ -310,7 +310,7 @@ class TransactionCheck:
     async def __call__(self, transaction: Transaction) -> Decision:
         """Return the producer's decision; `UNKNOWN` if it has not answered with one."""
         document = {
-            "transactionId": transaction.id,
+            "transactionId": visible_id(transaction.id),
             "began": transaction.began,
             "messages": transaction.messages,
         }

@@ -5,6 +5,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from bridge.engine.destination_names import SubscriptionKey
+from bridge.identity.principals import Identity
 from bridge.wire.cloudevents import Mode
 
 FAILURES_KEPT: Final = 10
@@ -33,6 +34,8 @@ class Registration(NamedTuple):
     """None: each POST is one message."""
     mode: Mode | None = None
     """How each message is posted as a CloudEvent; None: in the form of a produce, or of the batch."""
+    owner: Identity | None = None
+    """Who has made it; None: the bridge had no identities then."""
 
     @property
     def batch_size(self) -> int:
@@ -41,7 +44,8 @@ class Registration(NamedTuple):
 
     def encode(self) -> str:
         """Return the metadata value to store under `metadata_key`."""
-        return json.dumps({"url": self.url, "credit": self.credit, "gone": self.gone, **self.describe_form()})
+        owner = {} if self.owner is None else {"owner": self.owner.encode()}
+        return json.dumps({"url": self.url, "credit": self.credit, "gone": self.gone, **self.describe_form(), **owner})
 
     def describe_form(self) -> dict[str, int | str]:
         """Return how messages are posted, as stored and as shown to clients."""
@@ -92,6 +96,7 @@ def decode_registration(key: str, value: str) -> Registration | None:
             gone=bool(stored["gone"]),
             batch=batch,
             mode=Mode(stored["form"]) if batch is None and "form" in stored else None,
+            owner=Identity.decode(stored["owner"]) if "owner" in stored else None,
         )
     except (LookupError, TypeError) as error:
         raise ValueError(f"the metadata of {key} lacks {error}") from None

@@ -21,6 +21,7 @@ from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
 from bridge.engine.open_transactions import Decision, TransactionChecks
 from bridge.errors import BackendUnavailable, BridgeError, CallbackRefused, Draining
+from bridge.identity.principals import Identity
 from bridge.wire.cloudevents import Mode
 
 REGISTRATIONS_MAX: Final = 1_000
@@ -31,6 +32,18 @@ _RETRY_SECONDS: Final = 1.0
 _OFF: Final = "Callbacks are off; to turn them on, name their endpoints in the setting callbacks.targets."
 
 _log = logging.getLogger("bridge.callbacks")
+
+
+JudgeOwner = Callable[[Registration], str | None]
+"""Returns why the owner of a registration may not have it any more; None: it may."""
+
+
+class Owner(NamedTuple):
+    """Who makes, replaces or stops a registration."""
+
+    identity: Identity
+    check: Callable[[Registration], None]
+    """Raises `NotPermitted` for a registration that the owner may not replace or stop."""
 
 
 class DeliveryOptions(NamedTuple):
@@ -59,13 +72,18 @@ class CallbackEntry(NamedTuple):
     """None: nothing is delivered."""
     refused: str | None
     """Why the current settings do not allow the registration; None if they do."""
+    refused_owner: str | None = None
+    """Why its owner may not have it any more; None if it may."""
 
 
 class CallbackRegistry:
     """All registrations of this bridge. Without `options` callbacks are off: stored registrations are only listed."""
 
-    def __init__(self, engine: Engine, options: DeliveryOptions | None = None) -> None:
+    def __init__(
+        self, engine: Engine, options: DeliveryOptions | None = None, judge_owner: JudgeOwner | None = None
+    ) -> None:
         self._engine = engine
+        self._judge_owner = judge_owner
         self._options = options
         if options is not None and (check := options.check_transaction) is not None:
             engine.transactions.checks = TransactionChecks(options.check_url, check)
@@ -91,13 +109,15 @@ class CallbackRegistry:
         if self._metadata_store is not None:
             self._restoring = self._run_in_background(self._restore(self._metadata_store))
 
-    async def register(
+    async def register(  # noqa: PLR0913 - what a registration says
         self,
         subscription: SubscriptionKey,
         url: str,
         credit: int,
         batch: BatchOptions | None = None,
         mode: Mode | None = None,
+        *,
+        owner: Owner | None = None,
     ) -> tuple[CallbackEntry, bool]:
         """Deliver a group's messages to `url` from now on: `credit` POSTs at once, or fewer if the settings say so.
 
@@ -110,18 +130,33 @@ class CallbackRegistry:
         if self._engine.draining:
             raise Draining("The bridge is stopping and accepts no more callbacks.")
         registration = Registration(subscription, str(options.check_url(url)), credit, batch=batch, mode=mode)
+        if owner is not None:
+            registration = registration._replace(owner=owner.identity)
         async with self._changing:
+            self._check_owner(subscription, owner)
             is_new = subscription not in self._entries
             if is_new and len(self._entries) >= REGISTRATIONS_MAX:
                 raise CallbackRefused(f"There are {REGISTRATIONS_MAX} callbacks, the limit; stop one of them first.")
             await self._store(metadata_key(subscription), registration.encode())
             return self._add(registration), is_new
 
-    async def stop(self, subscription: SubscriptionKey) -> None:
+    async def stop(self, subscription: SubscriptionKey, owner: Owner | None = None) -> None:
         """Remove a group's registration. POSTs in flight may still end. Harmless if there is none."""
         async with self._changing:
+            self._check_owner(subscription, owner)
             await self._store(metadata_key(subscription), None)
             self._remove(subscription)
+
+    def review(self) -> None:
+        """End the deliveries whose owner has lost its token or its permission; begin those that it may have again."""
+        for entry in tuple(self._entries.values()):
+            refused = self._refusal_of_owner(entry.registration)
+            if (refused is None) == (entry.refused_owner is None):
+                continue
+            if refused is not None:
+                extra = {**entry.registration.subscription._asdict(), "reason": refused}
+                _log.warning("a callback ends: its owner may not have it any more", extra=extra)
+            self._add(entry.registration)
 
     async def drain(self, grace: float) -> None:
         """Begin no POST and wait up to `grace` seconds for those in flight. Call it after `Engine.drain`."""
@@ -167,7 +202,9 @@ class CallbackRegistry:
         options, history = self._options, replaced.history if replaced else DeliveryHistory()
         if options is not None:
             registration = registration._replace(credit=min(registration.credit, options.in_flight))
-        entry = CallbackEntry(registration, history, None, self._refusal(registration))
+        refused_owner = self._refusal_of_owner(registration)
+        refused = self._refusal(registration) or refused_owner
+        entry = CallbackEntry(registration, history, None, refused, refused_owner)
         if options is not None and entry.refused is None and not registration.gone:
             worker = DeliveryWorker(
                 registration, self._engine, history, post=options.post, inflate=options.inflate, lease=options.lease
@@ -184,6 +221,13 @@ class CallbackRegistry:
             entry.worker.end()
         self._engine.counters.callbacks = len(self._entries)
         return entry
+
+    def _check_owner(self, subscription: SubscriptionKey, owner: Owner | None) -> None:
+        if owner is not None and (entry := self._entries.get(subscription)) is not None:
+            owner.check(entry.registration)
+
+    def _refusal_of_owner(self, registration: Registration) -> str | None:
+        return None if self._judge_owner is None else self._judge_owner(registration)
 
     def _refusal(self, registration: Registration) -> str | None:
         """Check a registration against the current settings, which may have changed since it was made."""
@@ -226,7 +270,7 @@ class CallbackRegistry:
 
 def describe(entry: CallbackEntry, stored_in: str, clock: Clock) -> dict[str, Any]:
     """Return a registration as `GET /v1/callbacks` shows it, without secrets. Times are ms since 1970."""
-    registration, history, worker, _ = entry
+    registration, history, worker, *_ = entry
     return {
         "source": registration.subscription.source,
         "consumerId": registration.subscription.group,

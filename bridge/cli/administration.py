@@ -3,12 +3,13 @@
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 import click
 
-from bridge.cli.command import TEXT, Command, client_options, printable, run_async, run_with_client
+from bridge.cli.command import TEXT, Command, client_options, printable, run_async, run_with_client, token_option
 
 if TYPE_CHECKING:
     from bridge.client import Client
@@ -135,6 +136,7 @@ def _removal_options(command: Command) -> Command:
             metavar="URL",
             help="Address of the bridge's management port.",
         ),
+        token_option,
         click.option("--json", "as_json", is_flag=True, help="Print an error as JSON."),
     )
     for option in reversed(options):
@@ -144,7 +146,7 @@ def _removal_options(command: Command) -> Command:
 
 @click.command()
 @_removal_options
-def delete(destination: str, group: str | None, management: str, as_json: bool) -> None:
+def delete(destination: str, group: str | None, management: str, token_file: Path | None, as_json: bool) -> None:
     """Delete DESTINATION with its messages and groups, or one group.
 
     Leases, streams and waiting pulls of the groups end. The next message or pull creates the destination anew, unless
@@ -154,12 +156,12 @@ def delete(destination: str, group: str | None, management: str, as_json: bool) 
     oms-bridge delete orders
     oms-bridge delete orders --group billing
     """
-    _send("DELETE", _path(destination, group), management, as_json=as_json)
+    _send("DELETE", _path(destination, group), management, token_file, as_json=as_json)
 
 
 @click.command()
 @_removal_options
-def purge(destination: str, group: str | None, management: str, as_json: bool) -> None:
+def purge(destination: str, group: str | None, management: str, token_file: Path | None, as_json: bool) -> None:
     """Drop all messages of DESTINATION, or settle them for one group.
 
     Leases, streams and waiting pulls of the groups end. Delayed messages are dropped with
@@ -169,7 +171,7 @@ def purge(destination: str, group: str | None, management: str, as_json: bool) -
     oms-bridge purge orders
     oms-bridge purge orders --group billing
     """
-    _send("POST", f"{_path(destination, group)}/purge", management, as_json=as_json)
+    _send("POST", f"{_path(destination, group)}/purge", management, token_file, as_json=as_json)
 
 
 def _path(destination: str, group: str | None) -> str:
@@ -177,12 +179,12 @@ def _path(destination: str, group: str | None) -> str:
     return path if group is None else f"{path}/groups/{quote(group, safe='')}"
 
 
-def _send(method: str, path: str, management: str, *, as_json: bool) -> None:
+def _send(method: str, path: str, management: str, token_file: Path | None, *, as_json: bool) -> None:
     from bridge.client.request_sender import RESPONSE_SECONDS, RequestSender
     from bridge.client.transport import HttpTransport
 
     try:
-        transport = HttpTransport(management, verify=True)
+        transport = HttpTransport(management, verify=True, token_file=token_file)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--management") from None
 

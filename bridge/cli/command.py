@@ -48,6 +48,17 @@ def settings_options(command: Command) -> Command:
     return click.option("--config", type=click.Path(path_type=Path), help="YAML file with settings.")(command)
 
 
+def token_option(command: Command) -> Command:
+    """Add the option of everything that shows who it is."""
+    return click.option(
+        "--token-file",
+        type=click.Path(path_type=Path),
+        envvar="OMS_TOKEN_FILE",
+        show_envvar=True,
+        help="File with the token for a bridge that has identities.",
+    )(command)
+
+
 def client_options(command: Command) -> Command:
     """Add the options of everything that talks to a running bridge; `run_with_client` takes their values."""
     pem = click.Path(exists=True, dir_okay=False)
@@ -63,6 +74,7 @@ def client_options(command: Command) -> Command:
         click.option("--ca", type=pem, help="PEM file with the authority to trust under https."),
         click.option("--cert", type=pem, help="PEM file with the client's certificate, if the bridge demands one."),
         click.option("--cert-key", type=pem, help="PEM file with the private key of --cert, if not in it."),
+        token_option,
         click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line."),
     )
     for option in reversed(options):
@@ -81,7 +93,7 @@ def run_with_client(
 
     url, verify = given["url"], _tls_context(given["ca"], given["cert"], given["cert_key"])
     try:
-        client = Client(url, verify=verify, retry_ms=given.get("retry_ms", 0))
+        client = Client(url, verify=verify, retry_ms=given.get("retry_ms", 0), token_file=given["token_file"])
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--url") from None
 

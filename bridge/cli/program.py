@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bridge import __version__
-from bridge.cli import administration, messages, serve_and_check
+from bridge.cli import access, administration, messages, serve_and_check
 from bridge.cli.command import CommandFailed
 from bridge.mirror.commands import mirror
 
@@ -59,6 +59,7 @@ def main() -> None:
 for _command in (
     serve_and_check.serve,
     serve_and_check.check,
+    access.token,
     messages.produce,
     messages.pull,
     messages.push,

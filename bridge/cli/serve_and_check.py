@@ -57,9 +57,22 @@ def serve(config: Path | None, log_level: str | None, log_format: str | None, **
 @click.option("--migrate", metavar="TOPIC|QUEUE", help="Examine it instead: what will work through a bridge?")
 @click.option("--through", metavar="URL", help="Send probes through the proxy at URL to a running bridge instead.")
 @click.option("--destination", default="oms-check", show_default=True, help="Destination of the probes.")
+@click.option("--as", "principal", metavar="PRINCIPAL", help="Say whether it may do OPERATION on DESTINATION instead.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="With --as: a group of the principal.")
+@click.option("--explain", is_flag=True, help="With --as: show all rules that concern it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def check(
-    config: Path | None, migrate: str | None, through: str | None, destination: str, as_json: bool, **given: str | None
+@click.argument("action", nargs=-1, metavar="[OPERATION DESTINATION [CONSUMER_GROUP]]")
+def check(  # noqa: PLR0913, PLR0917 - options, which click passes by name
+    config: Path | None,
+    migrate: str | None,
+    through: str | None,
+    destination: str,
+    principal: str | None,
+    groups: tuple[str, ...],
+    explain: bool,
+    as_json: bool,
+    action: tuple[str, ...],
+    **given: str | None,
 ) -> None:
     """Check the settings and connect to the backend, without serving.
 
@@ -69,11 +82,20 @@ def check(
     --through takes a minute and says what a proxy drops, holds back or cuts. Exit status: 1 if it is anything. Two
     destinations remain, oms-check and oms-check-silent.
 
+    --as names the rule that decides. DESTINATION `*` are all. Exit status: 0 allowed, 1 denied.
+
     \b
     oms-bridge check --config bridge.yaml && systemctl restart oms-bridge
     oms-bridge check --backend kafka://localhost:9092 --migrate orders
     oms-bridge check --through https://bridge.example
+    oms-bridge check --config bridge.yaml --as shop consume orders billing --explain
     """
+    if (principal is not None) != bool(action) or (action and len(action) not in {2, 3}):
+        raise click.UsageError("--as goes with OPERATION, DESTINATION and perhaps CONSUMER_GROUP.")
+    if (groups or explain) and principal is None:
+        raise click.UsageError("--group and --explain go with --as.")
+    if principal is not None:
+        sys.exit(_decide(config, given, (principal, *action), groups, explain=explain, as_json=as_json))
     if through is not None:
         sys.exit(_probe(through, destination, as_json=as_json))
     if migrate is not None:
@@ -108,6 +130,26 @@ def _examine(config: Path | None, given: Mapping[str, object], name: str, *, as_
 
     click.echo(reports.as_json(report) if as_json else printable(reports.as_text(report)))
     return 0 if report.fit else FAILED
+
+
+def _decide(  # noqa: PLR0913 - options
+    config: Path | None,
+    given: Mapping[str, object],
+    action: tuple[str, ...],
+    groups: tuple[str, ...],
+    *,
+    explain: bool,
+    as_json: bool,
+) -> int:
+    """Print the rule that decides; returns the exit status."""
+    from bridge.cli.access import decide
+    from bridge.settings import SettingsError
+
+    try:
+        settings = _load(config, given)
+    except SettingsError as error:
+        raise CommandFailed(error, as_json=as_json) from None
+    return decide(settings, action, explain=explain, groups=groups, as_json=as_json)
 
 
 def _probe(url: str, destination: str, *, as_json: bool) -> int:

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Literal, Self
 from urllib.parse import quote
 
@@ -56,7 +57,8 @@ class Client:
     """A client of one bridge. Use it as an asynchronous context manager.
 
     `url` is http://host:port or https://host:port. `verify` is for https: with an `ssl.SSLContext`, the client trusts a
-    private authority or presents a certificate. `transport` replaces the network in tests.
+    private authority or presents a certificate. `token_file` has the token that shows who the client is; it is read for
+    each request, so that it may be replaced. `transport` replaces the network in tests.
 
     With `linger_ms`, concurrent calls of `produce` share a request: each waits up to so long for others, or until there
     are `batch` messages (1 to 100,000; more than the bridge's `limits.batch` are sent in parts). Raises `ValueError` if
@@ -75,12 +77,13 @@ class Client:
         linger_ms: float | None = None,
         batch: int = 500,
         retry_ms: float = 0,
+        token_file: Path | None = None,
         transport: Transport | None = None,
     ) -> None:
         times = (retry_ms, 0 if linger_ms is None else linger_ms)
         if not 1 <= batch <= _BATCH_MAX or not all(0 <= each < math.inf for each in times):
             raise ValueError(f"batch is 1 to {_BATCH_MAX}, and linger_ms and retry_ms are not negative.")
-        self._transport = transport or HttpTransport(url, verify)
+        self._transport = transport or HttpTransport(url, verify, token_file)
         self._create_sender = partial(RequestSender, url, self._transport)
         self._sender = self._create_sender()
         self._slots = asyncio.Semaphore(REQUESTS_MAX)

@@ -8,6 +8,7 @@ import ssl
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import certifi
@@ -117,11 +118,13 @@ class HttpTransport:
     """A connection for each request that is under way, so that none delays another; idle ones are used again.
 
     It ignores the environment (proxies, netrc), follows no redirect and repeats nothing. `verify` is that of `Client`.
-    Raises `ValueError` if `url` is not http://host:port or https://host:port.
+    `token_file` is read for each request: its token may be replaced. Raises `ValueError` if `url` is not
+    http://host:port or https://host:port.
     """
 
-    def __init__(self, url: str, verify: ssl.SSLContext | bool) -> None:
+    def __init__(self, url: str, verify: ssl.SSLContext | bool, token_file: Path | None = None) -> None:
         self._origin = parse_origin(url)
+        self._token_file = token_file
         self._verify = verify
         self._session: ClientSession | None = None
 
@@ -151,10 +154,13 @@ class HttpTransport:
         if self._session is None:
             self._session = self._create_session()
         body = request.body
+        headers = [(name.decode("ascii"), value.decode()) for name, value in request.pairs]
+        if self._token_file is not None:
+            headers.append(("authorization", f"Bearer {_read_token(self._token_file)}"))
         return await self._session.request(
             request.method,
             self._origin.with_path(request.path, encoded=True),
-            headers=[(name.decode("ascii"), value.decode()) for name, value in request.pairs],
+            headers=headers,
             data=body if len(body) <= _WRITE_MAX else io.BytesIO(body),
             allow_redirects=False,
             timeout=ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=silence),
@@ -179,6 +185,17 @@ class HttpTransport:
         )
         session._retry_connection = False  # noqa: SLF001 - a repeated pull with ack=False would lose a message
         return session
+
+
+def _read_token(path: Path) -> str:
+    """Return the token of a file. Raises `NotConnected` if there is none."""
+    try:
+        token = path.read_text("ascii").strip()
+    except (OSError, ValueError):
+        token = ""
+    if not token or not token.isprintable() or " " in token:
+        raise NotConnected(f"the file {path} holds no token")
+    return token
 
 
 def parse_origin(url: str) -> URL:

@@ -214,6 +214,13 @@ class TransactionRequest(NamedTuple):
     timeout: int
     """Milliseconds."""
     check: str | None
+    owner: str = ""
+    """Begins the name of the transaction in the backend: a principal and `OWNER_END`; empty without identities."""
+
+    @property
+    def name(self) -> str:
+        """The name of the transaction in the backend; `with_id` comes before."""
+        return f"{self.owner}{self.id}"
 
     def with_id(self, messages: Sequence[Message | BridgeError]) -> Self:
         """Return the request with the id of its transaction. Raises `HeaderInvalid`."""

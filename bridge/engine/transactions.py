@@ -101,7 +101,7 @@ class Transactions:
         prepared = [await self._result(result) for result in results]
         if not request.commits or any(isinstance(result, BridgeError) for result in prepared):
             return prepared
-        commit = await shielded(self._commit(str(request.id)), self._options.produce_timeout)
+        commit = await shielded(self._commit(request.name), self._options.produce_timeout)
         return [
             each if isinstance(each, BridgeError) else self._committed(message, each, commit)
             for message, each in zip(messages, prepared, strict=True)
@@ -142,14 +142,14 @@ class Transactions:
 
     async def _begin_prepare(self, request: TransactionRequest, judged: Judged, peer: str) -> asyncio.Future[Produced]:
         if not self._producer.knows(judged.message.destination):
-            name = str(request.id)
+            name = request.name
             self._limits.check(name, client_of(peer), judged.size, *self._prepared(name))  # first: it may create one
             await self._producer.find_destination(judged.message, peer)
         return self._prepare(request, judged, peer)
 
     def _prepare(self, request: TransactionRequest, judged: Judged, peer: str) -> asyncio.Future[Produced]:
         """Store a message that was judged; one that was prepared before gets the first result."""
-        name, (message, applied, size, is_named) = str(request.id), judged
+        name, (message, applied, size, is_named) = request.name, judged
         backend = self._required()
         held = self._prepared(name)
         opened = self._limits.opened.get(name)
@@ -163,7 +163,7 @@ class Transactions:
             name, TransactionState.OPEN, self._clock.wall(), request.timeout, request.check, messages=0, size=0
         )
         supported = self._supported(applied)
-        produced = Produced(message.message_id or "", 0, "", Stored(None, None), supported, transaction=name)
+        produced = Produced(message.message_id or "", 0, "", Stored(None, None), supported, transaction=request.id)
         is_done = False
         try:
             preparing = backend.prepare(details, message)

@@ -24,7 +24,7 @@ from bridge.errors import (
 )
 from bridge.http.deadline import Deadline
 from bridge.http.origin_policy import PULL, TAKING, OriginPolicy
-from bridge.http.params import header_names
+from bridge.http.params import SIGNABLE, header_names, path_values
 from bridge.http.request_and_reply import (
     NO_STORE,
     OMS_VERSION,
@@ -37,6 +37,8 @@ from bridge.http.request_and_reply import (
     Write,
     problem_reply,
 )
+from bridge.http.until_lost import UntilLost
+from bridge.identity.access import Access, Caller
 from bridge.metrics import BridgeMetrics
 from bridge.url_host import url_host
 from bridge.wire.header_text import printable
@@ -61,15 +63,23 @@ _log = logging.getLogger("bridge.http")
 class RequestHandler:
     """One endpoint as an ASGI application."""
 
-    def __init__(
-        self, route: str, respond: Respond, origins: OriginPolicy, limits: Limits, metrics: BridgeMetrics
+    def __init__(  # noqa: PLR0913, PLR0917 - what all endpoints share
+        self,
+        route: str,
+        respond: Respond,
+        origins: OriginPolicy,
+        limits: Limits,
+        metrics: BridgeMetrics,
+        access: Access | None = None,
     ) -> None:
         self.route = route
+        self.access = access
         self.suggested = partial(header_names, route)
         self.respond = respond
         self.origins = origins
         self.takes = route in TAKING
         self.reads_body = route in READS_BODY
+        self.is_signable = route in SIGNABLE
         self.limits = limits
         self.deadline = Deadline(limits.body_timeout / 1000)
         self.stall = Deadline(limits.stall / 1000)
@@ -92,7 +102,7 @@ class RequestHandler:
             elif self.reads_body:  # it receives the disconnect
                 await self._stream(exchange, send, reply, reply.stream)
             else:
-                await exchange.cancel_on_disconnect(self._stream(exchange, send, reply, reply.stream))
+                await exchange.watch_disconnect(self._stream(exchange, send, reply, reply.stream))
         except TimeoutError:  # the server ends the response without its last part
             _log.warning(
                 "a response ends: its client has stopped reading",
@@ -164,7 +174,7 @@ class _Exchange:
     """One request: reads its headers and its body, calls the endpoint, and notices when its client disconnects."""
 
     __slots__ = (
-        *("_cors", "_handler", "_header_size", "_held", "_more", "_peer", "_receive", "_scope", "_watched"),
+        *("_caller", "_cors", "_handler", "_header_size", "_held", "_more", "_peer", "_receive", "_scope", "_watched"),
         *("_watcher", "disconnected"),
     )
 
@@ -181,6 +191,7 @@ class _Exchange:
         """Receives the disconnect, once there is work that waits; until the reply is sent."""
         self._watched: asyncio.Task[Any] | None = None
         """The task that a disconnect cancels."""
+        self._caller: Caller | None = None
         client = scope.get("client")
         self._peer = f"{url_host(client[0])}:{client[1]}" if client else "unknown"
 
@@ -190,6 +201,8 @@ class _Exchange:
             headers = self._headers()
             if self._handler.takes and not self._scope.get("extensions", {}).get(_READS_REPLY, _always)():
                 return self._with_cors(self._handler.not_waited())  # a message would be settled for nobody
+            if self._handler.access is not None:
+                self._caller = await self._identify(self._handler.access, headers)
             has_body = self._scope["method"] != "GET" and not self._handler.reads_body
             # no local variable holds the body or the request: the endpoint can free them
             return self._with_cors(
@@ -228,7 +241,14 @@ class _Exchange:
             self._handler.memory.release(self._peer, released)
 
     async def cancel_on_disconnect(self, work: Coroutine[object, object, T]) -> T:
-        """See `CancelOnDisconnect`. Watching costs a task, so only work that waits is watched."""
+        """See `CancelOnDisconnect`. Raises `Unauthenticated` or `NotPermitted` when the caller loses what it needs."""
+        if self._caller is None:
+            return await self.watch_disconnect(work)
+        waiting = UntilLost(self._caller)
+        return await waiting.run(self.watch_disconnect(work))
+
+    async def watch_disconnect(self, work: Coroutine[object, object, T]) -> T:
+        """Cancel work when the client disconnects. Watching costs a task, so only work that waits is watched."""
         self._watched = asyncio.current_task()
         if self._watcher is None:
             self._watcher = asyncio.ensure_future(self._watch())
@@ -267,6 +287,11 @@ class _Exchange:
             self._handler.origins.check_taking(headers)
         return headers
 
+    async def _identify(self, access: Access, headers: Headers) -> Caller:
+        if self._handler.is_signable and (destination := path_values(self._scope["path"]).destination) in access.signed:
+            return access.of_webhook(destination, self._peer)
+        return await access.identify(headers.plain, self._peer)
+
     def _request(self, headers: Headers, body: bytes) -> Request:
         return Request(
             headers,
@@ -278,6 +303,7 @@ class _Exchange:
             self.cancel_on_disconnect,
             self,
             self._handler.route,
+            self._caller,
         )
 
     def _no_body(self) -> bytes:

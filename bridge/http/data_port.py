@@ -39,13 +39,18 @@ from bridge.http.produce_stream import ProduceStreamEndpoint
 from bridge.http.pull import PullEndpoint, SettleEndpoints
 from bridge.http.push import PushEndpoint
 from bridge.http.request_and_reply import Limits, Pair, Reply, Respond, problem_reply
+from bridge.http.resource_metadata import ResourceMetadata
 from bridge.http.transactions import TransactionEndpoints
 from bridge.http.webhook_handshake import WebhookHandshake
+from bridge.identity.access import METADATA_PATH, Access
 from bridge.long_work import Slicer
 from bridge.metrics import BridgeMetrics
 from bridge.wire.header_text import did_you_mean, printable
 
 Routes = Mapping[str, Mapping[str, Respond]]
+
+OPEN_DOCUMENTS: Final = (METADATA_PATH, "/openapi.json", "/asyncapi.json")
+"""Paths that need no token, like the console: what they say is the same for every bridge, or how to get a token."""
 
 MANAGEMENT_PAGES: Final = ("/livez", "/readyz", "/startedz", "/metrics", "/status")
 """Paths of the management port. On the data port, the 404 for one of them names the setting `management`."""
@@ -59,6 +64,7 @@ def routes(  # noqa: PLR0913 - the collaborators of all endpoints, built in one 
     rules: Rules | None = None,
     *,
     slicer: Slicer | None = None,
+    access: Access | None = None,
 ) -> Routes:
     """Return every path of the data port with its methods. `rules`: of destinations that have settings.
 
@@ -87,6 +93,7 @@ def routes(  # noqa: PLR0913 - the collaborators of all endpoints, built in one 
         "/v1/logs": {"GET": log_reader.logs},
         "/v1/log": {"GET": log_reader.read},
         "/v1/capabilities": {"GET": description.capabilities},
+        METADATA_PATH: {"GET": ResourceMetadata(access).document},
         "/openapi.json": {"GET": description.openapi},
         "/asyncapi.json": {"GET": description.asyncapi},
         **{path: {"GET": respond} for path, respond in console().items()},
@@ -96,16 +103,20 @@ def routes(  # noqa: PLR0913 - the collaborators of all endpoints, built in one 
 class DataApp:
     """The ASGI application of the data port. `handshake`: None answers none."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what all endpoints share
         self,
         table: Routes,
         origins: OriginPolicy,
         limits: Limits,
         metrics: BridgeMetrics,
         handshake: WebhookHandshake | None = None,
+        access: Access | None = None,
     ) -> None:
+        open_to_all = frozenset((*OPEN_DOCUMENTS, *console()))
         self._handlers: dict[tuple[str, str], RequestHandler] = {
-            (method, path): RequestHandler(f"{method} {path}", endpoint, origins, limits, metrics)
+            (method, path): RequestHandler(
+                f"{method} {path}", endpoint, origins, limits, metrics, None if path in open_to_all else access
+            )
             for path, methods in table.items()
             for method, endpoint in methods.items()
         }

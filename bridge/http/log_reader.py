@@ -21,6 +21,8 @@ from bridge.http.request_and_reply import (
     Request,
     json_reply,
 )
+from bridge.identity.access import Caller
+from bridge.identity.rules import Operation, Resource
 from bridge.long_work import Slicer, Steps
 from bridge.wire import log_block
 from bridge.wire.log_block import BlockWriter
@@ -45,12 +47,14 @@ class LogReader:
     async def logs(self, request: Request) -> Reply:
         """List every log, with the first offset kept and the next one."""
         parse_params(request.headers.parameters, request.query, request.route)
-        return json_reply(200, await self._slicer.run(_list(self._replayable, request.body_stream)))
+        return json_reply(200, await self._slicer.run(_list(self._replayable, request.body_stream, request.caller)))
 
     async def read(self, request: Request) -> Reply:
         """Return the messages of `x-oms-log` from `x-oms-offset` on, as one block."""
         params = parse_params(request.headers.parameters, request.query, request.route)
         log = required(params, "log", "one of those that /v1/logs lists")
+        if request.caller is not None:
+            request.caller.check(Operation.INSPECT, destination_of(log))
         start = number(params, "offset", 0)
         limit = min(positive(params, "maxmessages", MESSAGES_MAX), MESSAGES_MAX)
         body = await self._slicer.run(_build(self._replayable, log, start, limit, request.body_stream))
@@ -64,10 +68,26 @@ class LogReader:
         return self._adapter
 
 
-def _list(adapter: Replayable, held: BodyStream) -> Steps[bytes]:
-    """Return the list of all logs; its bytes count as held for the client. Raises `LimitReached`, `TooManyInFlight`."""
+def destination_of(log: str) -> str:
+    """Return the destination of a log; empty if it is no name of a log."""
+    _, _, rest = log.partition("/")
+    return rest.rpartition("/")[0]
+
+
+def _list(adapter: Replayable, held: BodyStream, caller: Caller | None) -> Steps[bytes]:
+    """Return the list of all logs that the caller may inspect; its bytes count as held for the client.
+
+    Raises `LimitReached`, `TooManyInFlight`.
+    """
     parts: list[bytes] = []
-    for logs in adapter.logs():
+    for found in adapter.logs():
+        logs = found
+        if caller is not None:
+            logs = {
+                log: offsets
+                for log, offsets in found.items()
+                if caller.may(Operation.INSPECT, Resource(destination_of(log)))
+            }
         if logs:
             parts.append(json.dumps(logs, separators=(",", ":")).encode()[1:-1])
             held.hold(len(parts[-1]))

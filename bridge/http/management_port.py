@@ -20,7 +20,10 @@ from bridge.http.data_port import MANAGEMENT_PAGES, to_response
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_and_reply import problem_reply
 from bridge.http.transactions import describe_all
+from bridge.identity.access import Access, Caller
+from bridge.identity.rules import Operation, Resource
 from bridge.metrics import BridgeMetrics
+from bridge.url_host import url_host
 
 _DESTINATION = "/v1/destinations/{destination}"
 _GROUP = "/v1/destinations/{destination}/groups/{group}"
@@ -32,12 +35,16 @@ Change = Callable[[str, str | None], Awaitable[None]]
 
 
 def management_app(
-    engine: Engine, metrics: BridgeMetrics, facts: Mapping[str, str], origins: OriginPolicy
+    engine: Engine,
+    metrics: BridgeMetrics,
+    facts: Mapping[str, str],
+    origins: OriginPolicy,
+    access: Access | None = None,
 ) -> Starlette:
     """Build the application of the management port: probes, metrics, status, and what an operator may change.
 
-    `facts`: what `/status` says that never changes, such as the backend's URL without secrets. `origins` refuses web
-    pages: a page that rebinds its name could read and change.
+    `access` None: everyone may do all of it. `facts`: what `/status` says that never changes, such as the backend's
+    URL without secrets. `origins` refuses web pages: a page that rebinds its name could read and change.
     """
 
     async def exposition(_: Request) -> Response:
@@ -71,17 +78,37 @@ def management_app(
     async def transactions(_: Request) -> Response:
         return Response(describe_all(engine.transactions.all_open()), media_type="application/json")
 
-    pages = dict(zip(MANAGEMENT_PAGES, (*_probes(engine), exposition, status), strict=True))
-    pages["/v1/transactions"] = transactions
+    inspected = (_inspected(page, access) for page in (exposition, status))
+    pages = dict(zip(MANAGEMENT_PAGES, (*_probes(engine, access), *inspected), strict=True))
+    pages["/v1/transactions"] = _inspected(transactions, access)
+    administration = _administration_routes(engine.administration, access)
     return Starlette(
-        routes=[*(Route(path, page) for path, page in pages.items()), *_administration_routes(engine.administration)],
+        routes=[*(Route(path, page) for path, page in pages.items()), *administration],
         middleware=[Middleware(_RefusesPages, origins)],
         exception_handlers={BridgeError: _refuse},
     )
 
 
-def _probes(engine: Engine) -> tuple[Page, Page, Page]:
-    """Return what answers `/livez`, `/readyz` and `/startedz`."""
+def _inspected(page: Page, access: Access | None) -> Page:
+    """Return a page that only those see who may inspect everything."""
+    if access is None:
+        return page
+
+    async def respond(request: Request) -> Response:
+        (await _caller(access, request)).check(Operation.INSPECT, None)
+        return await page(request)
+
+    return respond
+
+
+async def _caller(access: Access, request: Request) -> Caller:
+    client = request.client
+    peer = "unknown" if client is None else f"{url_host(client.host)}:{client.port}"
+    return await access.identify(dict(request.headers.raw), peer)
+
+
+def _probes(engine: Engine, access: Access | None) -> tuple[Page, Page, Page]:
+    """Return what answers `/livez`, `/readyz` and `/startedz`: without a token, so without names of groups."""
     began = engine.clock.mono()
 
     async def livez(_: Request) -> Response:
@@ -90,7 +117,8 @@ def _probes(engine: Engine) -> tuple[Page, Page, Page]:
     async def readyz(_: Request) -> Response:
         not_ready_reason = "the bridge is draining" if engine.draining else engine.not_ready_reason
         if not_ready_reason is None:
-            return PlainTextResponse("".join(("ready\n", *_groups_not_ready(engine))))
+            groups = _groups_not_ready(engine) if access is None else ()
+            return PlainTextResponse("".join(("ready\n", *groups)))
         return PlainTextResponse(f"not ready: {not_ready_reason}\n", 503)
 
     async def startedz(request: Request) -> Response:
@@ -136,14 +164,19 @@ def _groups_not_ready(engine: Engine) -> Iterator[str]:
             yield f"group {name.group} of {name.source} is not ready: {reason}\n"
 
 
-def _administration_routes(administration: Administration) -> list[Route]:
+def _administration_routes(administration: Administration, access: Access | None) -> list[Route]:
     """Return the routes that purge and delete."""
 
     def route(path: str, method: str, change: Change) -> Route:
         async def respond(request: Request) -> Response:
+            caller = None if access is None else await _caller(access, request)
             names = request.path_params
             group = check_name(names["group"], "group") if "group" in names else None
-            await change(check_name(names["destination"], "destination"), group)
+            destination = check_name(names["destination"], "destination")
+            if caller is not None:
+                caller.check(Operation.ADMIN, destination, group)
+                caller.note(change.__name__, str(Resource(destination, group)))
+            await change(destination, group)
             return Response(status_code=204)
 
         return Route(path, respond, methods=[method])

@@ -15,6 +15,9 @@ from bridge.wire.query_fields import merge_values, read_query
 DESTINATION_MESSAGES: Final = "/v1/destinations/{destination}/messages"
 DESTINATION_MESSAGE: Final = "/v1/destinations/{destination}/messages/{messageId}"
 
+SIGNABLE: Final = frozenset((f"POST {DESTINATION_MESSAGES}", f"PUT {DESTINATION_MESSAGE}"))
+"""The routes whose requests may have the signature of a webhook instead of a token."""
+
 TRANSACTION: Final = "/v1/transactions/{transactionId}"
 TRANSACTION_COMMIT: Final = f"{TRANSACTION}/commit"
 TRANSACTION_ROLLBACK: Final = f"{TRANSACTION}/rollback"

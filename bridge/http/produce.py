@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache, partial
-from typing import Final, Protocol
+from typing import Final
 
 from bridge.engine.engine import Engine
 from bridge.engine.produce_batch_and_results import Produced
@@ -18,10 +18,13 @@ from bridge.errors import (
 )
 from bridge.http.incoming_webhook_rules import Rules, check_unsigned
 from bridge.http.params import Requirements, parse_require, path_values, url_headers
+from bridge.http.permitted_publisher import Publisher, permitted
 from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
+from bridge.identity.access import Caller
+from bridge.identity.rules import Operation
 from bridge.long_work import Slicer, Steps, run_at_once
-from bridge.message import Field, Message
+from bridge.message import Message
 from bridge.wire import cloudevents, gzip_body, jsonform, multipart
 from bridge.wire.header_text import encode_value, printable
 from bridge.wire.headers import (
@@ -78,8 +81,11 @@ class ProduceEndpoint:
             raise HeaderInvalid("A produce takes no query parameters: send headers.")
         require = parse_require(headers.parameters) if "require" in headers.parameters else _NOTHING
         if "destination" in headers.fields:
+            destination = headers.fields["destination"]
+            if (caller := request.caller) is not None and (refused := caller.refusal(Operation.PRODUCE, destination)):
+                raise refused
             if self._rules:
-                check_unsigned(self._rules, headers.fields["destination"])
+                check_unsigned(self._rules, destination)
             if (mode := cloudevents.mode_of(headers.plain)) is not None:
                 publishing = self._produce_event(mode, request, require, lambda of_event: of_event, _stored_reply)
             else:
@@ -111,10 +117,10 @@ class ProduceEndpoint:
         del request  # as above
         return await publishing
 
-    def _publisher(self, headers: Headers) -> "Publisher":
+    def _publisher(self, headers: Headers, caller: Caller | None) -> Publisher:
         if "transaction" not in headers.parameters:
-            return self._engine
-        return TransactionPublisher(self._engine.transactions, headers)
+            return permitted(self._engine, caller)
+        return permitted(TransactionPublisher(self._engine.transactions, headers, caller), caller, Operation.TRANSACT)
 
     async def _produce_event(
         self,
@@ -145,7 +151,11 @@ class ProduceEndpoint:
     ) -> Reply:
         """Publish the message that is read from the body."""
         validation = self._validate_read(reading, in_headers=require.headers)
-        key, publisher, peer = idempotency_key(request.headers), self._publisher(request.headers), request.peer
+        key, publisher, peer = (
+            idempotency_key(request.headers),
+            self._publisher(request.headers, request.caller),
+            request.peer,
+        )
         del request, reading  # as above
         publishing = publisher.produce([await self._slicer.run(validation)], require.fields, peer, key)
         return write(_only(await publishing))
@@ -160,7 +170,7 @@ class ProduceEndpoint:
         fits: bool,
     ) -> Reply:
         """Publish the body as one message. `fits`: consumers can certainly receive its headers."""
-        message, publisher = headers.message(request.body), self._publisher(headers)
+        message, publisher = headers.message(request.body), self._publisher(headers, request.caller)
         if require.headers:
             check_fits_http(message)
         key = idempotency_key(headers) if _KEY_HEADER in headers.plain else None
@@ -178,8 +188,9 @@ class ProduceEndpoint:
         self, request: Request, decoding: Steps[list[Message | BridgeError]], require: Requirements, rules: Rules
     ) -> Reply:
         """Publish a batch. `rules`: of destinations that have settings."""
-        validation = self.validate_all(decoding, rules, in_headers=require.headers)
-        publisher, key, peer = self._publisher(request.headers), idempotency_key(request.headers), request.peer
+        validation = self.validate_all(decoding, rules, in_headers=require.headers, caller=request.caller)
+        publisher = self._publisher(request.headers, request.caller)
+        key, peer = idempotency_key(request.headers), request.peer
         validating = self._validated(validation, request)
         del request, decoding, validation  # as above
         publishing = publisher.produce(await validating, require.fields, peer, key)
@@ -222,11 +233,17 @@ class ProduceEndpoint:
         raise BodyInvalid("This request is neither a message nor a batch.")
 
     def validate_all(
-        self, decoding: Steps[list[Message | BridgeError]], rules: Rules, *, in_headers: bool = False
+        self,
+        decoding: Steps[list[Message | BridgeError]],
+        rules: Rules,
+        *,
+        in_headers: bool = False,
+        caller: Caller | None = None,
     ) -> Steps[list[Message | BridgeError]]:
         """Replace each message that cannot be published by its error. `rules` are of destinations with settings.
 
-        `in_headers`: consumers must get its fields and properties as headers.
+        `caller`: see `permitted`; a refusal comes first, so that it says nothing of the destination. `in_headers`:
+        consumers must get its fields and properties as headers.
         """
         batch = yield from decoding
         inflated = _InflatedSize(self._limits.body)
@@ -236,6 +253,8 @@ class ProduceEndpoint:
             if isinstance(message, BridgeError):
                 continue
             try:
+                if caller is not None and (refused := caller.refusal(Operation.PRODUCE, message.destination)):
+                    raise refused
                 if rules:
                     check_unsigned(rules, message.destination)
                 if in_headers:
@@ -278,16 +297,6 @@ def _is_heavy(body: bytes) -> bool:
     """Whether a batch may have so many properties that its messages take much more memory than its body."""
     # Each has a colon: counted in 50 us for 115 kB; to count `":` and line feeds took 188.
     return len(body) > _MEMBER * _HEAVY and body.count(b":") > _HEAVY
-
-
-class Publisher(Protocol):
-    """Where a request's messages go: the engine, or a transaction."""
-
-    async def produce(
-        self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None
-    ) -> list[Produced | BridgeError]:
-        """Publish messages; see `Engine.produce`."""
-        ...
 
 
 class _InflatedSize:

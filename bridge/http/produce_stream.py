@@ -14,9 +14,12 @@ from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, Hea
 from bridge.http.heartbeat import UNBUFFERED, Heartbeat
 from bridge.http.incoming_webhook_rules import Rules
 from bridge.http.params import parse_require
+from bridge.http.permitted_publisher import Publisher, permitted
 from bridge.http.produce import ProduceEndpoint, idempotency_key, size_of_properties, write_result
 from bridge.http.push import CHUNK
 from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Reply, Request, Write
+from bridge.http.until_lost import UntilLost
+from bridge.identity.access import Caller
 from bridge.long_work import Slicer, Steps
 from bridge.message import Field, Message
 from bridge.wire import gzip_body, jsonform
@@ -60,7 +63,8 @@ class ProduceStreamEndpoint:
         if media_type != _NDJSON or gzip_body.is_gzip(headers.plain.get(b"content-encoding")):
             raise ContentTypeUnsupported("A produce stream is application/x-ndjson and not compressed.")
         require = parse_require(headers.parameters)
-        decode = partial(self._decode, key=idempotency_key(headers), in_headers=require.headers)
+        key = idempotency_key(headers)
+        decode = partial(self._decode, key=key, in_headers=require.headers, caller=request.caller)
         reader = _LineReader(request.body_stream, self._limits, self._slicer, decode)
         try:
             close = self._engine.open_stream(client_of(request.peer), reader.stop)
@@ -72,28 +76,39 @@ class ProduceStreamEndpoint:
             reader.stop()
             close()
 
-        run = partial(self._run, reader, require.fields, request.peer)
+        run = partial(self._run, reader, require.fields, request.peer, request.caller)
         reply_headers = [OMS_VERSION, (b"content-type", _NDJSON), NO_STORE, UNBUFFERED]
         return Reply(200, reply_headers, stream=run, cleanup=cleanup)
 
-    def _decode(self, run: Run, key: str | None, *, in_headers: bool) -> Steps[list[Numbered]]:
+    def _decode(self, run: Run, key: str | None, *, in_headers: bool, caller: Caller | None) -> Steps[list[Numbered]]:
         numbers, reading = _read(run, key, self._limits.body)
-        messages = yield from self._produce.validate_all(reading, self._rules, in_headers=in_headers)
+        messages = yield from self._produce.validate_all(reading, self._rules, in_headers=in_headers, caller=caller)
         return list(zip(numbers, messages, strict=True))
 
-    async def _run(self, reader: "_LineReader", require: Sequence[Field], peer: str, write: Write) -> None:
+    async def _run(
+        self, reader: "_LineReader", require: Sequence[Field], peer: str, caller: Caller | None, write: Write
+    ) -> None:
         """See `Reply.stream`."""
-        heartbeat = Heartbeat(write, b"\n")
+        heartbeat, until_lost = Heartbeat(write, b"\n"), UntilLost(caller)
+        publisher = permitted(self._engine, caller)
         try:
-            await self._write_all(reader, require, peer, heartbeat.write)
+            await until_lost.stream(self._write_all(reader, require, peer, publisher, until_lost, heartbeat.write))
         finally:
             heartbeat.close()
 
-    async def _write_all(self, reader: "_LineReader", require: Sequence[Field], peer: str, write: Write) -> None:
+    @staticmethod
+    async def _write_all(  # noqa: PLR0913, PLR0917 - what one stream consists of
+        reader: "_LineReader",
+        require: Sequence[Field],
+        peer: str,
+        publisher: Publisher,
+        until_lost: UntilLost,
+        write: Write,
+    ) -> None:
         await write(b"")  # the client gets the headers of the response before it sends a line
         try:
-            while lines := await reader.take():
-                results = await self._engine.produce([each for _, each in lines], require, peer)
+            while lines := await until_lost.wait(reader.take()):
+                results = await publisher.produce([each for _, each in lines], require, peer, None)
                 numbers = [number for number, _ in lines]
                 del lines  # nothing here holds the bodies while the client reads
                 await _write_results(numbers, results, write)

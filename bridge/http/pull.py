@@ -35,6 +35,7 @@ from bridge.http.request_and_reply import (
     Reply,
     Request,
 )
+from bridge.identity.rules import Operation
 from bridge.long_work import Slicer
 from bridge.message import Message
 from bridge.wire import cloudevents, gzip_body, jsonform
@@ -97,6 +98,13 @@ class PullEndpoint:
         repeats = b"receipt" not in query and "receipt" not in headers and request.header_size + len(query) <= _SHORT
         parse = self._parse_cached if repeats else self._parse
         key, pull_request, ack, receipts = parse(tuple(headers.items()), query)
+        caller = request.caller
+        if caller is not None:
+            caller.check(Operation.CONSUME, *key)
+            receipts = caller.unbind(receipts)
+            if pull_request.request_id is not None:  # another principal's pull cannot be repeated
+                own_id = f"{caller.identity.principal}\0{pull_request.request_id}"
+                pull_request = pull_request._replace(request_id=own_id)
         if receipts:
             await self._engine.ack(receipts, key)
         client, watch = client_of(request.peer), request.cancel_on_disconnect
@@ -105,6 +113,8 @@ class PullEndpoint:
             return Reply(204, [OMS_VERSION, NO_STORE])
         if pulled.settling is not None:
             await pulled.settling
+        if caller is not None and pulled.receipt is not None:
+            pulled = pulled._replace(receipt=caller.bind(pulled.receipt))
         return await self._deliver(pulled, request.headers)
 
     async def _deliver(self, pulled: Pulled, request_headers: Headers) -> Reply:
@@ -193,6 +203,8 @@ def _parse_receipts(request: Request) -> tuple[Params, list[str]]:
         if receipts:
             raise HeaderRepeated("x-oms-receipt: send receipts as a header or in the body, not both.")
         receipts = in_body
+    if receipts and request.caller is not None:
+        receipts = request.caller.unbind(receipts)
     if not receipts:
         raise HeaderMissing(
             "x-oms-receipt is required: the value that a pull returned, several separated by commas. A body"

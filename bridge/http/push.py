@@ -37,6 +37,9 @@ from bridge.http.request_and_reply import (
     Request,
     Write,
 )
+from bridge.http.until_lost import UntilLost
+from bridge.identity.access import Caller
+from bridge.identity.rules import Operation
 from bridge.long_work import Slicer
 from bridge.wire import gzip_body
 from bridge.wire.stream_framings import (
@@ -70,9 +73,16 @@ class Event(NamedTuple):
 class ReplayBuffer:
     """The last messages of one stream, and of the streams that continue it after a reconnect."""
 
-    def __init__(self, token: str, key: SubscriptionKey, on_growth: Callable[["ReplayBuffer", int], None]) -> None:
+    def __init__(
+        self,
+        token: str,
+        key: SubscriptionKey,
+        on_growth: Callable[["ReplayBuffer", int], None],
+        principal: str | None = None,
+    ) -> None:
         self.token = token
         self.key = key
+        self.principal = principal
         self.task: asyncio.Task[object] | None = None
         """The task that sends the stream."""
         self.sent: deque[tuple[int, StreamMessage]] = deque()
@@ -108,15 +118,18 @@ class ReplayBuffers:
         self._buffers: OrderedDict[str, ReplayBuffer] = OrderedDict()
         self._bytes = 0
 
-    def open(self, key: SubscriptionKey, last_event_id: bytes, now: int) -> tuple[ReplayBuffer, list[Event]]:
+    def open(
+        self, key: SubscriptionKey, last_event_id: bytes, now: int, principal: str | None = None
+    ) -> tuple[ReplayBuffer, list[Event]]:
         """Return the buffer of a new or continued stream, and the events to send again.
 
-        An unknown id starts a new stream. A client may send the same id several times: a reply can be lost, too.
+        Only the same principal continues a stream. An unknown id starts a new stream. A client may send the same id
+        several times: a reply can be lost, too.
         """
         match = _EVENT_ID.fullmatch(last_event_id)
         buffer = self._buffers.get(match[1].decode("ascii")) if match is not None else None
-        if match is None or buffer is None or buffer.key != key:
-            buffer = ReplayBuffer(secrets.token_hex(8), key, self._on_growth)
+        if match is None or buffer is None or (buffer.key, buffer.principal) != (key, principal):
+            buffer = ReplayBuffer(secrets.token_hex(8), key, self._on_growth, principal)
             self._buffers[buffer.token] = buffer
             if len(self._buffers) > STREAMS_MAX:
                 self._drop(next(iter(self._buffers.values())))
@@ -162,7 +175,9 @@ class PushEndpoint:
         """Return a stream of the group's messages. Acknowledges the receipts of the request first."""
         headers = request.headers
         params = parse_params(request.headers.parameters, request.query, request.route)
-        key = parse_subscription(params)
+        key, caller = parse_subscription(params), request.caller
+        if caller is not None:
+            caller.check(Operation.CONSUME, *key)
         if "requestid" in params:
             raise HeaderInvalid("x-oms-requestid is for a pull: a push stream cannot be repeated.")
         options = ConsumerOptions(
@@ -175,13 +190,16 @@ class PushEndpoint:
         # A boundary of 128 random bits occurs in no message.
         framing = choose_framing(headers.plain.get(b"accept"), secrets.token_hex(16).encode("ascii"))
         if receipts := parse_receipts(params):
-            await self._engine.ack(receipts, key)
+            await self._engine.ack(receipts if caller is None else caller.unbind(receipts), key)
         consumer = await request.cancel_on_disconnect(self._engine.consume(key, options, client_of(request.peer)))
         buffer, missed = None, list[Event]()
         if isinstance(framing, EventStreamFraming):
             last_event_id = headers.plain.get(b"last-event-id", b"")
-            buffer, missed = self._replay_buffers.open(key, last_event_id, self._engine.clock.wall())
-        writer = _StreamWriter(consumer, framing, buffer, missed, limits=self._limits, slicer=self._slicer)
+            principal = None if caller is None else caller.identity.principal
+            buffer, missed = self._replay_buffers.open(key, last_event_id, self._engine.clock.wall(), principal)
+        writer = _StreamWriter(
+            consumer, framing, buffer, missed, limits=self._limits, slicer=self._slicer, caller=caller
+        )
         reply_headers = [OMS_VERSION, (b"content-type", framing.content_type), NO_STORE, UNBUFFERED]
         return Reply(200, reply_headers, stream=writer.run, cleanup=consumer.close)
 
@@ -198,8 +216,11 @@ class _StreamWriter:
         *,
         limits: Limits,
         slicer: Slicer,
+        caller: Caller | None,
     ) -> None:
         self._consumer = consumer
+        self._caller = caller
+        self._until_lost = UntilLost(caller)
         self._framing = framing
         self._buffer = buffer
         self._missed = missed
@@ -218,7 +239,7 @@ class _StreamWriter:
         if self._buffer is not None:
             self._buffer.task = asyncio.current_task()
         try:
-            await self._run(send)
+            await self._until_lost.stream(self._run(send))
         finally:
             heartbeat.close()
             if self._buffer is not None and self._buffer.task is asyncio.current_task():
@@ -231,13 +252,19 @@ class _StreamWriter:
         try:
             await self._send_messages(self._missed, send)
             self._missed = []
-            while leased := await consumer.take():
-                await self._send_messages(self._events(leased), send)
-            await consumer.settle_up()
+            while leased := await self._until_lost.wait(consumer.take()):
+                await self._send_messages(self._events(self._bound(leased)), send)
+            await self._until_lost.wait(consumer.settle_up())
             end = StreamEnd(consumer.end_reason)
         except BridgeError as error:
             end = StreamEnd(error.code, error.detail)
         await send(self._framing.end(end))
+
+    def _bound(self, leased: list[Leased]) -> list[Leased]:
+        """Return messages whose receipts only this principal can use."""
+        if (caller := self._caller) is None:
+            return leased
+        return [each if each.receipt is None else each._replace(receipt=caller.bind(each.receipt)) for each in leased]
 
     def _events(self, leased: list[Leased]) -> Events:
         if self._buffer is None:

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, Protocol
 
 from bridge.engine.pull_and_prefetch import CancelOnDisconnect
 from bridge.errors import BridgeError, encode_problem
+from bridge.identity.access import Caller
 from bridge.wire.headers import VERSION, Headers
 
 Pair = tuple[bytes, bytes]
@@ -71,6 +72,8 @@ class Request(NamedTuple):
     """For an endpoint of `READS_BODY`, whose `body` is empty."""
     route: str = ""
     """Method and path, as in the table of routes."""
+    caller: Caller | None = None
+    """Who has sent it; None: the bridge has no identities, or the route is open to all."""
 
 
 Write = Callable[[bytes], Awaitable[None]]

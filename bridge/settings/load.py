@@ -25,7 +25,7 @@ ANY_NAME: Final = "NAME"
 _UNITS: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _SERVICE_HOST: Final = "_SERVICE_HOST"
 _SERVICE_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?")
-_NOT_SETTINGS: Final = frozenset({"OMS_MANAGEMENT_URL", "OMS_MIRROR_JARS", "OMS_URL"})
+_NOT_SETTINGS: Final = frozenset({"OMS_MANAGEMENT_URL", "OMS_MIRROR_JARS", "OMS_TOKEN_FILE", "OMS_URL"})
 """Variables that other commands read themselves."""
 
 

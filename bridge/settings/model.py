@@ -15,6 +15,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bridge.settings import values
+from bridge.settings.auth import AuthSettings
 from bridge.settings.limits import DAY, GIB, HOUR, Bytes, LimitsSettings, Section, TimeoutsSettings
 from bridge.settings.values import Address
 
@@ -261,6 +262,7 @@ class Settings(BaseSettings):
     destinations: dict[str, DestinationSettings] = Field(
         default={}, description="Settings of single destinations, by their names."
     )
+    auth: AuthSettings | None = Field(default=None, description="Identities and permissions.")
     drain: int = Field(default=20_000, ge=0, le=HOUR, description="How long draining may take after SIGTERM, ms.")
     tracing: TracingSettings = Field(default=TracingSettings(), description="Tracing.")
     log: LogSettings = Field(default=LogSettings(), description="Log.")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -13,7 +13,9 @@ from bridge.url_host import url_host
 from bridge.wire.webhook_and_callback_signatures import Signer
 
 PORT_MAX: Final = 65535
+PROPERTY_NAME_MAX: Final = 249
 
+_DEAD_LETTER_PROPERTIES: Final = "oms-dead-letter-"
 _BACKEND: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S*")
 _HEADER_NAME: Final = re.compile(r"[a-z0-9._-]{1,249}")
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
@@ -159,6 +161,39 @@ def check_endpoint(url: str) -> str:
     if not good or parts.username is not None or parts.query or parts.fragment:
         raise ValueError("must be a URL such as http://collector:4318, without a user, a query and a fragment")
     return url
+
+
+def check_keys(place: str) -> str:
+    """Return the URL or the file of a JWK set. Raises `ValueError`."""
+    if "://" not in place:
+        check_readable(Path(place))
+        return place
+    try:
+        parts = urlsplit(place)
+        is_local = parts.hostname is not None and is_loopback(parts.hostname)
+        good = parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and is_local))
+    except ValueError:
+        good = False
+    if not good or parts.username is not None or parts.fragment:
+        raise ValueError("must be a file or a URL with https, without a user and a fragment; http only on loopback")
+    return place
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a host."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_property_name(name: str) -> str:
+    """Return the name of a property. Raises `ValueError`."""
+    if not 0 < len(name.encode()) <= PROPERTY_NAME_MAX or not name.isprintable():
+        raise ValueError(f"the name of a property has 1 to {PROPERTY_NAME_MAX} bytes and no control characters")
+    if name.startswith(_DEAD_LETTER_PROPERTIES):
+        raise ValueError("the name is one of those of dead letters")
+    return name
 
 
 def check_readable(path: Path) -> Path:

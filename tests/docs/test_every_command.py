@@ -31,6 +31,7 @@ class Elsewhere(NamedTuple):
 
 
 README_TEST: Final = "docs.test_readme.test_the_curl_conversation_prints_what_the_readme_shows"
+GATEWAY: Final = "docs.test_gateway_page.test_the_recipe_works"
 KAFKA_URLS: Final = "docs.test_kafka_page.test_the_examples_of_security_can_be_read"
 KAFKA_PERMISSIONS: Final = "docs.test_kafka_page_runs.test_the_permissions_suffice"
 KAFKA_GROUP: Final = "docs.test_kafka_page_runs.test_the_group_is_shown_as_the_page_shows_it"
@@ -46,6 +47,7 @@ TLS: Final = "docs.test_tls_page.test_the_recipe_works"
 _MIGRATION: Final = r"# [\w-]+\.sh\b|oms-bridge (check|mirror|produce) "
 ELSEWHERE: Final = (
     Elsewhere("README.md", r"curl -si ", README_TEST),
+    Elsewhere("docs/gateway.md", r"(?!kubectl)", GATEWAY),
     Elsewhere("docs/kafka.md", r"kafka://", KAFKA_URLS),
     Elsewhere("docs/kafka.md", r"kafka-acls\.sh .*--add.* User:bridge ", KAFKA_PERMISSIONS),
     Elsewhere("docs/kafka.md", r"kafka-consumer-groups\.sh ", KAFKA_GROUP),

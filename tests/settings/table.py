@@ -223,7 +223,13 @@ TESTED_SEPARATELY: Final = frozenset(
         "backend_file",
         *(f"destinations.NAME.verify.{name}" for name in ("scheme", "secret_file", "tolerance", "header")),
         "destinations.NAME.properties_from_headers",
+        *(f"auth.{name}" for name in ("rules", "tokens", "revoked", "resource", "producer_property")),
+        *(
+            f"auth.issuers.NAME.{name}"
+            for name in ("issuer", "audience", "keys", "ca", "algorithms", "principal", "groups")
+        ),
         *("tracing.endpoint", "tracing.protocol", "tracing.ratio", "tracing.metrics"),
     }
 )
-"""Settings whose bridge needs another environment: see tests/http/test_webhooks.py and tests/tracing."""
+"""Settings whose bridge needs another environment: see tests/http/test_webhooks.py, tests/http/test_identity.py and
+tests/tracing."""

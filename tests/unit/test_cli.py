@@ -104,8 +104,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Bridge:
     fake = Bridge()
 
     class Offline(bridge.client.Client):
-        def __init__(self, url: str, *, verify: bool, retry_ms: int) -> None:
-            assert verify
+        def __init__(self, url: str, *, verify: bool, retry_ms: int, token_file: Path | None) -> None:
+            assert (verify, token_file) == (True, None)
             super().__init__(url, retry_ms=retry_ms, transport=MockTransport(fake.respond, url))
 
     monkeypatch.setattr(bridge.client, "Client", Offline)

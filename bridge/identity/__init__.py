@@ -1,0 +1,1 @@
+"""Who a client is, by its token, and what it may do, by rules."""
