@@ -33,7 +33,16 @@ RULES: tuple[dict[str, Any], ...] = (
 class Gateway:
     """Its files can be changed while it runs. Use it as a context manager."""
 
-    def __init__(self, directory: Path, server: str, settings: Mapping[str, str] | None = None, **bridge: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        server: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        backend: str = "memory://",
+        **sections: object,
+    ) -> None:
+        """`settings` are OMS_* variables, `sections` of the settings file."""
         self.issuer = TestIssuer()
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
@@ -43,9 +52,9 @@ class Gateway:
         self.write_tokens(*STATIC)
         issuer = {"issuer": self.issuer.issuer, "audience": AUDIENCE, "keys": str(directory / "keys.json")}
         files = {name: str(directory / f"{name}.yaml") for name in ("rules", "tokens", "revoked")}
-        self.write("bridge", {"auth": {**files, "issuers": {"login": issuer}}})
+        self.write("bridge", {"auth": {**files, "issuers": {"login": issuer}}, **sections})
         config = {"OMS_CONFIG": str(directory / "bridge.yaml"), **(settings or {})}
-        self.bridge = Bridge(directory / "run", server=server, settings=config, **bridge)
+        self.bridge = Bridge(directory / "run", server=server, settings=config, backend=backend)
 
     def write(self, name: str, content: object) -> None:
         """Replace a file: JSON is YAML."""
