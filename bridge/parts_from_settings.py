@@ -136,15 +136,13 @@ def create_access(settings: Settings, clock: Clock, rules: Rules) -> Access | No
         return None
     try:
         files = AccessFiles(
-            _yaml_file(auth.rules, "auth.rules", AccessRules.parse),
+            _yaml_file(auth.rules, "auth.rules", _read_rules),
             None if auth.tokens is None else _yaml_file(auth.tokens, "auth.tokens", StaticTokens.parse),
             None if auth.revoked is None else _yaml_file(auth.revoked, "auth.revoked", Revoked.parse),
         )
         issuers, of_keys = _issuers(auth, clock)
     except FileError as error:
         raise SettingsError(f"{error}.") from None
-    for warning in files.rules.content.warnings():
-        _log.warning("a rule has no effect", extra={"rule": warning})
     return Access(
         files._replace(keys=of_keys),
         issuers,
@@ -154,6 +152,13 @@ def create_access(settings: Settings, clock: Clock, rules: Rules) -> Access | No
         scheme="http" if settings.tls is None else "https",
         producer_property=auth.producer_property,
     )
+
+
+def _read_rules(content: object) -> AccessRules:
+    rules = AccessRules.parse(content)
+    for warning in rules.warnings():
+        _log.warning("a rule has no effect", extra={"rule": warning})
+    return rules
 
 
 def _yaml_file(path: Path, setting: str, parse: Callable[[object], T]) -> WatchedFile[T]:

@@ -5,6 +5,7 @@ Messages of the probes are produced to a destination, and taken out of it again.
 
 import http.client
 import json
+import os
 import ssl
 import time
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from uuid import uuid4
 
 from bridge.errors import BackendUnavailable, OutcomeUnknown, decode_problem
+from bridge.settings.values import authorization
 
 GROUP: Final = "oms-check"
 SILENT: Final = "-silent"
@@ -281,7 +283,7 @@ def _subscription(destination: str) -> str:
 
 
 def _headers(more: Headers) -> dict[str, str]:
-    return {"x-oms-version": "1.0.0", **more}
+    return {"x-oms-version": "1.0.0", **authorization(os.environ), **more}
 
 
 def _check_stored(answer: Answer) -> None:

@@ -242,10 +242,7 @@ class _Exchange:
 
     async def cancel_on_disconnect(self, work: Coroutine[object, object, T]) -> T:
         """See `CancelOnDisconnect`. Raises `Unauthenticated` or `NotPermitted` when the caller loses what it needs."""
-        if self._caller is None:
-            return await self.watch_disconnect(work)
-        waiting = UntilLost(self._caller)
-        return await waiting.run(self.watch_disconnect(work))
+        return await UntilLost(self._caller).run(self.watch_disconnect(work))
 
     async def watch_disconnect(self, work: Coroutine[object, object, T]) -> T:
         """Cancel work when the client disconnects. Watching costs a task, so only work that waits is watched."""
@@ -300,7 +297,7 @@ class _Exchange:
             self._scope["path"],
             body,
             self._peer,
-            self.cancel_on_disconnect,
+            self.watch_disconnect if self._caller is None else self.cancel_on_disconnect,
             self,
             self._handler.route,
             self._caller,

@@ -95,7 +95,7 @@ class OriginPolicy:
         return [
             *self.check(headers),
             (b"access-control-allow-methods", b"GET, POST, PUT"),
-            (b"access-control-allow-headers", b"*"),
+            (b"access-control-allow-headers", b"*, authorization"),  # which `*` does not include
             (b"access-control-max-age", b"600"),
         ]
 

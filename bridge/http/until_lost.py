@@ -46,6 +46,8 @@ class UntilLost:
 
     async def wait(self, work: Coroutine[object, object, T]) -> T:
         """Wait for work of `stream`. Raises as `run`."""
+        if self._caller is None:
+            return await work
         if self._error is not None:
             work.close()
             raise self._error

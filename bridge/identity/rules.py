@@ -13,7 +13,10 @@ from bridge.engine.destination_names import dead_letter_of
 from bridge.identity.principals import FileError, entries, mapping, names
 
 ANY: Final = "*"
+COMPARED_MAX: Final = 1000
+"""Rules that are compared with each other, which takes half a second."""
 _DECISIONS_KEPT: Final = 8192
+_PRINCIPALS_KEPT: Final = 1024
 
 
 class Operation(StrEnum):
@@ -151,6 +154,7 @@ class Rules:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = rules
         self.decide = lru_cache(maxsize=_DECISIONS_KEPT)(self._decide)
+        self._concerning = lru_cache(maxsize=_PRINCIPALS_KEPT)(self._find_concerning)
 
     @classmethod
     def parse(cls, content: object) -> Self:
@@ -159,19 +163,19 @@ class Rules:
 
     def allow_somewhere(self, principal: str, groups: Sequence[str], operation: Operation) -> bool:
         """Return whether a rule allows the operation on any destination."""
-        return any(
-            rule.allows and operation in rule.operations and rule.concerns(principal, groups) for rule in self.rules
-        )
+        concerning = self._concerning(principal, tuple(groups))
+        return any(rule.allows and operation in rule.operations for rule in concerning)
 
     def explain(self, principal: str, groups: Sequence[str], operation: Operation, resource: Resource) -> list[Rule]:
         """Return all rules that concern the principal with this operation and resource, the deciding one first."""
-        concerned = [
-            rule for rule in self.rules if rule.concerns(principal, groups) and rule.covers(operation, resource)
-        ]
-        return sorted(concerned, key=lambda rule: rule.allows)
+        concerning = self._concerning(principal, tuple(groups))
+        return sorted((rule for rule in concerning if rule.covers(operation, resource)), key=lambda rule: rule.allows)
 
     def warnings(self) -> Iterator[str]:
         """Yield a sentence for each rule that has no effect."""
+        if len(self.rules) > COMPARED_MAX:
+            yield f"there are more than {COMPARED_MAX} rules: they are not searched for such without effect"
+            return
         for rule in self.rules:
             for literal in sorted(rule.destinations.literals):
                 if literal.endswith(DEAD_LETTER_SUFFIX):
@@ -188,6 +192,9 @@ class Rules:
                 if other.allows == rule.allows and (other.number < rule.number or not rule.includes(other)):
                     yield f"{rule}: it has no effect, as {other} says the same"
                     break
+
+    def _find_concerning(self, principal: str, groups: tuple[str, ...]) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if rule.concerns(principal, groups))
 
     def _decide(self, principal: str, groups: tuple[str, ...], operation: Operation, resource: Resource) -> Decision:
         found = self.explain(principal, groups, operation, resource)

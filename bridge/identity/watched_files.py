@@ -33,11 +33,18 @@ class WatchedFile(Generic[T]):
         except FileError as error:
             raise FileError(f"{setting}: {path}: {error}") from None
 
-    def reload(self) -> bool:
-        """Read the file if it has changed; return whether there is new content."""
+    def has_changed(self) -> bool:
+        """Return whether the file is another one than when it was last read."""
         try:
-            if self._stat() == self._stamp:
-                return False
+            return self._stat() != self._stamp
+        except FileError:
+            return True
+
+    def reload(self) -> bool:
+        """Read the file if it has changed; return whether there is new content. May run in another thread."""
+        if not self.has_changed():
+            return False
+        try:
             self.content = self._read()
         except FileError as error:
             if not self.refused:

@@ -1,7 +1,7 @@
 """Validators of single values. No sentence quotes a value: a secret may have been set in the wrong place."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
@@ -219,6 +219,20 @@ def read_secret(path: Path, name: str, content: str) -> str:
     if not text or len(text.splitlines()) > 1:
         raise ValueError(f"{name}: the file must hold one line of text, {content}")
     return text
+
+
+TOKEN_FILE: Final = "OMS_TOKEN_FILE"  # noqa: S105 - a name
+"""The variable that names the file with a client's token."""
+
+
+def authorization(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the header with the token of a client whose variables these are; empty if it has none.
+
+    Raises `ValueError`.
+    """
+    if (path := environ.get(TOKEN_FILE)) is None:
+        return {}
+    return {"authorization": f"Bearer {read_secret(Path(path), TOKEN_FILE, 'the token')}"}
 
 
 def read_secrets(path: Path) -> list[str]:

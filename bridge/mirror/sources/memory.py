@@ -1,6 +1,7 @@
 """The in-memory backend as a source: the logs of one bridge, read over HTTP, block by block."""
 
 import json
+import os
 import time
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from bridge.mirror.offsets import Gap, Ranges
 from bridge.mirror.schema import MESSAGE, SOURCE, TIME_MAX, TIMES, Rows
 from bridge.mirror.sources import ranges
 from bridge.mirror.sources.range_source import RangeDataSource, RangeReader, ReaderOptions, Source, Splits
+from bridge.settings.values import authorization
 from bridge.wire import log_block
 from bridge.wire.log_block import Block
 
@@ -164,7 +166,11 @@ class _MemoryReader(RangeReader):
         if self._connection is None:
             self._connection = self._kind(*self._place, timeout=_TIMEOUT)
         try:
-            self._connection.request("GET", path, headers={"x-oms-version": "1.0.0", **headers})
+            token = authorization(os.environ)  # the file may have been replaced
+        except ValueError as error:
+            raise CannotStart(f"bridge: {error}.") from None
+        try:
+            self._connection.request("GET", path, headers={"x-oms-version": "1.0.0", **token, **headers})
             answer = self._connection.getresponse()
             body = answer.read()
         except (OSError, HTTPException) as error:
