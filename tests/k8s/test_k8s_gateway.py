@@ -29,17 +29,17 @@ print(r.status, r.read().decode())
 """
 
 
-def values(kafka: Namespace, **more: Any) -> str:  # noqa: ANN401 - values of the chart
-    """Return values for bridges in front of a Kafka."""
+def values(broker: Namespace, app: str = "kafka", port: int = 9092, **more: Any) -> str:  # noqa: ANN401 - of the chart
+    """Return values for bridges in front of a broker: the Kafka of a namespace, without `backend` in `more`."""
     peer = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": kafka.name}},
-        "podSelector": {"matchLabels": {"app": "kafka"}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": broker.name}},
+        "podSelector": {"matchLabels": {"app": app}},
     }
     small = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
     gateway = {"resources": small, **more.pop("gateway", {})}
     return json.dumps({
-        "backend": {"url": f"kafka://kafka.{kafka.name}.svc.cluster.local:9092"},
-        "networkPolicy": {"brokers": [{"to": [peer], "ports": [9092]}]},
+        "backend": {"url": f"kafka://kafka.{broker.name}.svc.cluster.local:9092"},
+        "networkPolicy": {"brokers": [{"to": [peer], "ports": [port]}]},
         "image": {"pullPolicy": "Never"},
         "gateway": gateway,
         **more,
@@ -173,4 +173,23 @@ def test_nothing_is_lost_while_bridges_come_and_go(namespace: Namespace, kafka: 
     ledger = json.loads(said)
     assert ledger["lost"] == []
     assert ledger["sent"] > 100
-    assert ledger["twice"] <= 2 * 4, ledger  # two pulls, and four bridges that ended without a drain
+    # two pulls and a stream with its credit, and four bridges that ended without a drain
+    assert ledger["twice"] <= (2 + 64) * 4, ledger
+    assert ledger["answers"]["stream draining"], ledger
+
+
+def test_rabbitmq_in_a_pod(namespace: Namespace, rabbitmq: Namespace, client: str) -> None:
+    """Also while it is killed, and bridges with it."""
+    url = f"amqp://guest:guest@rabbitmq.{rabbitmq.name}.svc.cluster.local:5672"
+    namespace.kubectl("create", "secret", "generic", "broker", f"--from-literal=backend={url}")
+    install(namespace, values(rabbitmq, "rabbitmq", 5672, backend={"existingSecret": "broker"}))
+    with ThreadPoolExecutor() as pool:
+        loading = pool.submit(namespace.kubectl, "exec", client, "--", "python", "/client/load.py", "60", URL, "orders")
+        time.sleep(10)
+        rabbitmq.kill("rabbitmq-0")
+        rabbitmq.until(lambda: rabbitmq.get("pod", "rabbitmq-0")["status"]["containerStatuses"][0]["ready"])
+        for pod in ready(namespace):
+            namespace.kill(pod)
+        ledger = json.loads(loading.result())
+    assert ledger["lost"] == []
+    assert ledger["sent"] > 100, ledger
