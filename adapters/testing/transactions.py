@@ -11,7 +11,7 @@ import pytest
 from adapters.base import Adapter, Complete, Partitioned, Stored, Transaction, Transactional, TransactionState
 from adapters.testing.harness import GUARD, Contract, Session, bodies, numbered
 from adapters.wall_clock import wall
-from bridge.errors import BackendUnavailable, TransactionEnded, TransactionUnknown
+from bridge.errors import BackendUnavailable, TransactionEnded, TransactionUnknown, visible_id
 from bridge.message import Message
 
 _MANY: Final = 40
@@ -46,6 +46,18 @@ class TransactionalContract(Contract):
             assert (got.message_id, got.transaction_id) == (message.message_id, _own(session, "tx"))
             assert (got.properties, got.born_timestamp) == (message.properties, message.born_timestamp)
         assert _known(adapter, session, "tx").state is TransactionState.COMMITTED
+
+    async def test_the_id_of_a_transaction_may_begin_with_its_owner(self, session: Session) -> None:
+        """Tests that ids may have the control character U+001F, which clients cannot send."""
+        adapter = await session.open()
+        other = await session.open() if adapter.features.shared_groups else adapter
+        reader = await session.reader(adapter)
+        transaction = _begin(session, "tx")._replace(id=f"login:müller\x1f{_own(session, 'tx')}")
+        await _prepare(session, adapter, transaction, b"owned")
+        assert (await _until_known(other, transaction.id)).messages == 1
+        await _commit(adapter, transaction.id)
+        (found,) = await reader.take(1)
+        assert (found.message.body, found.message.transaction_id) == (b"owned", _own(session, "tx"))
 
     async def test_messages_are_stored_as_they_were_completed(self, session: Session) -> None:
         """Tests "Returns one result for each message, as `complete` does", and of None "it is not stored"."""
@@ -253,7 +265,7 @@ async def _prepare(
         born_timestamp=wall(),
         born_host="kit",
         message_key="k",
-        transaction_id=transaction.id,
+        transaction_id=visible_id(transaction.id),
     )
     await _within(_transactional(adapter).prepare(transaction, message))
     return message

@@ -149,7 +149,7 @@ class CallbackRegistry:
 
     def review(self) -> None:
         """End the deliveries whose owner has lost its token or its permission; begin those that it may have again."""
-        for entry in tuple(self._entries.values()):
+        for entry in () if self._engine.draining else tuple(self._entries.values()):
             refused = self._refusal_of_owner(entry.registration)
             if (refused is None) == (entry.refused_owner is None):
                 continue

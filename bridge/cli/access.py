@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--principal", required=True, type=TEXT, help="Whom the token names.")
+@click.option("--principal", required=True, type=TEXT, help="The principal that the token names.")
 @click.option("--group", "groups", multiple=True, type=TEXT, help="A group of the principal; may be repeated.")
 @click.option("--days", type=click.IntRange(1, 36_500), help="Days until the token expires; never unless set.")
 def token(principal: str, groups: tuple[str, ...], days: int | None) -> None:

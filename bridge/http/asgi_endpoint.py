@@ -6,6 +6,7 @@ Only this module and the modules of the two ports use ASGI.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -202,7 +203,11 @@ class _Exchange:
             if self._handler.takes and not self._scope.get("extensions", {}).get(_READS_REPLY, _always)():
                 return self._with_cors(self._handler.not_waited())  # a message would be settled for nobody
             if self._handler.access is not None:
-                self._caller = await self._identify(self._handler.access, headers)
+                try:
+                    self._caller = await self._identify(self._handler.access, headers)
+                except BridgeError:
+                    await self._discard_body()
+                    raise
             has_body = self._scope["method"] != "GET" and not self._handler.reads_body
             # no local variable holds the body or the request: the endpoint can free them
             return self._with_cors(
@@ -332,6 +337,15 @@ class _Exchange:
             if piece := event.get("body"):
                 return bytes(piece)
         return b""
+
+    async def _discard_body(self) -> None:
+        """Read the body and drop it, so that the client gets the refusal: see `_read_body`."""
+        size, handler = 0, self._handler
+        if self._scope["method"] == "GET" or handler.reads_body:
+            return
+        with suppress(TimeoutError, BridgeError), handler.deadline.start():
+            while size <= handler.limits.body and (piece := await self.read()):
+                size += len(piece)
 
     async def _read_body(self, headers: Headers) -> bytes:
         handler, limit = self._handler, self._handler.limits.body

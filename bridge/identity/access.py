@@ -136,7 +136,7 @@ class Access:
             self._check_current(identity, 0)
         except TokenRefused as error:
             return Unauthenticated(f"authorization: {error}.", challenge=self._challenge({}, error))
-        current = self._current_groups(identity)
+        current = self.current(identity)
         for operation, resource in checked:
             if not self.decide(current, operation, resource):
                 return not_permitted(operation, resource)
@@ -222,7 +222,7 @@ class Access:
         if identity.digest is not None and self._static(identity.digest) is None:
             raise TokenRefused(Reason.UNKNOWN, "the token is not known any more")
 
-    def _current_groups(self, identity: Identity) -> Identity:
+    def current(self, identity: Identity) -> Identity:
         """Return the identity with the groups that its static token has now."""
         return identity if identity.digest is None else self._static(identity.digest) or identity
 
@@ -317,7 +317,7 @@ class Caller:
         """Return whether the caller may do this."""
         if self.signed is not None:
             return operation is Operation.PRODUCE and resource.destination == self.signed
-        return self.access.decide(self.identity, operation, resource)
+        return self.access.decide(self.access.current(self.identity), operation, resource)
 
     def owns(self, owner: Identity | None) -> bool:
         """Return whether the caller has made something; None: it was made without identities."""

@@ -101,7 +101,7 @@ class Rule(NamedTuple):
 
     def _has_destination(self, resource: Resource) -> bool:
         destination = resource.destination
-        if destination is None:  # all: whoever is denied one of them is denied all
+        if destination is None:  # all: a deny of one of them denies all
             return self.destinations.has_any or not self.allows
         if not destination.endswith(DEAD_LETTER_SUFFIX):
             return self.destinations.match(destination)

@@ -72,6 +72,20 @@ def test_forged_tokens_are_401_with_the_reason(gateway: Gateway, subtests: pytes
     assert "internal error" not in gateway.bridge.log
 
 
+def test_a_large_body_does_not_hide_the_reason(gateway: Gateway, subtests: pytest.Subtests) -> None:
+    """Also over HTTP/2: a client that has sent its body learns that it needs a new token, and sends it again."""
+    for http2 in (False, True):
+        with subtests.test(http2=http2), httpx.Client(http1=not http2, http2=http2, timeout=60) as client:
+            for _ in range(3):
+                headers = {**gateway.headers("login:shop", exp=1), "x-oms-h-destination": "orders"}
+                answer = client.post(f"{gateway.bridge.url}/v1/messages", headers=headers, content=b"x" * 3_000_000)
+                assert answer.status_code == 401
+                assert "the token has expired" in answer.json()["detail"]
+            headers |= gateway.headers("shop")
+            answer = client.post(f"{gateway.bridge.url}/v1/messages", headers=headers, content=b"x" * 3_000_000)
+            assert answer.status_code == 200
+
+
 def test_random_bytes_as_tokens_are_401(gateway: Gateway) -> None:
     source, token = random.Random(45), gateway.issuer.token()  # noqa: S311 - the same bytes in each run
     with httpx.Client(base_url=gateway.bridge.url, timeout=60) as client:
@@ -162,6 +176,20 @@ def test_transactions_are_those_of_their_principal(gateways: OpenGateway, tmp_pa
         assert ops.post("/v1/transactions/order-7/commit").json()["state"] == "committed"
         found = [take(billing).headers["x-oms-h-transactionid"] for _ in range(2)]
         assert found == ["order-7", "order-7"]
+
+
+def test_the_producer_is_asked_about_the_id_that_it_knows(gateways: OpenGateway, endpoint: Endpoint) -> None:
+    gateway = gateways(endpoint.settings())
+    endpoint.scripts["/check"] = lambda _: (200, {"content-type": "application/json"}, b'{"decision": "commit"}')
+    with gateway.client("shop") as shop, gateway.client("billing") as billing:
+        prepare = {
+            "x-oms-transaction": "prepare",
+            "x-oms-h-transactionid": "order-8",
+            "x-oms-transaction-timeout": "100",
+        }
+        put(shop, b"checked", **prepare, **{"x-oms-transaction-check": endpoint.url("/check")})
+        assert json.loads(endpoint.wait_for("/check", 1)[0].body)["transactionId"] == "order-8"
+        assert take(billing).headers["x-oms-h-transactionid"] == "order-8"
 
 
 def test_callbacks_are_those_of_their_principal(gateways: OpenGateway, endpoint: Endpoint, tmp_path: Path) -> None:
