@@ -36,7 +36,11 @@ def loaded(config: Manifest, pod: Manifest, root: Path) -> Settings:
     (volume,) = (v["configMap"]["name"] for v in pod["volumes"] if v["name"] == "oms-bridge-config")
     assert volume == config["metadata"]["name"]
     file = root / "bridge.yaml"
-    file.write_text(config["data"]["bridge.yaml"].replace("/run/secrets", f"{root}/run/secrets"))
+    text = config["data"]["bridge.yaml"].replace("/run/secrets", f"{root}/run/secrets")
+    for name in ("rules", "tokens"):  # files of `mounts`
+        (root / f"{name}.yaml").touch()
+        text = text.replace(f"/etc/oms/{name}.yaml", str(root / f"{name}.yaml"))
+    file.write_text(text)
     variables = {v["name"]: v["value"].replace("/run/secrets", f"{root}/run/secrets") for v in serving["env"]}
     return load(file, {}, variables)
 
@@ -62,6 +66,7 @@ def test_the_bridge_takes_the_file(tmp_path: Path, subtests: pytest.Subtests) ->
             assert settings.listen.port != settings.management.port
             assert f"{service_of(name)}.messaging.svc" in settings.http.hosts
             assert (settings.tls is not None) == ("tls" in name or name == "everything")
+            assert (settings.auth is not None) == (name == "everything")
 
 
 def test_what_the_values_say_is_what_the_bridge_reads(tmp_path: Path) -> None:
