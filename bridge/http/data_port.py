@@ -49,8 +49,9 @@ from bridge.wire.header_text import did_you_mean, printable
 
 Routes = Mapping[str, Mapping[str, Respond]]
 
+CONSOLE: Final = "/docs"
 OPEN_DOCUMENTS: Final = (METADATA_PATH, "/openapi.json", "/asyncapi.json")
-"""Paths that need no token, like the console: what they say is the same for every bridge, or how to get a token."""
+"""Paths that need no token, like those of the console: what they say is the same for every bridge, or how to get a token."""
 
 MANAGEMENT_PAGES: Final = ("/livez", "/readyz", "/startedz", "/metrics", "/status")
 """Paths of the management port. On the data port, the 404 for one of them names the setting `management`."""
@@ -112,10 +113,9 @@ class DataApp:
         handshake: WebhookHandshake | None = None,
         access: Access | None = None,
     ) -> None:
-        open_to_all = frozenset((*OPEN_DOCUMENTS, *console()))
         self._handlers: dict[tuple[str, str], RequestHandler] = {
             (method, path): RequestHandler(
-                f"{method} {path}", endpoint, origins, limits, metrics, None if path in open_to_all else access
+                f"{method} {path}", endpoint, origins, limits, metrics, None if _is_open(path) else access
             )
             for path, methods in table.items()
             for method, endpoint in methods.items()
@@ -144,6 +144,11 @@ class DataApp:
         """Answer a request that no handler is for. The response ends as it is if its client stops reading."""
         with suppress(TimeoutError), self._stall.start():
             await self._fallback(scope, receive, send)
+
+
+def _is_open(path: str) -> bool:
+    """Return whether a path needs no token."""
+    return path in OPEN_DOCUMENTS or path == CONSOLE or path.startswith(f"{CONSOLE}/")
 
 
 def _fallback_app(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from bridge.engine.client_limits import client_of
 from bridge.engine.clock import BackgroundTasks, Clock
+from bridge.engine.destination_names import NAME_MAX
 from bridge.errors import BridgeError, IdentityUnavailable, NotPermitted, ReceiptInvalid, Unauthenticated
 from bridge.identity.audit import Audit
 from bridge.identity.key_sets import FetchedKeys, KeySource
@@ -317,6 +318,8 @@ class Caller:
         """Return whether the caller may do this."""
         if self.signed is not None:
             return operation is Operation.PRODUCE and resource.destination == self.signed
+        if len(resource.destination or "") > NAME_MAX:  # no name: decisions about it must not be remembered
+            return False
         return self.access.decide(self.access.current(self.identity), operation, resource)
 
     def owns(self, owner: Identity | None) -> bool:

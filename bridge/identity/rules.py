@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
 from adapters.base import DEAD_LETTER_SUFFIX
-from bridge.engine.destination_names import dead_letter_of
+from bridge.engine.destination_names import NAME_MAX, dead_letter_of
 from bridge.identity.principals import FileError, entries, mapping, names
 
 ANY: Final = "*"
@@ -74,7 +74,8 @@ class Resource(NamedTuple):
     def __str__(self) -> str:
         if self.destination is None:
             return "all destinations"
-        return self.destination if self.group is None else f"{self.destination}, group {self.group}"
+        shown = self.destination[:NAME_MAX]  # longer ones are no names
+        return shown if self.group is None else f"{shown}, group {self.group}"
 
 
 class Rule(NamedTuple):

@@ -247,6 +247,14 @@ def test_a_refusal_does_not_say_what_exists(gateway: Gateway) -> None:
         assert any("/secret/" in name for name in client.get("/v1/logs").json()["logs"])
 
 
+def test_what_is_no_name_is_refused_and_not_repeated(gateway: Gateway) -> None:
+    with gateway.client("shop") as client:
+        for name in ("x" * 20_000, "a/b", ".."):
+            answer = client.post("/v1/messages", headers={"x-oms-h-destination": name}, content=b"x")
+            assert answer.status_code == 403
+            assert len(answer.content) < 1000
+
+
 def test_documents_and_probes_need_no_token_and_the_rest_does(gateway: Gateway) -> None:
     with gateway.client(None) as client, gateway.client("login:nobody") as nobody:
         for path in ("/docs", "/openapi.json", "/asyncapi.json", "/.well-known/oauth-protected-resource"):

@@ -21,6 +21,8 @@ CASES: tuple[tuple[str, str, str], ...] = (
     ("kafka", f"check --backend {KAFKA}?client=confluent", "kafka,fast"),
     ("none", "serve --server granian", "fast"),
     ("none", "serve --backend memory://", "otel"),
+    ("none", "serve --config JWT", "jwt"),
+    ("none", "check --config JWT", "jwt"),
     ("none", "conformance http://127.0.0.1:1", "conformance"),
     ("none", "mirror run --out OUT", "mirror"),
     ("none", "mirror once --out OUT", "mirror"),
@@ -44,7 +46,8 @@ def test_a_command_without_its_extra_names_it(tmp_path: Path, subtests: pytest.S
     environ |= {"OMS_LISTEN": "127.0.0.1:0", "OMS_MANAGEMENT": "127.0.0.1:0"}
     for extras, command, missing in CASES:
         with subtests.test(f"{extras}: {command}"):
-            arguments = [str(tmp_path / "out") if each == "OUT" else each for each in command.split()]
+            files = {"OUT": str(tmp_path / "out"), "JWT": _with_issuer(tmp_path)}
+            arguments = [files.get(each, each) for each in command.split()]
             tracing = {"OMS_TRACING__ENDPOINT": "http://127.0.0.1:4318"} if missing == "otel" else {}
             done = subprocess.run(
                 [sys.executable, str(PROGRAM), extras, *arguments],
@@ -71,3 +74,12 @@ def test_without_the_extra_fast_hypercorn_serves_and_says_why() -> None:
 def test_the_bridge_alone_runs_in_memory() -> None:
     command = [sys.executable, str(PROGRAM), "none", "check", "--backend", "memory://"]
     assert subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0
+
+
+def _with_issuer(directory: Path) -> str:
+    """Write settings with an issuer of JWTs."""
+    rules, config = directory / "rules.yaml", directory / "bridge.yaml"
+    rules.write_text("rules: []")
+    issuer = {"issuer": "https://login.test", "audience": "oms-bridge", "keys": "https://login.test/keys"}
+    config.write_text(json.dumps({"auth": {"rules": str(rules), "issuers": {"login": issuer}}}))
+    return str(config)
