@@ -51,7 +51,7 @@ Routes = Mapping[str, Mapping[str, Respond]]
 
 CONSOLE: Final = "/docs"
 OPEN_DOCUMENTS: Final = (METADATA_PATH, "/openapi.json", "/asyncapi.json")
-"""Paths that need no token, like those of the console: what they say is the same for every bridge, or how to get a token."""
+"""Paths that need no token, like those of the console: they say the same for every bridge, or how to get a token."""
 
 MANAGEMENT_PAGES: Final = ("/livez", "/readyz", "/startedz", "/metrics", "/status")
 """Paths of the management port. On the data port, the 404 for one of them names the setting `management`."""
