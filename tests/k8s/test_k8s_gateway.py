@@ -119,7 +119,8 @@ def test_bridges_are_added_under_load_and_nothing_is_lost(namespace: Namespace, 
     cluster = namespace.cluster
     if cluster.folder is not None:
         as_admin = " ".join(f"--{each}kubeconfig=admin.conf" for each in ("", "authentication-", "authorization-"))
-        given = f"{as_admin} --secure-port=4443 --cert-dir=pki/metrics --kubelet-insecure-tls --metric-resolution=15s"
+        kubelet = "--kubelet-insecure-tls --kubelet-preferred-address-types=InternalIP --metric-resolution=15s"
+        given = f"{as_admin} --secure-port=4443 --cert-dir=pki/metrics {kubelet}"
         start = f"exec {programs.metrics_server()} {given} > logs/metrics 2>&1 &"
         cluster("sh", "-ec", f"cd {cluster.folder}; {start}")
         Namespace(cluster, "kube-system").apply(pods.manifest("metrics", node=node.NODE))
