@@ -15,6 +15,7 @@ from adapters.kafka.deletion import Deletion, Purges
 from adapters.kafka.mapping import EVENT_PREFIX, PLAIN_NAMES, Outgoing, to_record
 from adapters.kafka.names import LANES, lane_of
 from adapters.kafka.options import Options
+from adapters.kafka.own_topics import configs_of
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.topics import Cluster, MetadataTopic, Topics
 from adapters.kafka.transaction.transactions import Transactions
@@ -84,10 +85,11 @@ class KafkaAdapter:
         """Connect, read metadata and transactions, begin to forward. Raises `BackendUnavailable` or `CannotStart`."""
         await self._publisher.start()
         try:
+            await self._topics.check(configs_of(self._options.prefix))
             await self._metadata.start()
             await self._delays.start()
             await self._transactions.start()
-        except Refused as error:  # of the bridge's own topics: a permission can be given while it waits
+        except Refused as error:  # of the bridge's own topics: an operator can change it while the bridge waits
             raise BackendUnavailable(error.detail) from error
         self._probe.start()
 

@@ -14,18 +14,13 @@ from adapters.kafka.errors import TopicRemoved
 from adapters.kafka.log_reader import LogReader
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
+from adapters.kafka.own_topics import TRANSACTIONS
 from adapters.kafka.thread_to_loop import cancel
 from adapters.kafka.topics import Cluster
 from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of
 from adapters.wall_clock import wall
 from bridge.errors import BridgeError, OutcomeUnknown
 
-_CONFIGS: Final = {
-    "cleanup.policy": "delete",
-    "retention.ms": str(7 * 24 * 3_600_000),
-    "retention.bytes": "-1",
-    "segment.bytes": str(64 << 20),
-}
 _LOOK: Final = 10.0
 """Seconds between two looks for the topic, which another bridge may have created."""
 _TIDY: Final = 30.0
@@ -108,7 +103,7 @@ class TransactionTopic:
             if self.is_read:
                 return True
             if create:
-                await self._cluster.topics.ensure(self.name, 1, _CONFIGS)
+                await self._cluster.topics.ensure(self.name, 1, TRANSACTIONS)
             elif await self._cluster.publisher.partitions(self.name) is None:
                 return False
             self.table = TransactionTable()
