@@ -243,9 +243,8 @@ class Partition:
         consumer.request()
 
     def _requested(self) -> int:
-        """Return how many messages to request now: what is waited for, and what must be delivered again."""
-        unacked = self.unacked
-        return self.window.for_request(self._wanted() - len(unacked.waiting) + unacked.expected)
+        """Return how many messages to request now: what is waited for."""
+        return self.window.for_request(self._wanted() - len(self.unacked.waiting))
 
     def request(self) -> None:
         """Request of a queue of others what is wanted now."""

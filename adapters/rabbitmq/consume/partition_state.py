@@ -144,11 +144,6 @@ class Unacked(Generic[W]):
             return None
         return self.waiting[0][1].size
 
-    @property
-    def expected(self) -> int:
-        """How many messages the broker will deliver again."""
-        return len(self._expected)
-
     def unacknowledged_bytes(self) -> int:
         """Return the size of all messages that are delivered and not acknowledged."""
         return sum(item.size for item in self.unacknowledged.values())
