@@ -113,6 +113,37 @@ async def test_what_one_destination_refuses_no_destination_gets(place: Place) ->
     assert place.bodies(large) == [b"other"]
 
 
+async def test_refused_commits_take_no_other_transactional_id(place: Place) -> None:
+    """Brokers remember each id for 7 days."""
+    adapter = await place.open()
+    small = topic_of(place.servers, 1, **{"max.message.bytes": "2000"})
+    for number in range(5):
+        await prepare(adapter, f"refused {number}", small, bytes(5_000))
+        await prepare(adapter, f"other {number}", small, b"%d" % number)
+        refused, other = await asyncio.gather(
+            commit(adapter, f"refused {number}"), commit(adapter, f"other {number}"), return_exceptions=True
+        )
+        assert isinstance(refused, BodyTooLarge)
+        assert not isinstance(other, BaseException)
+    assert sorted(place.bodies(small)) == [b"%d" % number for number in range(5)]
+    prefix = parse(place.url).prefix
+    with closing(KafkaAdminClient(bootstrap_servers=place.servers)) as admin:
+        ids = [each.transactional_id for listed in admin.list_transactions().values() for each in listed]
+    assert len([each for each in ids if each.startswith(prefix)]) == 1
+
+
+async def test_refused_commits_at_the_same_time_end_no_other_for_long(place: Place) -> None:
+    """Each failure fences the writer before, and never the next one."""
+    adapter = await place.open()
+    small = topic_of(place.servers, 1, **{"max.message.bytes": "2000"})
+    names = [f"tx {number}" for number in range(20)]
+    for number, name in enumerate(names):
+        await prepare(adapter, name, small, bytes(5_000) if number % 4 == 0 else b"%d" % number)
+    results = await asyncio.gather(*(commit(adapter, name) for name in names), return_exceptions=True)
+    assert [isinstance(each, BodyTooLarge) for each in results] == [number % 4 == 0 for number in range(20)]
+    assert sorted(place.bodies(small)) == sorted(b"%d" % number for number in range(20) if number % 4)
+
+
 @pytest.mark.usefixtures("impatient")
 async def test_a_bridge_that_was_fenced_in_its_commit_stores_nothing_twice(place: Place) -> None:
     first, second = await place.open(), await place.open()

@@ -50,7 +50,7 @@ class Entry(NamedTuple):
     id: str = ""
     """Of the transaction."""
     writer: str = ""
-    """The transactional id (Kafka's) of the bridge that claims, commits, or is retired."""
+    """The name of the writer that claims, commits, or is retired."""
     token: str = ""
     """Identifies the entry for the bridge that wrote it."""
     details: Sequence[Any] = ()

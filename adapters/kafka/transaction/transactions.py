@@ -182,7 +182,9 @@ class Transactions:
 
     async def _fence_others(self) -> None:
         """End open transactions of other bridges: no record behind them in the topic can be read until then."""
-        for writer in self._topic.table.owners - {self._group.current}:
+        for writer in self._topic.table.owners:
+            if self._group.is_own(writer) and self._group.current is not None:
+                continue  # it is the current one, or was fenced by that
             if self._retiring.running(writer) is None:
                 with contextlib.suppress(BridgeError):
                     await self._group.fence(writer)
