@@ -48,6 +48,8 @@ class KafkaAdapter:
         "buffered_bytes": "Bytes of these records, an estimate.",
         "delayed_held": "Delayed messages held in memory until they are due.",
         "delayed_put_off": "Destinations, and single messages, that cannot be forwarded now.",
+        "prepared_bytes": "Bytes of prepared messages of open transactions, of all bridges.",
+        "prepared_held_bytes": "Bytes of those that this bridge has in memory.",
         "delayed_moved": "Records moved out of delay topics.",
         "delayed_expired": "Delayed messages dropped as expired, purged or foreign.",
     }
@@ -134,6 +136,7 @@ class KafkaAdapter:
         for subscription in self._subscriptions:
             total.update(subscription.gauges())
         total.update(self._delays.gauges())
+        total.update(self._transactions.gauges())
         return total
 
     async def close(self) -> None:

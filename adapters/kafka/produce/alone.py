@@ -1,4 +1,4 @@
-"""Sends records again, each in a batch of its own, after Kafka has refused their batch.
+"""Sends records again, each in a separate batch, after Kafka has refused their batch.
 
 Kafka refuses a batch as a whole: because of one record, or because all together are larger than the topic's
 `max.message.bytes`. librdkafka does not split it.
@@ -20,7 +20,7 @@ class AloneSender:
     """Has a second producer, from the first refused batch on."""
 
     def __init__(self, make: Callable[[], Producer]) -> None:
-        """`make` returns a producer, not started, that puts each record in a batch of its own."""
+        """`make` returns a producer, not started, that puts each record in a separate batch."""
         self._make = make
         self._producer: Producer | None = None
         self._waiting: deque[tuple[Outgoing, asyncio.Future[Stored]]] = deque()
