@@ -121,9 +121,9 @@ def create_engine(settings: Settings, clock: Clock, tracing: "Tracing | None") -
     adapter, options = create_adapter(settings), engine_options_of(settings)
     if tracing is None:
         return Engine(adapter, clock, options)
-    from bridge.tracing.engine import TracedEngine  # noqa: PLC0415 - as above
+    from bridge.tracing.engine import EngineSpans  # noqa: PLC0415 - as above
 
-    return TracedEngine(adapter, clock, options, tracing)
+    return Engine(adapter, clock, options, EngineSpans(tracing))
 
 
 def engine_options_of(settings: Settings) -> EngineOptions:

@@ -155,7 +155,7 @@ class OpenGroups:
                 self._options,
                 self._counters,
                 partial(self._write_dead_letter, key),
-                counts=self.counts.of(key),
+                counts=self.counts[key],
                 max_deliveries=None if is_dead_letter(key.source) else self._options.max_deliveries,
                 durable=self._adapter.features.durable,
             )

@@ -14,7 +14,7 @@ from bridge.engine.clock import Clock
 from bridge.engine.field_support import Applied
 from bridge.engine.message_names import Name, name_of
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.engine.producer import Producer
 from bridge.errors import BodyTooLarge, BridgeError, HeaderInvalid, IdempotencyMismatch
 from bridge.message import Message

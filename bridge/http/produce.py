@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Final, Protocol
 
 from bridge.engine.engine import Engine
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.errors import (
     BodyInvalid,
     BodyTooLarge,
@@ -285,7 +285,7 @@ class Publisher(Protocol):
 
     async def produce(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None
-    ) -> list[Produced | BridgeError]:
+    ) -> Sequence[Produced | BridgeError]:
         """Publish messages; see `Engine.produce`."""
         ...
 
@@ -326,7 +326,7 @@ def idempotency_key(headers: Headers) -> str | None:
     return key
 
 
-def _only(results: list[Produced | BridgeError]) -> Produced:
+def _only(results: Sequence[Produced | BridgeError]) -> Produced:
     """Return the result of one message, or raise it."""
     [result] = results
     if isinstance(result, BridgeError):

@@ -98,7 +98,7 @@ class PullEndpoint:
         parse = self._parse_cached if repeats else self._parse
         key, pull_request, ack, receipts = parse(tuple(headers.items()), query)
         if receipts:
-            await self._engine.ack(receipts, key)
+            await self._engine.leases.ack(receipts, key)
         client, watch = client_of(request.peer), request.cancel_on_disconnect
         pulled = await self._engine.pull(key, pull_request, ack=ack, client=client, watch=watch)
         if pulled is None:
@@ -165,20 +165,20 @@ class SettleEndpoints:
     async def ack(self, request: Request) -> Reply:
         """Acknowledge. Doing so twice is 204 as well."""
         params, receipts = _parse_receipts(request)
-        await self._engine.ack(receipts, parse_optional_subscription(params))
+        await self._engine.leases.ack(receipts, parse_optional_subscription(params))
         return _settled()
 
     async def nack(self, request: Request) -> Reply:
         """Return messages to the group; they are ready again after `x-oms-delaymills`."""
         params, receipts = _parse_receipts(request)
         delay = number(params, "delaymills", 0, NACK_DELAY_MAX)
-        self._engine.nack(receipts, delay, parse_optional_subscription(params))
+        self._engine.leases.nack(receipts, delay, parse_optional_subscription(params))
         return _settled()
 
     async def extend(self, request: Request) -> Reply:
         """Set the leases to end `x-oms-leasemills` from now."""
         params, receipts = _parse_receipts(request)
-        self._engine.extend(receipts, parse_lease(params, self._limits), parse_optional_subscription(params))
+        self._engine.leases.extend(receipts, parse_lease(params, self._limits), parse_optional_subscription(params))
         return _settled()
 
 
