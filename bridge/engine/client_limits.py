@@ -117,6 +117,12 @@ _SLOT: Final = 1000
 
 
 @lru_cache(maxsize=4096)
+def peer_of(host: str, port: int) -> str:
+    """Return `host:port` of a connection, as a URL has it: an IPv6 address is in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@lru_cache(maxsize=4096)
 def client_of(peer: str) -> str:
     """Return the client of a connection from `host:port`: the host, or the first 64 bits of an IPv6 address."""
     host, _, port = peer.rpartition(":")
