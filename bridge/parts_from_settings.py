@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.base import Adapter
 from bridge.callbacks.registry import DeliveryOptions
-from bridge.engine.client_limits import MemoryBudget, client_of
+from bridge.engine.client_limits import MemoryBudget, client_at
 from bridge.engine.clock import Clock, SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
@@ -188,7 +188,7 @@ def admission_of(settings: Settings) -> Admission:
                 extra={"connections": left, "files": files},
             )
             limit = left
-    return Admission(limit, settings.limits.client_share, lambda host: client_of(f"{host}:0"))
+    return Admission(limit, settings.limits.client_share, client_at)
 
 
 async def check_files(settings: Settings) -> None:

@@ -138,6 +138,12 @@ def client_of(peer: str) -> str:
     return str(address.ipv4_mapped if isinstance(address, IPv6Address) else address)
 
 
+@lru_cache(maxsize=4096)
+def client_at(host: str) -> str:
+    """Return the client of a connection from an address, as `client_of`."""
+    return client_of(f"{host}:0")
+
+
 def share_of(client: str, limit: int, percent: int) -> int:
     """Return how much of a limit for all clients one of them may use: `percent` of it, at least 1."""
     return limit if client in _WITHOUT_SHARE else max(1, limit * percent // 100)

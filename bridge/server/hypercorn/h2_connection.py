@@ -84,11 +84,6 @@ class TokenBucket:
         return True
 
 
-def frame_bucket() -> TokenBucket:
-    """Return the budget of one connection."""
-    return TokenBucket(FRAME_BURST, FRAME_RATE, FRAMES_SAVED)
-
-
 HEADER_SLACK = 4
 """Times `header_limit` that is still answered 431. Beyond it h2 closes the connection (GOAWAY ENHANCE_YOUR_CALM)."""
 

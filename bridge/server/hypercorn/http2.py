@@ -25,9 +25,11 @@ from bridge.server.hypercorn.connection import Connection
 from bridge.server.hypercorn.h2_connection import (
     EARNED_BY_DATA,
     EARNED_BY_REQUEST,
+    FRAME_BURST,
+    FRAME_RATE,
+    FRAMES_SAVED,
     TokenBucket,
     TolerantH2Connection,
-    frame_bucket,
     frame_cost,
 )
 from bridge.server.hypercorn.stream import WINDOW, RequestStream
@@ -63,7 +65,7 @@ class Http2:
         self._discarding: dict[int, int] = {}
         """Bytes discarded of bodies whose response is complete, by stream id."""
         self._resets = TokenBucket(RESET_BURST, RESET_RATE)
-        self._frames = frame_bucket()
+        self._frames = TokenBucket(FRAME_BURST, FRAME_RATE, FRAMES_SAVED)
         self._received = False
         self._unwritten = 0
         self._write_due = False

@@ -148,11 +148,16 @@ class RequestStream(HTTPStream):
 
     def _refusal(self, headers: list[tuple[bytes, bytes]]) -> BridgeError | None:
         limit = self.client_connection.server.header_limit
+        size = FIELD_OVERHEAD * len(headers)
+        has_coding = has_length = False
+        for name, value in headers:
+            size += len(name) + len(value)
+            has_coding |= name == b"transfer-encoding"
+            has_length |= name == b"content-length"
         # h11 and h2 check their limits only between reads, and h2 can only close the connection.
-        if (size := sum(len(name) + len(value) + FIELD_OVERHEAD for name, value in headers)) > limit:
+        if size > limit:
             return HeadersTooLarge(f"The headers have {size} bytes; at most {limit} are allowed.")
-        names = {name for name, _ in headers}
-        if b"transfer-encoding" in names and b"content-length" in names:
+        if has_coding and has_length:
             # "Such a message might indicate an attempt to perform request smuggling" (RFC 9112, section 6.1). Http1
             # closes the connection, because the body has not been read.
             return RequestMalformed("A request has either content-length or transfer-encoding, not both.")
