@@ -5,8 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-from adapters.memory.record import Record
-from adapters.memory.record_list import RecordList
+from adapters.memory.record import Record, RecordList
 from adapters.range_set import RangeSet
 
 _COMPACT: Final = 64

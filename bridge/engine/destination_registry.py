@@ -10,11 +10,9 @@ from bridge.engine.client_limits import DelayedShare, OwnedShare, Share
 from bridge.engine.clock import Clock
 from bridge.engine.destination_names import SubscriptionKey, dead_letter_of, is_dead_letter
 from bridge.engine.options import EngineOptions
-from bridge.engine.partitioner import Partitioner
+from bridge.engine.partitioner import NO_PARTITIONS, Partitioner
 from bridge.errors import BackendFull, BridgeError, DestinationUnknown, LimitReached, NotFound, PartitionUnknown
 
-NO_PARTITIONS: Final = 0
-"""The number of partitions on a backend without partitions."""
 GROUP_COUNTED: Final = 24 * 3600 * 1000
 """Milliseconds for which a group counts after it was closed as unused."""
 

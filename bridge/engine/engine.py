@@ -17,7 +17,7 @@ from bridge.engine.dead_letters_and_deferrals import DeadLetterWriter
 from bridge.engine.dedup import Deduplicator
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.destination_registry import Administration, DestinationRegistry
-from bridge.engine.entries_and_receipts import Entry
+from bridge.engine.entries_and_receipts import Entry, Receipt
 from bridge.engine.group import Group
 from bridge.engine.lease_settler import LeaseSettler
 from bridge.engine.observer import Observer
@@ -208,7 +208,9 @@ class Engine:
             self._consumers.discard(consumer)
             self._waiting.release(client)
 
-        write_receipt = partial(self.leases.write, group_number)
+        def write_receipt(entry: Entry) -> str:
+            return self.leases.signer.write(Receipt(group_number, entry.number))
+
         consumer = PushConsumer(key, group, self.clock, options, write_receipt, closed, self._observer)
         self._consumers.add(consumer)
         return consumer
@@ -253,7 +255,8 @@ class Engine:
         """Return the step that refuses a produce before the backend was reached. Raises `BackendUnavailable`."""
 
         def checked(batch: Batch) -> Awaitable[None]:
-            self._check_ready()
+            if not self.started:
+                self._check_ready()
             return publish(batch)
 
         return checked
@@ -271,7 +274,7 @@ class Engine:
             settling.result()
             return Pulled(entry.message, None, 0, lambda: None)
         number = entry.number
-        receipt = self.leases.write(group_number, entry)
+        receipt = self.leases.signer.write(Receipt(group_number, number))
         until = self.clock.wall() + entry.deadline - self.clock.mono()
         return Pulled(entry.message, receipt, until, lambda: group.undo(entry, number))
 
@@ -280,7 +283,8 @@ class Engine:
 
         `waits`: the caller may wait for messages.
         """
-        self._check_ready()
+        if not self.started:
+            self._check_ready()
         if self.draining:
             raise Draining(DRAINING)
         if waits:

@@ -327,7 +327,7 @@ class Group:
         self._serve()
 
     def _serve(self) -> None:
-        if self._waiting_pulls:
+        if self._waiting_pulls.wanted:
             mono, wall = self._clock.mono(), self._clock.wall()
 
             def lease(pull_request: PullRequest) -> Entry | None:
@@ -344,7 +344,7 @@ class Group:
     def _clean_up(self) -> None:
         """Settle expired messages, and write dead letters for messages that were delivered too often."""
         buffer = self.buffer
-        if buffer.missing:
+        if buffer.parked and buffer.missing:
             self._parked.fetch()
         if buffer.expired:
             self._counters.expired += len(buffer.expired)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from bridge.engine.destination_names import SubscriptionKey
-from bridge.engine.entries_and_receipts import Entry, Receipt, ReceiptSigner
+from bridge.engine.entries_and_receipts import Entry, ReceiptSigner
 from bridge.engine.group import Group
 from bridge.engine.observer import End, Observer
 from bridge.errors import BridgeError, Internal, LeaseEnded, ReceiptInvalid
@@ -37,11 +37,7 @@ class LeaseSettler:
         """`open_groups`: by the number that receipts carry."""
         self._open_groups = open_groups
         self._observer = observer
-        self._signer = ReceiptSigner()
-
-    def write(self, group: int, entry: Entry) -> str:
-        """Return the receipt of a leased entry of the group with this number."""
-        return self._signer.write(Receipt(group, entry.number))
+        self.signer = ReceiptSigner()
 
     async def ack(self, receipts: Sequence[str], named: SubscriptionKey | None) -> None:
         """Settle leases; one that was acknowledged before is settled already. Raises `BridgeError`.
@@ -130,7 +126,7 @@ class LeaseSettler:
         return found, failures
 
     def _find(self, text: str, named: SubscriptionKey | None) -> _Found:
-        receipt = self._signer.read(text)
+        receipt = self.signer.read(text)
         opened = self._open_groups.get(receipt.group)
         if opened is None:
             raise LeaseEnded("x-oms-receipt: the lease ended because its group was closed or deleted.")

@@ -10,7 +10,7 @@ from bridge.engine.client_limits import INTERNAL, DelayedShare, Quota, Share
 from bridge.engine.clock import Clock, ignore_result, stored_result, wait_until_stored
 from bridge.engine.counters import OTHER, Counters, Counts, LabelCounts
 from bridge.engine.destination_names import check_destination
-from bridge.engine.destination_registry import NO_PARTITIONS, DestinationRegistry
+from bridge.engine.destination_registry import DestinationRegistry
 from bridge.engine.field_support import Applied, FieldSupport, check_ids, check_properties
 from bridge.engine.options import EngineOptions
 from bridge.engine.produced import Outcome, Produced, Result, WaitingMessage
@@ -144,7 +144,10 @@ class Producer:
             if each.destination not in counts:
                 known = self._destinations.known(each.destination)
                 counts[each.destination] = await self._partitions(each, INTERNAL) if known is None else known
-        whole = [self._complete(each, batch, counts[each.destination]) for each in messages]
+        whole = [
+            batch.complete(each, self._options.store_host, self._partitioner.choose(each, counts[each.destination]))
+            for each in messages
+        ]
         return [None if is_expired(each) else each for each in whole]
 
     def count_committed(self, messages: Sequence[Message | None], client: str) -> None:
@@ -206,17 +209,14 @@ class Producer:
 
     def _add(self, batch: Batch, message: Message, size: int, applied: Applied, partitions: int) -> None:
         """Add a message that was judged to what is passed to the backend next."""
-        message = self._complete(message, batch, partitions)
+        partition = self._partitioner.choose(message, partitions)
+        message = batch.complete(message, self._options.store_host, partition)
         if (message.expire_time or message.delay_time) and self._is_dropped(message, size, batch.client):
             batch.outcomes.append(self._dropped(message, applied))
             return
         batch.unsent.append((len(batch.outcomes), message, size, applied))
         batch.unsent_bytes += size
         batch.outcomes.append(None)
-
-    def _complete(self, message: Message, batch: Batch, partitions: int) -> Message:
-        partition = message.partition if partitions == NO_PARTITIONS else self._partitioner.choose(message, partitions)
-        return batch.complete(message, self._options.store_host, partition)
 
     def _pass_on(self, batch: Batch) -> None:
         """Pass the messages of a batch to the backend that are not there yet."""

@@ -191,7 +191,8 @@ class _Exchange:
         """Read the request, and return the reply of the endpoint or the problem document of what it raises."""
         try:
             headers = self._headers()
-            if self._handler.takes and not self._scope.get("extensions", {}).get(_READS_REPLY, _always)():
+            reads_reply = self._scope.get("extensions", {}).get(_READS_REPLY) if self._handler.takes else None
+            if reads_reply is not None and not reads_reply():
                 return self._with_cors(self._handler.not_waited())  # a message would be settled for nobody
             has_body = self._scope["method"] != "GET" and not self._handler.reads_body
             if not has_body:
@@ -326,10 +327,6 @@ class _Exchange:
         if declared != b"%d" % size and b"content-length" in headers.plain:
             raise BodyInvalid(f"content-length says {printable(declared)}, the body has {size} bytes.")
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _always() -> bool:
-    return True
 
 
 def _uncancel() -> None:

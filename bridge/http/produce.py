@@ -112,6 +112,7 @@ class ProduceEndpoint:
         return await publishing
 
     def _publisher(self, headers: Headers) -> "Publisher":
+        """Return where the messages of a request go. Raises `HeaderInvalid`."""
         if "transaction" not in headers.parameters:
             return self._engine
         return TransactionPublisher(self._engine.transactions, headers)
@@ -337,7 +338,9 @@ def _only(results: Sequence[Produced | BridgeError]) -> Produced:
 def _stored_reply(produced: Produced) -> Reply:
     """Write where a single message is stored: as headers, or as JSON if its id is too long for every client."""
     message_id, store_timestamp, store_host, stored, applied, duplicate, transaction = produced
-    headers: list[Pair] = [OMS_VERSION, _pair(b"x-oms-h-messageid", message_id)]
+    is_plain = message_id.isascii() and message_id.isprintable() and message_id.strip(" ") == message_id
+    name_and_id = (b"x-oms-h-messageid", message_id.encode()) if is_plain else _pair(b"x-oms-h-messageid", message_id)
+    headers: list[Pair] = [OMS_VERSION, name_and_id]
     if transaction is not None:
         headers.append(_pair(b"x-oms-h-transactionid", transaction))
     if store_timestamp:

@@ -1,7 +1,7 @@
 """`GET /v1/messages`, `/v1/ack`, `/v1/nack`, `/v1/extend`: pull one message, settle messages by their receipts."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Self
 
@@ -116,7 +116,7 @@ class PullEndpoint:
             message = message._replace(compression=None)
             headers = [*encode(message), *_delivery_headers(pulled), *_GZIP]
             if fits_http(message, headers):
-                return Reply(200, headers, message.body, cleanup=_cleanup(pulled))
+                return Reply(200, headers, message.body, cleanup=None if pulled.receipt is None else pulled.undo)
         return await self._inflate(pulled, mode)
 
     async def _inflate(self, pulled: Pulled, mode: cloudevents.Mode | None) -> Reply:
@@ -139,12 +139,8 @@ def _delivered(pulled: Pulled, message: Message, mode: cloudevents.Mode | None) 
     if mode is None and not fits_http(message, headers):
         body = jsonform.encode(message, pulled.receipt, pulled.lease_until)
         headers = [OMS_VERSION, jsonform.FORM, (b"content-type", jsonform.MEDIA_TYPE), *_delivery_headers(pulled)]
-    return Reply(200, headers, body, cleanup=_cleanup(pulled))
-
-
-def _cleanup(pulled: Pulled) -> Callable[[], None] | None:
-    """A message that is settled is sent even if its client may have disconnected: no other client gets it."""
-    return None if pulled.receipt is None else pulled.undo
+    # A message that is settled is sent even if its client may have disconnected: no other client gets it.
+    return Reply(200, headers, body, cleanup=None if pulled.receipt is None else pulled.undo)
 
 
 def _delivery_headers(pulled: Pulled) -> list[Pair]:

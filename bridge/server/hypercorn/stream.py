@@ -184,14 +184,9 @@ class RequestStream(HTTPStream):
         self.body.close()
         self.window_opened.set()
 
-    @property
-    def complete(self) -> bool:
-        """Whether the application has sent its whole response."""
-        return self.state is ASGIHTTPState.CLOSED
-
     async def app_send(self, message: ASGISendEvent | None) -> None:
         """Send an ASGI message of the application; None when the application has returned."""
-        if self.closed and not self.complete:
+        if self.closed and self.state is not ASGIHTTPState.CLOSED:
             # The client has disconnected. An application that only sends must not block the event loop.
             await asyncio.sleep(0)
         else:
