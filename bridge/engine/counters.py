@@ -19,8 +19,6 @@ class Counters:
     expired: int = 0
     dead_letters: int = 0
     dead_letter_failures: int = 0
-    callbacks_delivered: int = 0
-    callbacks_failed: int = 0
     transactions_committed: int = 0
     transactions_rolled_back: int = 0
     transaction_checks: int = 0
@@ -28,8 +26,6 @@ class Counters:
     in_flight: int = 0
     in_flight_bytes: int = 0
     waiting_pulls: int = 0
-    callbacks: int = 0
-    callback_circuits_open: int = 0
 
 
 OTHER: Final = "other"

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, NamedTuple
 
-from adapters.base import Adapter, Monitored, Replayable
+from adapters.base import Adapter, Measured, MetadataStore, Monitored, Replayable
 from bridge.engine.backend_watch import watch_backend
 from bridge.engine.batch import Batch, Publish, Step
 from bridge.engine.client_limits import INTERNAL, Share
@@ -67,7 +67,15 @@ class Engine:
         self, adapter: Adapter, clock: Clock, options: EngineOptions, observer: Observer | None = None
     ) -> None:
         """`observer`: None: tracing is off."""
-        self.adapter = adapter
+        self._adapter = adapter
+        self.features = adapter.features
+        """What the backend can do."""
+        self.logs = adapter if isinstance(adapter, Replayable) else None
+        """Of the backend; None: it cannot be read by this bridge."""
+        self.metadata_store = adapter if isinstance(adapter, MetadataStore) else None
+        """Keeps registrations over a restart; None: the backend keeps nothing for the bridge."""
+        self.measured = adapter if isinstance(adapter, Measured) else None
+        """The metrics of the backend; None: it has none."""
         self.counters = Counters()
         self.not_ready_reason: str | None = "the backend has not started yet"
         """Why the bridge is not ready; None: it is ready. After the start, requests go on during an outage."""
@@ -136,7 +144,7 @@ class Engine:
         """
         self._background.start(self._groups.close_idle)
         try:
-            await self.adapter.start()
+            await self._adapter.start()
         except BackendUnavailable as error:
             self._backend_changed(error.detail)
             self._background.start(self._retry_start)
@@ -249,7 +257,7 @@ class Engine:
         self.drain()
         await asyncio.gather(self._background.close(), self._transaction_watch.close())
         await self._groups.close()
-        await self.adapter.close()
+        await self._adapter.close()
 
     def _when_ready(self, publish: Publish) -> Publish:
         """Return the step that refuses a produce before the backend was reached. Raises `BackendUnavailable`."""
@@ -316,7 +324,7 @@ class Engine:
         for attempt in range(1 << 30):
             await asyncio.sleep(_RECONNECT[min(attempt, len(_RECONNECT) - 1)])
             try:
-                await self.adapter.start()
+                await self._adapter.start()
             except BackendUnavailable as error:
                 self._backend_changed(error.detail)
             except Exception as error:  # noqa: BLE001 - whatever the error is, it is the reason
@@ -333,13 +341,13 @@ class Engine:
                 return
 
     async def _ready(self) -> None:
-        if self._dedup is not None and isinstance(self.adapter, Replayable):
-            await self._dedup.restore(self.adapter, self._options.dedup_window, self._producer.stored_before)
+        if self._dedup is not None and self.logs is not None:
+            await self._dedup.restore(self.logs, self._options.dedup_window, self._producer.stored_before)
         self.not_ready_reason, self.started = None, True
         self.start_ended.set()
         self._transaction_watch.start()
-        if isinstance(self.adapter, Monitored):
-            self._background.start(partial(watch_backend, self.adapter, self.clock, self._backend_changed))
+        if isinstance(self._adapter, Monitored):
+            self._background.start(partial(watch_backend, self._adapter, self.clock, self._backend_changed))
 
     def _backend_changed(self, reason: str | None) -> None:
         """Set `not_ready_reason`, and log each change."""
