@@ -28,7 +28,7 @@ class Batch:
 
     __slots__ = (
         *("_messages", "client", "key", "outcomes", "partitions", "peer", "require", "results", "unsent"),
-        *("unsent_bytes", "wall"),
+        *("unsent_bytes", "unsent_facts", "wall"),
     )
 
     def __init__(
@@ -49,10 +49,12 @@ class Batch:
         """One for each message that was judged; None: it is not passed to the backend yet."""
         self.results: Sequence[Result] = ()
         """One for each message, in the same order, once the backend has answered."""
-        self.unsent: list[tuple[int, Message, int, Applied]] = []
-        """Messages that are not passed to the backend yet, with their indexes in `outcomes` and their bytes."""
+        self.unsent: list[Message] = []
+        """Messages that are not passed to the backend yet."""
+        self.unsent_facts: list[tuple[int, int, Applied]] = []
+        """Of each of them: its index in `outcomes`, the bytes that it counts in limits, and which fields apply."""
         self.unsent_bytes = 0
-        """Bytes that they count in limits."""
+        """Sum of these bytes."""
         self.partitions: dict[str, int] = {}
         """By destination, as long as nothing is waited for."""
 

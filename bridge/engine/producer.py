@@ -214,7 +214,8 @@ class Producer:
         if (message.expire_time or message.delay_time) and self._is_dropped(message, size, batch.client):
             batch.outcomes.append(self._dropped(message, applied))
             return
-        batch.unsent.append((len(batch.outcomes), message, size, applied))
+        batch.unsent.append(message)
+        batch.unsent_facts.append((len(batch.outcomes), size, applied))
         batch.unsent_bytes += size
         batch.outcomes.append(None)
 
@@ -222,9 +223,9 @@ class Producer:
         """Pass the messages of a batch to the backend that are not there yet."""
         if not batch.unsent:
             return
-        unsent, batch.unsent, batch.unsent_bytes = batch.unsent, [], 0
-        published = self._publish_many([message for _, message, _, _ in unsent])
-        for (index, message, size, applied), each in zip(unsent, published, strict=True):
+        unsent, facts = batch.unsent, batch.unsent_facts
+        batch.unsent, batch.unsent_facts, batch.unsent_bytes = [], [], 0
+        for message, (index, size, applied), each in zip(unsent, facts, self._publish_many(unsent), strict=True):
             batch.outcomes[index] = self._outcome_of(message, size, applied, batch.client, each)
 
     def _publish_each(self, messages: Sequence[Message]) -> Sequence[Published]:

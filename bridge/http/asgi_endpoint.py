@@ -266,7 +266,8 @@ class _Exchange:
                 raise HeadersTooLarge(f"The headers have {size} bytes; at most {limit} are allowed.")
             headers = parse(pairs, self._handler.suggested)
             # Granian's hyper accepts other codings before `chunked`, and `chunked` twice. A proxy may not.
-            if headers.plain.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            coding = headers.plain.get(b"transfer-encoding")
+            if coding is not None and coding.lower() != b"chunked":
                 raise RequestMalformed("transfer-encoding: only `chunked` is supported, and only once.")
         except BridgeError:
             self._cors = self._handler.origins.check(dict(pairs))  # so that a web page can read the refusal
@@ -315,7 +316,7 @@ class _Exchange:
             with handler.deadline.start():
                 # To the end, also where all bytes that were declared are here: a response before it makes Granian reset
                 # a stream of HTTP/2, with which some clients lose it, and Hypercorn close a connection of HTTP/1.1.
-                while chunk := await self.read():
+                while self._more and (chunk := await self.read()):
                     size += len(chunk)
                     if size > limit:
                         raise BodyTooLarge(f"The body has more than {limit} bytes.")

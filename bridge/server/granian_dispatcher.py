@@ -6,7 +6,6 @@ docs/decisions/0076-granian-waits-for-the-end-of-a-body.md.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Iterable
 from contextvars import copy_context
 from typing import Any, Final
@@ -117,7 +116,8 @@ class Dispatcher:
         scope, protocol = request.scope, request.proto
         client, is_http1, method = scope["client"], scope["http_version"] != "2", scope["method"]
         self._requested.add(client)
-        scope["path"] = normal_path(scope["raw_path"])
+        path = scope["raw_path"]
+        scope["path"] = normal_path(path) if b"%" in path else path.decode("latin-1")
         send = _fixed_send(protocol.send, method == "HEAD", self._stop if is_http1 else None)
         refusal = None
         if is_http1:
@@ -177,12 +177,11 @@ def _mark_end(headers: Iterable[tuple[bytes, bytes]], event: Message) -> None:
             event["more_body"] = event.get("more_body", False) and value != b"%d" % len(event["body"])
 
 
-def _receive_first(events: Iterable[Awaitable[Message]], receive: Receive) -> Receive:
+def _receive_first(events: list[Awaitable[Message]], receive: Receive) -> Receive:
     """Return a `receive` that returns the results of `events` before it calls `receive`."""
-    waiting = deque(events)
 
     def received() -> Awaitable[Message]:
-        return waiting.popleft() if waiting else receive()
+        return events.pop(0) if events else receive()
 
     return received
 

@@ -132,7 +132,7 @@ class RequestStream(HTTPStream):
             "asgi": {"spec_version": "2.3", "version": "3.0"},
             "method": method.decode("latin-1"),
             "scheme": self.scheme,
-            "path": normal_path(path),
+            "path": normal_path(path) if b"%" in path else path.decode("latin-1"),
             "raw_path": path,
             "query_string": query,
             "root_path": "",
