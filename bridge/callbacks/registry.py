@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final, NamedTuple
 
 from adapters.base import MetadataStore, Transaction
-from bridge.callbacks.allowed_targets import Target
+from bridge.allowed_targets import Target
 from bridge.callbacks.counters import CallbackCounters
 from bridge.callbacks.delivery_worker import DeliveryWorker, Inflate, Post
 from bridge.callbacks.registration import (

@@ -6,8 +6,8 @@ from typing import Self
 
 import pytest
 
+from bridge.allowed_targets import AllowedTargets
 from bridge.callbacks import registry
-from bridge.callbacks.allowed_targets import AllowedTargets
 from bridge.callbacks.registration import Registration, decode_registration, metadata_key
 from bridge.callbacks.registry import STATES, CallbackRegistry, DeliveryOptions, describe
 from bridge.callbacks.retry_policy import EndpointResponse
