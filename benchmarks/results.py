@@ -52,7 +52,7 @@ def write(run: Run, path: Path) -> None:
         # asdict leaves named tuples as tuples of dicts' values: name them
         kept["rounds"] = [{side: sample._asdict() for side, sample in r._asdict().items()} for r in measurement.rounds]
         kept["target"] = measurement.target._asdict() if measurement.target else None
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 

@@ -1,4 +1,4 @@
-"""`make bench`: measure, print the table, write results/latest.json. docs/performance.md says what it means."""
+"""`make bench`: measure, print the table, keep the run in build/. docs/performance.md says what it means."""
 
 import argparse
 import signal
@@ -59,11 +59,11 @@ SCENARIOS = {
     "backlog": backlog.measure,
     "waiting": waiting.measure,
 }
-LATEST = ROOT / "benchmarks" / "results" / "latest.json"
+LATEST = ROOT / "build" / "bench.json"
 
 
 def main() -> None:
-    """Measure what the options select; only a whole run replaces the results on disk."""
+    """Measure what the options select; only a whole run replaces the one that is kept."""
     options = _options()
     # stopped from outside, leave through every `with`, so that no server and no worktree stays behind
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -106,7 +106,7 @@ def _options() -> argparse.Namespace:
         "--beside", metavar="REV", help="measure that revision of the bridge too, in turn with this one"
     )
     parser.add_argument("--profile", action="store_true", help="draw where the CPU time of one produce goes instead")
-    parser.add_argument("--markdown", action="store_true", help="measure nothing; print the latest results")
+    parser.add_argument("--markdown", action="store_true", help="measure nothing; print the last whole run here")
     return parser.parse_args()
 
 

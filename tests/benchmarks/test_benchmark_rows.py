@@ -80,8 +80,3 @@ def test_a_file_of_results_is_read_back(run: results.Run, tmp_path: Path) -> Non
     run.measurements.append(Measurement("a", "b", "c", [Round(Sample(1, 2), Sample(3))], Target("ratio", "≥", 1), "d"))
     results.write(run, tmp_path / "run.json")
     assert results.read(tmp_path / "run.json") == run
-
-
-def test_the_results_in_the_repository_make_the_table() -> None:
-    latest = results.read(Path(results.__file__).parent / "results" / "latest.json")
-    assert report.markdown(latest).startswith(f"{latest.begun}, ")

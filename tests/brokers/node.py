@@ -18,7 +18,7 @@ class Node:
     def __init__(self, run: Callable[[str, Path], Run], script: str, data: Path, ready: bytes) -> None:
         """`script` starts it; it keeps all in `data` and its log beside that, in which `ready` says that it serves."""
         self._launch = run
-        self._script = script
+        self.script = script
         self._ready = ready
         self._run: Run | None = None
         self._seen = 0
@@ -66,7 +66,7 @@ class Node:
         """Start it and do not wait."""
         assert self._run is None, "this node is running"
         self._seen = self.log_file.stat().st_size
-        self._run = self._launch(self._script, self.log_file)
+        self._run = self._launch(self.script, self.log_file)
 
     def wait_until_ready(self) -> None:
         """Wait until it serves; AssertionError with its log if it ends or that takes too long."""

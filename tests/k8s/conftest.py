@@ -62,3 +62,12 @@ def kafka(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         namespace.apply(pods.kafka(namespace.name, tmp_path_factory.mktemp("kafka")))
         namespace.kubectl("rollout", "status", "statefulset/kafka", "--timeout=240s")
         yield namespace
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
+    """The namespace of a RabbitMQ, `rabbitmq`, which tests may stop and start."""
+    for namespace in made(cluster, "privileged"):
+        namespace.apply(pods.rabbitmq(tmp_path_factory.mktemp("rabbitmq") / "node"))
+        namespace.kubectl("rollout", "status", "statefulset/rabbitmq", "--timeout=240s")
+        yield namespace

@@ -18,7 +18,7 @@ from tests.image.docker import Docker, running
 from tests.k8s import programs
 
 FOLDER: Final = CACHE / "kubernetes-images"
-_PARTS: Final = ("adapters", "bridge", "deploy", "Dockerfile", "constraints.txt", "pyproject.toml", "setup.py")
+_PARTS: Final = ("adapters", "bridge", "deploy", "Dockerfile", "constraints.txt", "pyproject.toml")
 Target = Literal["bridge", "mirror"]
 
 

@@ -1,9 +1,10 @@
-"""`python load.py SECONDS URL DESTINATION`, in a pod: produces and pulls while bridges come and go; keeps a ledger.
+"""`python load.py SECONDS URL DESTINATION`, in a pod: clients while bridges come and go, and a ledger of what they see.
 
 Produces are repeated until they are answered 200, by their messageId; pulls wait, and each message is acknowledged.
 Prints a JSON object: how many were sent and lost, which were delivered twice, and each kind of answer with its number.
 """
 
+import base64
 import http.client
 import json
 import sys
@@ -92,6 +93,34 @@ def pull(what: str, source: str, wait: int, *, kept: bool) -> None:
             time.sleep(0.2)
 
 
+def stream(source: str) -> None:
+    """Read streams, and acknowledge what they bring, until the end; each is to say why it ends."""
+    connection = Connection("ack of a stream", kept=True)
+    asked = HEADERS | {
+        "x-oms-source": source,
+        "x-oms-consumerid": "load",
+        "x-oms-ack": "true",
+        "x-oms-waitmills": "5000",
+    }
+    while time.monotonic() < END:
+        end = "cut off"
+        try:
+            http_stream = http.client.HTTPConnection(URL.netloc, timeout=70)
+            http_stream.request("GET", "/v1/push", headers=asked | {"accept": "application/x-ndjson"})
+            response = http_stream.getresponse()
+            for line in response if response.status == 200 else ():
+                said = json.loads(line) if line.strip() else {}
+                if "receipt" in said:
+                    delivered[base64.b64decode(said["data"]).decode()] += 1
+                    connection.ask("POST", "/v1/ack", {"x-oms-receipt": said["receipt"]})
+                end = said.get("end", end)
+            http_stream.close()
+        except (OSError, http.client.HTTPException) as error:
+            end = type(error).__name__
+            time.sleep(0.2)
+        answers[f"stream {end}"] += 1
+
+
 def main() -> None:
     """Run all clients, and print."""
     clients = [
@@ -100,6 +129,7 @@ def main() -> None:
         threading.Thread(target=produce, args=("slow",), kwargs={"kept": True, "slow": True}),
         threading.Thread(target=pull, args=("kept", DESTINATION, 5000), kwargs={"kept": True}),
         threading.Thread(target=pull, args=("new", DESTINATION, 5000), kwargs={"kept": False}),
+        threading.Thread(target=stream, args=(DESTINATION,)),
         threading.Thread(target=pull, args=("idle", f"{DESTINATION}.idle", 20000), kwargs={"kept": True}),
     ]
     for each in clients:

@@ -99,6 +99,22 @@ def test_s3_that_is_gone_is_waited_for(place: Deployment, lake: Bucket, wait_for
     assert place.verify()["findings"] == []
 
 
+@pytest.mark.parametrize("behind", [False, True], ids=["idle", "with messages"])
+def test_a_job_can_be_stopped_while_s3_is_gone(
+    place: Deployment, lake: Bucket, wait_for: WaitFor, *, behind: bool
+) -> None:
+    place.publish("orders", numbered(20))
+    with mirroring(place) as job:
+        wait_for(lambda: job.status().get("rows") == 20)
+        lake.server.stop()
+        if behind:
+            place.publish("orders", numbered(20, 20))
+        wait_for(lambda: job.status()["state"] == "waiting")
+    lake.server.start()
+    subprocess.run(place.command(), check=True, timeout=GUARD)
+    assert place.verify()["findings"] == []
+
+
 def test_s3_that_is_gone_at_the_start_is_waited_for(place: Deployment, lake: Bucket, wait_for: WaitFor) -> None:
     place.publish("orders", numbered(20))
     lake.server.stop()

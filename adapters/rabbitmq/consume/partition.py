@@ -30,8 +30,8 @@ _RETRY: Final = 1.0
 _QUIET_LOOKS: Final = 3
 """How often, one `_RETRY` apart, a queue must be empty until what it did not deliver again is taken for removed: it may
 not have taken back the messages of the last channel yet."""
-_SEARCH: Final = 0.5
-"""Seconds in which messages that are ready arrive; another consumer may get them."""
+_SEARCH: Final = 2.0
+"""Seconds in which messages that are ready arrive, also on a busy machine; another consumer may get them."""
 _log = logging.getLogger("bridge.rabbitmq")
 
 RecordDrained = Callable[[int], Awaitable[None]]
