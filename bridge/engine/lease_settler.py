@@ -46,7 +46,7 @@ class LeaseSettler:
         whose backend fails does not stop the others.
         """
         found, failures = self._find_all(receipts, named)
-        ends = self._ends("ack", found)
+        ends = {} if self._observer is None else self._ends(self._observer, "ack", found)
         try:
             failures |= await self._settle(found)
         except BaseException as error:
@@ -60,7 +60,7 @@ class LeaseSettler:
     def nack(self, receipts: Sequence[str], delay: int, named: SubscriptionKey | None) -> None:
         """Release leases; each message is ready again after `delay` ms. Raises `BridgeError`."""
         found, failures = self._find_all(receipts, named)
-        ends = self._ends("nack", found)
+        ends = {} if self._observer is None else self._ends(self._observer, "nack", found)
         try:
             self._for_each(found, failures, lambda group, entry: group.release(entry, delay))
             _raise_failures(receipts, failures)
@@ -104,12 +104,11 @@ class LeaseSettler:
             else:
                 action(group, entry)
 
-    def _ends(self, how: Literal["ack", "nack"], found: list[_Found]) -> Mapping[str, End]:
+    @staticmethod
+    def _ends(observer: Observer, how: Literal["ack", "nack"], found: list[_Found]) -> dict[str, End]:
         """Tell the observer which leases are settled; return what it is told when each is, by its receipt."""
-        if self._observer is None:
-            return {}
         return {
-            text: self._observer.settling(how, key, entry.message)
+            text: observer.settling(how, key, entry.message)
             for text, key, _, entry in found
             if entry is not None and not entry.settling
         }

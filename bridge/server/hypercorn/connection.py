@@ -104,7 +104,7 @@ class Server:
 
     def _serve(self, host: str | None, reader: "NotifyingReader", writer: asyncio.StreamWriter) -> None:
         if host is None:
-            address = _address(writer, "peername")
+            address = writer.get_extra_info("peername")
             host = address[0] if address else ""
             if not self.admit(host):
                 writer.transport.abort()
@@ -170,7 +170,8 @@ class Connection:
         """Whether the client has closed its sending side, and its requests are answered all the same."""
         tls = writer.get_extra_info("ssl_object")
         self._tls = tls is not None
-        self.tls_and_addresses = (self._tls, _address(writer, "peername"), _address(writer, "sockname"))
+        client, served = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+        self.tls_and_addresses = (self._tls, client and client[:2], served and served[:2])
         """Whether the connection has TLS, the client's address, the server's: arguments of Hypercorn's constructors."""
         self._protocol: HttpProtocol | None = None
         """None: the client has sent nothing yet, or a part of the preface of HTTP/2."""
@@ -292,8 +293,3 @@ class Connection:
             self.abort()
         else:
             asyncio.get_running_loop().call_later(LINGER, self._abort_later, unsent, stalled)
-
-
-def _address(writer: asyncio.StreamWriter, which: str) -> tuple[str, int] | None:
-    address = writer.get_extra_info(which)
-    return (address[0], address[1]) if address else None
