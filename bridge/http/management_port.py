@@ -49,9 +49,9 @@ def management_app(
             {
                 "source": name.source,
                 "consumerId": name.group,
-                "prefetched": group.buffer.size,
-                "ready": group.buffer.ready,
-                "leases": len(group.buffer.leases),
+                "prefetched": group.prefetched.messages,
+                "ready": group.prefetched.ready,
+                "leases": group.prefetched.leases,
                 "notReadyReason": group.not_ready_reason,
             }
             for name, group in engine.groups
