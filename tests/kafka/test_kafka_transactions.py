@@ -154,7 +154,7 @@ async def test_refused_commits_take_no_other_transactional_id(place: Place) -> N
     """Brokers remember each id for 7 days."""
     adapter = await place.open()
     small = topic_of(place.servers, 1, **{"max.message.bytes": "2000"})
-    for number in range(5):
+    for number in range(2):
         await prepare(adapter, f"refused {number}", small, bytes(5_000))
         await prepare(adapter, f"other {number}", small, b"%d" % number)
         refused, other = await asyncio.gather(
@@ -162,7 +162,7 @@ async def test_refused_commits_take_no_other_transactional_id(place: Place) -> N
         )
         assert isinstance(refused, BodyTooLarge)
         assert not isinstance(other, BaseException)
-    assert sorted(place.bodies(small)) == [b"%d" % number for number in range(5)]
+    assert sorted(place.bodies(small)) == [b"%d" % number for number in range(2)]
     prefix = parse(place.url).prefix
     with closing(KafkaAdminClient(bootstrap_servers=place.servers)) as admin:
         ids = [each.transactional_id for listed in admin.list_transactions().values() for each in listed]
