@@ -5,6 +5,7 @@ Specification: openmessaging/specification, "2.2 Message Format" and extensionHe
 """
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
 LONG_MAX: Final = 2**63 - 1
@@ -92,13 +93,9 @@ class Message(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the body and characters of the headers: what the limits of bytes count."""
-        size = len(self.body)
-        for index in TEXTS:
-            text = self[index]
-            if isinstance(text, str):
-                size += len(text)
-        for name, value in self.properties.items():
-            size += len(name) + len(value)
+        size = len(self.body) + sum(map(len, filter(None, _texts_of(self))))
+        if self.properties:
+            size += sum(map(len, self.properties)) + sum(map(len, self.properties.values()))
         return size
 
     @property
@@ -132,3 +129,4 @@ TEXTS: Final = tuple(
     )
 )
 """Indexes of the fields that are text."""
+_texts_of: Final = itemgetter(*TEXTS)

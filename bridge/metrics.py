@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Final
 
-from adapters.base import Measured
 from bridge import __version__
+from bridge.callbacks.counters import CallbackCounters
 from bridge.engine.client_limits import MemoryBudget
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine
@@ -95,8 +95,15 @@ class Observer:
 class BridgeMetrics(Collector):
     """All metrics of one bridge."""
 
-    def __init__(self, engine: Engine, memory: MemoryBudget | None = None, access: Access | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        memory: MemoryBudget | None = None,
+        callbacks: CallbackCounters | None = None,
+        access: Access | None = None,
+    ) -> None:
         self._engine = engine
+        self._callbacks = callbacks or CallbackCounters()
         self.access = access
         self.memory = memory or MemoryBudget()
         self._observers: dict[str, Observer] = {}
@@ -136,8 +143,13 @@ class BridgeMetrics(Collector):
         return behind
 
     def totals(self) -> dict[str, int]:
-        """Return the engine's counters, for `/status`."""
-        return {name: getattr(self._engine.counters, name) for name in (*_TOTALS, *_NOW)}
+        """Return the counters of the engine and of callbacks, for `/status`."""
+        return {name: self._count(name) for name in (*_TOTALS, *_NOW)}
+
+    def _count(self, name: str) -> int:
+        counters = self._callbacks if hasattr(self._callbacks, name) else self._engine.counters
+        count: int = getattr(counters, name)
+        return count
 
     async def measure_loop_lag(self) -> None:
         """Measure every 0.5 s how late the event loop calls a timer, until cancelled."""
@@ -159,32 +171,36 @@ class BridgeMetrics(Collector):
         yield refusals
         yield from self._denials()
         for name, text in _TOTALS.items():
-            yield CounterMetricFamily(f"oms_{name}", text, value=getattr(self._engine.counters, name))
+            yield CounterMetricFamily(f"oms_{name}", text, value=self._count(name))
         for name, text in _NOW.items():
-            yield GaugeMetricFamily(f"oms_{name}", text, value=getattr(self._engine.counters, name))
+            yield GaugeMetricFamily(f"oms_{name}", text, value=self._count(name))
         ready = self._engine.not_ready_reason is None and not self._engine.draining
-        buffers = [group.buffer for _, group in self._engine.groups]
+        prefetched = [group.prefetched for _, group in self._engine.groups]
         for name, text, value in (
             ("ready", "1 if /readyz answers 200, else 0.", ready),
             ("loop_lag_seconds", "How late the event loop called a timer, last measurement.", self._lag),
             ("memory_held_bytes", "Bytes of requests and replies, held for clients.", self.memory.held),
             ("transactions", "Open transactions with messages from this bridge.", self._engine.transactions.opened),
-            ("groups", "Open consumer groups.", len(buffers)),
-            ("prefetch_messages", "Messages in prefetch buffers, leased ones included.", sum(b.size for b in buffers)),
-            ("prefetch_bytes", "Bytes of the messages in prefetch buffers.", sum(b.bytes for b in buffers)),
+            ("groups", "Open consumer groups.", len(prefetched)),
+            (
+                "prefetch_messages",
+                "Messages in prefetch buffers, leased ones included.",
+                sum(p.messages for p in prefetched),
+            ),
+            ("prefetch_bytes", "Bytes of the messages in prefetch buffers.", sum(p.bytes for p in prefetched)),
             (
                 "parked_messages",
                 "Messages that wait without a body, to be fetched again.",
-                sum(b.parked for b in buffers),
+                sum(p.parked for p in prefetched),
             ),
-            ("leases", "Leased messages.", sum(len(b.leases) for b in buffers)),
+            ("leases", "Leased messages.", sum(p.leases for p in prefetched)),
         ):
             yield GaugeMetricFamily(f"oms_{name}", text, value=value)
-        if isinstance(adapter := self._engine.adapter, Measured):
-            for name, value in adapter.gauges().items():
-                yield GaugeMetricFamily(f"oms_backend_{name}", adapter.help_texts[name], value=value)
-            for name, value in adapter.totals().items():
-                yield CounterMetricFamily(f"oms_backend_{name}", adapter.help_texts[name], value=value)
+        if (backend := self._engine.measured) is not None:
+            for name, value in backend.gauges().items():
+                yield GaugeMetricFamily(f"oms_backend_{name}", backend.help_texts[name], value=value)
+            for name, value in backend.totals().items():
+                yield CounterMetricFamily(f"oms_backend_{name}", backend.help_texts[name], value=value)
 
     def _denials(self) -> Iterator[Metric]:
         denials = CounterMetricFamily("oms_denials", "Requests denied by identity or rules.", labels=("reason",))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from adapters.base import Adapter
 from bridge.callbacks.registry import DeliveryOptions
-from bridge.engine.client_limits import MemoryBudget, client_of
+from bridge.engine.client_limits import MemoryBudget, client_at
 from bridge.engine.clock import Clock, SystemClock
 from bridge.engine.engine import Engine
 from bridge.engine.options import EngineOptions
@@ -201,9 +201,9 @@ def create_engine(settings: Settings, clock: Clock, tracing: "Tracing | None") -
     adapter, options = create_adapter(settings), engine_options_of(settings)
     if tracing is None:
         return Engine(adapter, clock, options)
-    from bridge.tracing.engine import TracedEngine  # noqa: PLC0415 - as above
+    from bridge.tracing.engine import EngineSpans  # noqa: PLC0415 - as above
 
-    return TracedEngine(adapter, clock, options, tracing)
+    return Engine(adapter, clock, options, EngineSpans(tracing))
 
 
 def engine_options_of(settings: Settings) -> EngineOptions:
@@ -268,7 +268,7 @@ def admission_of(settings: Settings) -> Admission:
                 extra={"connections": left, "files": files},
             )
             limit = left
-    return Admission(limit, settings.limits.client_share, lambda host: client_of(f"{host}:0"))
+    return Admission(limit, settings.limits.client_share, client_at)
 
 
 async def check_files(settings: Settings) -> None:

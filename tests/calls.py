@@ -6,7 +6,7 @@ from typing import Protocol
 from bridge.engine.engine import Pulled
 from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.group import Group
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import BridgeError
 from bridge.message import Field, Message
@@ -17,7 +17,7 @@ class Publisher(Protocol):
 
     async def produce(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
-    ) -> list[Produced | BridgeError]: ...
+    ) -> Sequence[Produced | BridgeError]: ...
 
 
 async def produce(publisher: Publisher, message: Message, require: Sequence[Field] = (), peer: str = "") -> Produced:

@@ -15,6 +15,7 @@ from adapters.kafka.deletion import Deletion, Purges
 from adapters.kafka.mapping import EVENT_PREFIX, PLAIN_NAMES, Outgoing, to_record
 from adapters.kafka.names import LANES, lane_of
 from adapters.kafka.options import Options
+from adapters.kafka.own_topics import configs_of
 from adapters.kafka.produce.publisher import Publisher
 from adapters.kafka.topics import Cluster, MetadataTopic, Topics
 from adapters.kafka.transaction.transactions import Transactions
@@ -47,6 +48,8 @@ class KafkaAdapter:
         "buffered_bytes": "Bytes of these records, an estimate.",
         "delayed_held": "Delayed messages held in memory until they are due.",
         "delayed_put_off": "Destinations, and single messages, that cannot be forwarded now.",
+        "prepared_bytes": "Bytes of prepared messages of open transactions, of all bridges.",
+        "prepared_held_bytes": "Bytes of those that this bridge has in memory.",
         "delayed_moved": "Records moved out of delay topics.",
         "delayed_expired": "Delayed messages dropped as expired, purged or foreign.",
     }
@@ -84,10 +87,11 @@ class KafkaAdapter:
         """Connect, read metadata and transactions, begin to forward. Raises `BackendUnavailable` or `CannotStart`."""
         await self._publisher.start()
         try:
+            await self._topics.check(configs_of(self._options.prefix))
             await self._metadata.start()
             await self._delays.start()
             await self._transactions.start()
-        except Refused as error:  # of the bridge's own topics: a permission can be given while it waits
+        except Refused as error:  # of the bridge's own topics: an operator can change it while the bridge waits
             raise BackendUnavailable(error.detail) from error
         self._probe.start()
 
@@ -132,6 +136,7 @@ class KafkaAdapter:
         for subscription in self._subscriptions:
             total.update(subscription.gauges())
         total.update(self._delays.gauges())
+        total.update(self._transactions.gauges())
         return total
 
     async def close(self) -> None:

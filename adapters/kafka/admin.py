@@ -9,12 +9,13 @@ from typing import Final, TypeVar
 
 from kafka import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 from kafka import errors as kafka
-from kafka.admin import OffsetSpec
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.consumer.fetcher import IsolationLevel
 
 from adapters.kafka import connections, errors
 from adapters.kafka.mapping import Commit, Commits, Part
 from adapters.kafka.options import REQUEST_TIMEOUT, Options
+from adapters.kafka.own_topics import CHECKED, Described
 from bridge.errors import BackendUnavailable, OutcomeUnknown
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ _AGAIN: Final = (
 )
 _IN_USE: Final = (kafka.UnknownMemberIdError, kafka.NonEmptyGroupError, kafka.GroupSubscribedToTopicError)
 """The broker changes the offsets of a group without members only; it has changed none."""
+_REPLICAS: Final = "default.replication.factor"
 _HIGH_WATERMARK: Final = -1
 """In a request to delete records: all that are stored."""
 
@@ -60,6 +62,34 @@ class Admin:
         """Return how many partitions of a topic have a leader now; 0: there is no such topic."""
         [described] = await self._do(lambda client: client.describe_topics([topic]), topic)
         return sum(part["leader_id"] >= 0 for part in described["partitions"])
+
+    async def describe(self, topics: Collection[str]) -> dict[str, Described]:
+        """Return what the bridge's own topics are like, those that exist. Raises `Refused`, `BackendUnavailable`."""
+
+        def describe(client: KafkaAdminClient) -> dict[str, Described]:
+            replicas = {
+                topic["name"]: min(len(part["replica_nodes"]) for part in topic["partitions"])
+                for topic in client.describe_topics(list(topics))
+                if topic["partitions"]
+            }
+            if not replicas:
+                return {}
+            wanted = [ConfigResource(ConfigResourceType.TOPIC, topic, list(CHECKED)) for topic in replicas]
+            configs = client.describe_configs(wanted, config_filter="all")["topic"]
+            return {topic: Described(_values(configs[topic]), number) for topic, number in replicas.items()}
+
+        return await self._do(describe, ", ".join(topics))
+
+    async def default_replicas(self) -> int | None:
+        """Return how many replicas a new topic gets; None: the bridge's user may not know. Raises as `describe`."""
+
+        def ask(client: KafkaAdminClient) -> int | None:
+            broker = str(client.describe_cluster()["brokers"][0]["broker_id"])
+            wanted = [ConfigResource(ConfigResourceType.BROKER, broker, [_REPLICAS])]
+            found = client.describe_configs(wanted, config_filter="all")["broker"][broker]
+            return int(_values(found)[_REPLICAS]) if found else None
+
+        return await self._do(ask, "the cluster")
 
     async def delete_records(self, before: Mapping[Part, int]) -> None:
         """Delete every record below these offsets. Raises `Refused` without the permission to delete."""
@@ -188,6 +218,11 @@ class Admin:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _values(configs: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
+    """Return the settings of an answer, which has none if the user lacks DescribeConfigs."""
+    return {name: value for name, entry in configs.items() if (value := entry["value"]) is not None}
 
 
 def _parts_of(topics: Collection[str], client: KafkaAdminClient) -> list[TopicPartition]:

@@ -21,6 +21,7 @@ from adapters.kafka.delay.schedule import first_place, topics_of
 from adapters.kafka.log_reader import read_through
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
+from adapters.kafka.own_topics import COMPACTED
 from adapters.kafka.topics import Cluster
 from adapters.shared_calls import SharedCalls
 from adapters.wall_clock import wall
@@ -30,7 +31,6 @@ FRESH: Final = 2.0
 """Seconds for which marks that were read are relied on."""
 _WAIT: Final = 1.0
 """Seconds that a record which was sent in time may take until it is stored."""
-_CONFIGS: Final = {"cleanup.policy": "compact"}
 _BEGUN: Final = "begun:"
 """Prefix of the key of a destination whose deletion has begun; no topic's name has a colon."""
 
@@ -79,7 +79,7 @@ class Purges:
         """Store that the deletion of a destination begins; return whether there are delay topics. Raises as `purge`."""
         if not await self.delay_topics_exist():
             return False
-        await self._cluster.topics.ensure(self._part.topic, 1, _CONFIGS)
+        await self._cluster.topics.ensure(self._part.topic, 1, COMPACTED)
         await self._write(_BEGUN + destination, {})
         return True
 
@@ -102,7 +102,7 @@ class Purges:
         if not await self.delay_topics_exist():
             return False
         ends = await self._cluster.admin.end_offsets(self._levels, committed=False)
-        await self._cluster.topics.ensure(self._part.topic, 1, _CONFIGS)
+        await self._cluster.topics.ensure(self._part.topic, 1, COMPACTED)
         await asyncio.gather(*(self._write(topic, ends) for topic in topics))
         await asyncio.sleep(FRESH + _WAIT)
         return True

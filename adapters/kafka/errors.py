@@ -47,6 +47,8 @@ _AGAINST_RULES: Final = {
 
 _OF_RECORD: Final = frozenset({32, 87})
 """Of these, the reasons for which a topic refuses one record and accepts others."""
+OF_BATCH: Final = _TOO_LARGE | _OF_RECORD
+"""A batch that is refused so may have records that the topic accepts in another batch."""
 
 _TRANSIENT: Final = {
     2: "a batch was damaged on its way",  # CORRUPT_MESSAGE
@@ -104,7 +106,7 @@ class TopicRemoved(BackendUnavailable):
 
 
 class RecordRefused(Refused):
-    """The topic refuses this record, or another one of its batch, and accepts others."""
+    """The topic refuses this record, and accepts others."""
 
 
 def of_produce(code: int, topic: str) -> BridgeError:

@@ -55,6 +55,12 @@ def complete(future: asyncio.Future[Any], value: object, error: BaseException | 
         future.exception()  # asyncio logs none that no caller retrieves
 
 
+def copy(future: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:
+    """Complete a future as another one was completed."""
+    error = done.exception()
+    complete(future, None if error is not None else done.result(), error)
+
+
 async def until_ended(thread: Thread) -> None:
     """Wait for the end of a thread, without another one that waits for it."""
     while thread.is_alive():  # noqa: ASYNC110 - there is no event of a thread's end

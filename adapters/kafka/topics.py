@@ -14,16 +14,28 @@ from adapters.kafka.log_reader import read_through
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import LANES, Own
 from adapters.kafka.options import METADATA_AGE, Options
+from adapters.kafka.own_topics import CHECKED, COMPACTED, Configs, lacks
 from adapters.kafka.produce.publisher import Publisher
 from adapters.shared_calls import SharedCalls
 from adapters.wall_clock import wall
-from bridge.errors import BackendUnavailable, DestinationInvalid, DestinationUnknown
+from bridge.errors import BackendUnavailable, DestinationInvalid, DestinationUnknown, Refused
 
 _READY: Final = 10.0
 """Seconds in which the partitions of a new topic get their leaders, and every broker gets it."""
 _KNOWN: Final = 10_000
 """Destinations whose number of partitions is remembered."""
 _LOOK: Final = 0.02
+_AS_BROKERS: Final = -1
+_NOT_CHECKED: Final = (
+    "Kafka may delete what the bridge stores: without the permission DescribeConfigs the retention of these topics is"
+    " not checked: %s."
+)
+_FEWER_REPLICAS: Final = (
+    "The bridge's own topics have fewer replicas than new ones: %s, not %d."
+    " Add replicas with kafka-reassign-partitions.sh."
+)
+
+_log = logging.getLogger("bridge.kafka")
 
 
 class Topics:
@@ -36,6 +48,8 @@ class Topics:
         self._lanes = LANES if options.lanes else LANES[:1]
         self._known: dict[str, tuple[int, float]] = {}
         """The number of partitions, and when to ask again, in seconds of the monotonic clock."""
+        self._checked: set[str] = set()
+        """The bridge's own topics that have the settings that they need."""
         self._asking: SharedCalls[tuple[str, bool], int] = SharedCalls()
         """By destination, and whether it is created."""
         self.close = self._asking.close
@@ -57,6 +71,7 @@ class Topics:
 
     def forget(self, topic: str) -> None:
         """Ask again on the next use: the topic turned out not to exist."""
+        self._checked.discard(topic)
         for lane in LANES:
             self._known.pop(topic.removesuffix(lane), None)
 
@@ -83,10 +98,39 @@ class Topics:
             await asyncio.sleep(_LOOK)
         raise BackendUnavailable(f"{', '.join(topics)}: deleted, but still reported after {_READY:.0f} s.")
 
-    async def ensure(self, topic: str, partitions: int, configs: Mapping[str, str]) -> int:
+    async def ensure(self, topic: str, partitions: int, configs: Configs) -> int:
         """Create one of the bridge's own topics if it is missing; return its number of partitions."""
         found = await self._publisher.partitions(topic)
-        return await self._make(topic, partitions, configs) if found is None else found
+        made = await self._make(topic, partitions, configs) if found is None else found
+        if topic not in self._checked:  # another program may have made it
+            await self.check({topic: configs})
+        return made
+
+    async def check(self, wanted: Mapping[str, Configs]) -> None:
+        """Check those of the bridge's own topics that exist.
+
+        Raises `Refused` if Kafka would delete what the bridge stores there; logs what lacks replicas, and what the
+        bridge's user may not know.
+        """
+        described = await self._admin.describe(wanted)
+        wrong = [(topic, lacks(wanted[topic], found.configs)) for topic, found in described.items()]
+        if sentences := [f"{topic}: set {', '.join(settings)}" for topic, settings in wrong if settings]:
+            raise Refused(f"Kafka would delete what the bridge stores in its own topics. {'; '.join(sentences)}.")
+        unknown = [
+            topic for topic, found in described.items() if not wanted[topic].keys() & CHECKED <= found.configs.keys()
+        ]
+        if unknown:
+            _log.warning(_NOT_CHECKED, ", ".join(unknown))
+        await self._check_replicas({topic: found.replicas for topic, found in described.items()})
+        self._checked.update(described)
+
+    async def _check_replicas(self, replicas: Mapping[str, int]) -> None:
+        wanted: int | None = self._options.replication
+        if replicas and wanted == _AS_BROKERS:
+            wanted = await self._admin.default_replicas()
+        fewer = [f"{topic} has {number}" for topic, number in replicas.items() if wanted and number < wanted]
+        if fewer:
+            _log.warning(_FEWER_REPLICAS, ", ".join(fewer), wanted)
 
     async def _ask(self, destination: str, *, create: bool) -> int:
         """Look for a destination, and remember its partitions; those that are known stay so while Kafka is away."""
@@ -122,7 +166,7 @@ class Topics:
         if destination.startswith(self._options.prefix):
             raise DestinationInvalid(f"{destination}: names that begin like this are internal.")
 
-    async def _make(self, topic: str, partitions: int, configs: Mapping[str, str]) -> int:
+    async def _make(self, topic: str, partitions: int, configs: Configs) -> int:
         """Create a topic and wait until it can be used. Another bridge may have done so with another number."""
         await self._admin.create(topic, partitions, self._options.replication, configs)
         deadline = monotonic() + _READY
@@ -143,10 +187,7 @@ class Cluster(NamedTuple):
     publisher: Publisher
 
 
-_CONFIGS: Final = {"cleanup.policy": "compact"}
 _NOT_READ: Final = "The bridge's metadata has not been read yet."
-
-_log = logging.getLogger("bridge.kafka")
 
 
 class MetadataTopic:
@@ -178,7 +219,7 @@ class MetadataTopic:
             notes = self._notes
             if value is None and await self._cluster.publisher.partitions(self._topic) is None:
                 return  # nothing was ever kept
-            await self._cluster.topics.ensure(self._topic, 1, _CONFIGS)
+            await self._cluster.topics.ensure(self._topic, 1, COMPACTED)
             # JSON, for Kafka's own tools show it, and any text of Python's can be written with it.
             whole = json.dumps([self._cluster.options.instance, key]).encode()
             body = None if value is None else json.dumps(value).encode()

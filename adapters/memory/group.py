@@ -173,7 +173,7 @@ class StoredGroup:
     def fetch(self, limit: int, max_bytes: int) -> list[Delivery]:
         """Take available messages, one from each partition in turn; an empty list if there is none."""
         found: list[Delivery] = []
-        available = deque((cursor, cursor.available()) for cursor in self.cursors)
+        available = deque([(cursor, cursor.available()) for cursor in self.cursors])
         available.rotate(-self._next_partition)
         while available and len(found) < limit:
             cursor, following = available[0]

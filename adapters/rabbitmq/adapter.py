@@ -50,6 +50,7 @@ class RabbitMQAdapter:
         "held_partitions": "Partitions that this bridge consumes, of all its groups.",
         "buffered_records": "Messages delivered to this bridge and not yet in the prefetch buffer.",
         "buffered_bytes": "Bytes of these messages, bodies and headers.",
+        "prepared_bytes": "Bytes of prepared messages of open transactions, of all bridges; also in memory.",
         "delays_queued": "Delayed messages that wait for their queues to be created.",
         "delays_lost": "Messages in the queue oms.lost, looked up once a minute.",
     }
@@ -161,6 +162,7 @@ class RabbitMQAdapter:
         for subscription in self._subscriptions:
             total.update(subscription.gauges())
         total.update(self._delays.gauges())
+        total.update(self._transactions.gauges())
         return total
 
     def totals(self) -> Mapping[str, int]:

@@ -7,6 +7,7 @@ from random import random
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from bridge.callbacks.counters import CallbackCounters
 from bridge.callbacks.registration import DeliveryFailure, DeliveryHistory, Registration
 from bridge.callbacks.retry_policy import (
     FAILURE_THRESHOLD,
@@ -116,7 +117,12 @@ class ResponseHandler:
     """
 
     def __init__(
-        self, registration: Registration, engine: Engine, history: DeliveryHistory, end_session: Callable[[], None]
+        self,
+        registration: Registration,
+        engine: Engine,
+        history: DeliveryHistory,
+        counters: CallbackCounters,
+        end_session: Callable[[], None],
     ) -> None:
         self.breaker = CircuitBreaker()
         self.paused_until = 0
@@ -126,6 +132,7 @@ class ResponseHandler:
         self._registration = registration
         self._engine = engine
         self._history = history
+        self._counters = counters
         self._end_session = end_session
 
     def handle(self, response: EndpointResponse, session: Session, batch: Sequence[Leased]) -> None:
@@ -161,7 +168,7 @@ class ResponseHandler:
 
     def reset_breaker(self) -> None:
         """Close the circuit: the endpoint has accepted a message, or the worker has ended."""
-        self._engine.counters.callback_circuits_open -= not self.breaker.closed
+        self._counters.callback_circuits_open -= not self.breaker.closed
         self.breaker.succeed()
 
     def _handle_success(self, response: EndpointResponse, session: Session, batch: Sequence[Leased]) -> None:
@@ -203,7 +210,7 @@ class ResponseHandler:
 
     def _accept(self, acks: AckRuns, delivered: Sequence[Leased]) -> None:
         self._history.delivered += len(delivered)
-        self._engine.counters.callbacks_delivered += len(delivered)
+        self._counters.callbacks_delivered += len(delivered)
         if not self.breaker.closed:
             self._log_circuit(logging.INFO, _CIRCUIT_CLOSED)
         self.reset_breaker()
@@ -215,7 +222,7 @@ class ResponseHandler:
         self.breaker.fail(self._engine.clock.mono(), random())  # noqa: S311 - jitter
         if not self.breaker.closed:
             if was_closed:
-                self._engine.counters.callback_circuits_open += 1
+                self._counters.callback_circuits_open += 1
                 self._log_circuit(logging.WARNING, f"{_CIRCUIT_OPEN}: {reason}")
             self._end_session()
 
@@ -227,7 +234,7 @@ class ResponseHandler:
                 self._engine.clock.wall(), message.message_id or "", message.delivery_count or 1, status, reason
             )
         )
-        self._engine.counters.callbacks_failed += 1
+        self._counters.callbacks_failed += 1
 
     def _retry(self, consumer: PushConsumer, leased: Leased) -> None:
         consumer.nack(leased, backoff(leased.message.delivery_count or 1, MAX_BACKOFF, random()))  # noqa: S311

@@ -19,7 +19,7 @@ from uuid_utils import uuid7
 
 from adapters.base import Transaction
 from bridge import __version__
-from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets, Origin, Target
+from bridge.allowed_targets import AddressPolicy, AllowedTargets, Origin, Target
 from bridge.callbacks.connection import Dialer, EndpointConnection
 from bridge.callbacks.registration import Registration
 from bridge.callbacks.registry import DeliveryOptions
@@ -29,11 +29,11 @@ from bridge.engine.open_transactions import Decision
 from bridge.errors import CallbackRefused, Rejected, visible_id
 from bridge.long_work import Slicer
 from bridge.message import Message
+from bridge.signatures import Signer
 from bridge.wire import cloudevents, jsonform
 from bridge.wire.callback_batch import encode_batch
 from bridge.wire.gzip_body import inflate_message
 from bridge.wire.headers import VERSION, encode, fits_http
-from bridge.wire.webhook_and_callback_signatures import Signer
 
 IDLE_SECONDS: Final = 4.0
 """How long a connection waits for its next POST: less than the 5 s after which Node and uvicorn close theirs."""

@@ -13,7 +13,7 @@ import certifi
 import httptools
 from aiohappyeyeballs import AddrInfoType, start_connection
 
-from bridge.callbacks.allowed_targets import AddressPolicy, IPAddress, Target
+from bridge.allowed_targets import AddressPolicy, IPAddress, Target
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked
 
 RESPONSE_MAX: Final = 65536

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from bridge.callbacks.ack_or_retry import AckRuns, ResponseHandler, Session
+from bridge.callbacks.counters import CallbackCounters
 from bridge.callbacks.registration import DeliveryHistory, Registration
 from bridge.callbacks.retry_policy import CircuitBreaker, EndpointResponse, RequestFailed
 from bridge.engine.engine import Engine
@@ -77,6 +78,7 @@ class DeliveryWorker:
         registration: Registration,
         engine: Engine,
         history: DeliveryHistory,
+        counters: CallbackCounters,
         *,
         post: Post,
         inflate: Inflate,
@@ -84,7 +86,7 @@ class DeliveryWorker:
     ) -> None:
         self._registration = registration
         self._engine = engine
-        self._responses = ResponseHandler(registration, engine, history, self._end_session)
+        self._responses = ResponseHandler(registration, engine, history, counters, self._end_session)
         self._post = post
         self._inflate = inflate
         self._lease = lease
@@ -173,7 +175,7 @@ class DeliveryWorker:
         self._error = None
         self._is_awaited = False
         # Without late groups, the group would miss messages that are produced before it exists again.
-        self._create = not self._engine.adapter.features.late_groups
+        self._create = not self._engine.features.late_groups
         acks = AckRuns(consumer, self._report_ack, self._handle_defect)
         self._session = session = Session(consumer, acks)
         try:

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final, NamedTuple
 
 from adapters.base import MetadataStore, Transaction
-from bridge.callbacks.allowed_targets import Target
+from bridge.allowed_targets import Target
+from bridge.callbacks.counters import CallbackCounters
 from bridge.callbacks.delivery_worker import DeliveryWorker, Inflate, Post
 from bridge.callbacks.registration import (
     BatchOptions,
@@ -87,7 +88,8 @@ class CallbackRegistry:
         self._options = options
         if options is not None and (check := options.check_transaction) is not None:
             engine.transactions.checks = TransactionChecks(options.check_url, check)
-        self._metadata_store = engine.adapter if isinstance(engine.adapter, MetadataStore) else None
+        self.counters = CallbackCounters()
+        self._metadata_store = engine.metadata_store
         self._entries: dict[SubscriptionKey, CallbackEntry] = {}
         self._changing = asyncio.Lock()
         """Keeps changes of the stored metadata and of the workers in the same order."""
@@ -207,19 +209,25 @@ class CallbackRegistry:
         entry = CallbackEntry(registration, history, None, refused, refused_owner)
         if options is not None and entry.refused is None and not registration.gone:
             worker = DeliveryWorker(
-                registration, self._engine, history, post=options.post, inflate=options.inflate, lease=options.lease
+                registration,
+                self._engine,
+                history,
+                self.counters,
+                post=options.post,
+                inflate=options.inflate,
+                lease=options.lease,
             )
             entry = entry._replace(worker=worker)
             self._run_in_background(self._run(entry, worker))
         self._entries[registration.subscription] = entry
-        self._engine.counters.callbacks = len(self._entries)
+        self.counters.callbacks = len(self._entries)
         return entry
 
     def _remove(self, subscription: SubscriptionKey) -> CallbackEntry | None:
         entry = self._entries.pop(subscription, None)
         if entry is not None and entry.worker is not None:
             entry.worker.end()
-        self._engine.counters.callbacks = len(self._entries)
+        self.counters.callbacks = len(self._entries)
         return entry
 
     def _check_owner(self, subscription: SubscriptionKey, owner: Owner | None) -> None:

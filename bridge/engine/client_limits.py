@@ -117,6 +117,12 @@ _SLOT: Final = 1000
 
 
 @lru_cache(maxsize=4096)
+def peer_of(host: str, port: int) -> str:
+    """Return `host:port` of a connection, as a URL has it: an IPv6 address is in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@lru_cache(maxsize=4096)
 def client_of(peer: str) -> str:
     """Return the client of a connection from `host:port`: the host, or the first 64 bits of an IPv6 address."""
     host, _, port = peer.rpartition(":")
@@ -130,6 +136,12 @@ def client_of(peer: str) -> str:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
         return f"{IPv6Address(int(address) >> _IPV6_SITE << _IPV6_SITE)}/{_IPV6_SITE}"
     return str(address.ipv4_mapped if isinstance(address, IPv6Address) else address)
+
+
+@lru_cache(maxsize=4096)
+def client_at(host: str) -> str:
+    """Return the client of a connection from an address, as `client_of`."""
+    return client_of(f"{host}:0")
 
 
 def share_of(client: str, limit: int, percent: int) -> int:

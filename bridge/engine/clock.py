@@ -129,6 +129,11 @@ def confirmed(future: asyncio.Future[None], limit: int) -> asyncio.Future[None]:
     return confirmation
 
 
+def error_of(done: asyncio.Future[Any]) -> BaseException | None:
+    """Return why a future that is done has failed; None: it has not."""
+    return asyncio.CancelledError() if done.cancelled() else done.exception()
+
+
 def on_failure(future: asyncio.Future[None], action: Callable[[], None]) -> None:
     """Call `action` if the future fails or is cancelled, or has failed."""
 

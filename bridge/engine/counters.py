@@ -1,8 +1,8 @@
 """The counters of the engine that metrics read. Pure."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 
 @dataclass(slots=True)
@@ -19,8 +19,6 @@ class Counters:
     expired: int = 0
     dead_letters: int = 0
     dead_letter_failures: int = 0
-    callbacks_delivered: int = 0
-    callbacks_failed: int = 0
     transactions_committed: int = 0
     transactions_rolled_back: int = 0
     transaction_checks: int = 0
@@ -28,8 +26,6 @@ class Counters:
     in_flight: int = 0
     in_flight_bytes: int = 0
     waiting_pulls: int = 0
-    callbacks: int = 0
-    callback_circuits_open: int = 0
 
 
 OTHER: Final = "other"
@@ -47,28 +43,20 @@ class Counts:
     settled: int = 0
 
 
-class LabelCounts(Generic[Name]):
+class LabelCounts(dict[Name, Counts]):
     """The counts of the first `limit` names; all later ones share those of `other`, so that no count ever falls."""
 
     def __init__(self, limit: int, other: Name) -> None:
+        super().__init__({other: Counts()})
         self._limit = limit
-        self._counts = {other: Counts()}
         self._other = other
 
-    def of(self, name: Name) -> Counts:
-        """Return the counts of a name."""
-        return self._counts.get(name) or self._add(name)
+    def __missing__(self, name: Name) -> Counts:
+        if len(self) > self._limit:
+            return self[self._other]
+        counts = self[name] = Counts()
+        return counts
 
     def label(self, name: Name) -> Name:
         """Return the name that a name is counted under."""
-        return name if name in self._counts else self._other
-
-    def items(self) -> Iterable[tuple[Name, Counts]]:
-        """Return every label and its counts."""
-        return self._counts.items()
-
-    def _add(self, name: Name) -> Counts:
-        if len(self._counts) > self._limit:
-            return self._counts[self._other]
-        counts = self._counts[name] = Counts()
-        return counts
+        return name if name in self else self._other

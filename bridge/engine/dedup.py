@@ -1,25 +1,22 @@
 """Retries that store nothing again: a message that its client names is stored once within a window.
 
-The first message of a name goes to the producer; until the window ends, others of the name get its result.
+The first message of a name is passed on; until the window ends, others of the name get its result.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Final
 
 from adapters.base import Replayable, Replayed
-from bridge.engine.client_limits import client_of
+from bridge.engine.batch import Batch, Publish
 from bridge.engine.clock import Clock
 from bridge.engine.counters import Counters
 from bridge.engine.message_names import name_of, named, names_of
-from bridge.engine.produce_batch_and_results import Produced, WaitingMessage
-from bridge.engine.producer import Producer
+from bridge.engine.produced import Outcome, Produced
 from bridge.engine.recent_messages import FirstMessage, RecentMessages
 from bridge.errors import BridgeError, IdempotencyMismatch, OutcomeUnknown
-from bridge.message import Field, Message
-
-Result = Produced | BridgeError
+from bridge.message import Message
 
 _READ_AT_ONCE: Final = 500
 """Messages that are read from a log in one step after a restart."""
@@ -27,55 +24,55 @@ _READ_BYTES: Final = 4 << 20
 """Bytes that are read in one step then."""
 
 
-class _Batch:
-    """The messages of one request: those to publish, those that repeat an earlier one, and the results."""
+class _Sorted:
+    """Of the messages of a batch: the claims of those to publish, and those that repeat an earlier one."""
 
-    __slots__ = ("claims", "fresh", "places", "repeated", "results")
+    __slots__ = ("claims", "places", "repeated")
 
-    def __init__(self, size: int) -> None:
-        self.results: list[Result | None] = [None] * size
-        self.fresh: list[Message] = []
+    def __init__(self) -> None:
         self.places: list[int] = []
-        """Of those, in the request."""
-        self.claims: list[FirstMessage] = []
+        """Of those to publish, in the batch."""
+        self.claims: list[FirstMessage | None] = []
+        """Of those; None: it has no name."""
         self.repeated: list[tuple[int, FirstMessage, Message]] = []
         """The place of each, the first message of its name, and the message."""
 
 
 class Deduplicator:
-    """Passes to the producer what is not a duplicate, and returns the first result for what is."""
+    """Passes on what is not a duplicate, and returns the first outcome for what is."""
 
-    def __init__(
-        self, producer: Producer, recent: RecentMessages, clock: Clock, counters: Counters, timeout: int
-    ) -> None:
+    def __init__(self, recent: RecentMessages, clock: Clock, counters: Counters, timeout: int) -> None:
         """`timeout`: how long a duplicate waits for the first message to be passed to the backend, ms."""
-        self._producer = producer
         self._recent = recent
         self._clock = clock
         self._counters = counters
         self._timeout = timeout / 1000
 
-    async def produce(
-        self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None
-    ) -> list[Result]:
-        """Publish messages, each named by its messageId; see `Producer.produce`.
+    def first_only(self, publish: Publish) -> Publish:
+        """Return the step that passes on the first message of each name, a messageId or an idempotency key.
 
-        `key`, an idempotency key, names a single message as well. Of several it names those without messageId, by
-        their places. The result of a message whose name had another body is `IdempotencyMismatch`.
+        The key of a batch names its message if that is the only one. Of several it names those without messageId, by
+        their places. The outcome of a message whose name had another body is `IdempotencyMismatch`.
         """
-        batch, single_key = _Batch(len(messages)), key if len(messages) == 1 else None
-        try:
-            self._sort(messages, batch, client_of(peer), key)
-            published = self._producer.produce(batch.fresh, require, peer)
-            messages, batch.fresh = (), []  # nothing here holds the bodies meanwhile: see `Producer.produce`
-            for place, result in zip(batch.places, await published, strict=True):
-                batch.results[place] = result
-        finally:
-            for claim in batch.claims:
-                self._recent.refused(claim)  # no effect on what was passed to the backend
-        for place, first, message in batch.repeated:
-            batch.results[place] = await self._repeat(first, message, require, peer, single_key)
-        return [result for result in batch.results if result is not None]
+
+        async def deduplicated(batch: Batch) -> None:
+            is_single = len(batch) == 1
+            found, fresh = _Sorted(), Batch((), batch.require, batch.peer)
+            try:
+                fresh.replace(self._sort(batch, found))
+                await publish(fresh)
+            finally:  # also if the client has disconnected: a part may have been passed to the backend
+                for place, claim in enumerate(found.claims):
+                    outcome = fresh.outcomes[place] if place < len(fresh.outcomes) else None
+                    if claim is not None:
+                        self._recent.note(claim, outcome)
+            for place, outcome in zip(found.places, fresh.outcomes, strict=True):
+                batch.outcomes[place] = outcome
+            for place, first, message in found.repeated:
+                one = Batch([message], batch.require, batch.peer, batch.key if is_single else None)
+                batch.outcomes[place] = await self._repeat(first, one, deduplicated)
+
+        return lambda batch: deduplicated(batch) if batch.is_named() else publish(batch)
 
     async def restore(
         self, adapter: Replayable, window: int, result: Callable[[Message, int | None], Produced]
@@ -106,32 +103,34 @@ class Deduplicator:
         for stored in sorted(found, key=attrgetter("since")):
             self._recent.restore(stored)
 
-    def _sort(self, messages: Sequence[Message | BridgeError], batch: "_Batch", client: str, key: str | None) -> None:
-        """Add messages to a batch, and claim the names of those that are the first of their names."""
-        now, is_single = self._clock.mono(), len(messages) == 1
-        for place, each in enumerate(messages):
+    def _sort(self, batch: Batch, found: _Sorted) -> list[Message]:
+        """Take the messages of a batch, and return those to publish, whose names are claimed."""
+        now, key, is_single = self._clock.mono(), batch.key, len(batch) == 1
+        fresh: list[Message] = []
+        for place, each in enumerate(batch.take()):
+            batch.outcomes.append(None)
             if isinstance(each, BridgeError):
-                batch.results[place] = each
+                batch.outcomes[place] = each
                 continue
-            message = each if key is None else named(each, key, None if is_single else place)
+            message, claim = each if key is None else named(each, key, None if is_single else place), None
             if message.message_id is not None:
                 names = names_of(message, key if is_single else None)
                 try:
                     first = self._recent.find(names, message.body, now)
                 except IdempotencyMismatch as error:
-                    batch.results[place] = error
+                    batch.outcomes[place] = error
                     continue
                 if first is not None:
-                    batch.repeated.append((place, first, message))
+                    found.repeated.append((place, first, message))
                     continue
-                batch.claims.append(self._recent.claim(names, message.body, client, now))
-            batch.places.append(place)
-            batch.fresh.append(message)
+                claim = self._recent.claim(names, message.body, batch.client, now)
+            found.claims.append(claim)
+            found.places.append(place)
+            fresh.append(message)
+        return fresh
 
-    async def _repeat(
-        self, first: FirstMessage, message: Message, require: Sequence[Field], peer: str, key: str | None
-    ) -> Result:
-        """Return the result of the first message; publish this one if that was refused meanwhile."""
+    async def _repeat(self, first: FirstMessage, one: Batch, publish: Publish) -> Outcome | None:
+        """Return the outcome of the first message; publish this one if that was refused meanwhile."""
         if first.outcome is None:
             first.passed = first.passed or asyncio.Event()
             try:
@@ -141,14 +140,10 @@ class Deduplicator:
                 return OutcomeUnknown("An earlier message of this name has not been stored yet.")
         outcome = first.outcome
         if outcome is None:
-            [result] = await self.produce([message], require, peer, key)
-            return result
-        if isinstance(outcome, WaitingMessage):
-            try:
-                outcome = await self._producer.result_of(outcome)
-            except BridgeError as error:
-                return error
-        self._counters.duplicates += 1
+            await publish(one)
+            return one.outcomes[0]
+        if isinstance(outcome, Produced):
+            self._counters.duplicates += 1
         return outcome._replace(duplicate=True)
 
 

@@ -10,11 +10,9 @@ from bridge.engine.client_limits import DelayedShare, OwnedShare, Share
 from bridge.engine.clock import Clock
 from bridge.engine.destination_names import SubscriptionKey, dead_letter_of, is_dead_letter
 from bridge.engine.options import EngineOptions
-from bridge.engine.partitioner import Partitioner
+from bridge.engine.partitioner import NO_PARTITIONS, Partitioner
 from bridge.errors import BackendFull, BridgeError, DestinationUnknown, LimitReached, NotFound, PartitionUnknown
 
-NO_PARTITIONS: Final = 0
-"""The number of partitions on a backend without partitions."""
 GROUP_COUNTED: Final = 24 * 3600 * 1000
 """Milliseconds for which a group counts after it was closed as unused."""
 
@@ -28,6 +26,10 @@ class DestinationRegistry:
     def __init__(self, adapter: Adapter, clock: Clock, options: EngineOptions) -> None:
         # checked once: isinstance with a run-time protocol costs 12 us
         self._backend = adapter if isinstance(adapter, Partitioned) else None
+        self.known: Callable[[str], int | None] = (
+            (lambda _: NO_PARTITIONS) if self._backend is None else self._backend.known_partitions
+        )
+        """Returns the number of partitions of a destination that is known to exist; None: call `partitions`."""
         self._clock = clock
         self._auto_create = options.auto_create
         self.partitioner = Partitioner()
@@ -42,10 +44,6 @@ class DestinationRegistry:
         """Those that clients have used here."""
         self._closed_at: dict[SubscriptionKey, int] = {}
         """When groups that still count were closed, mono; the earliest first."""
-
-    def known(self, name: str) -> int | None:
-        """Return the number of partitions of a destination that is known to exist; None: call `partitions`."""
-        return NO_PARTITIONS if self._backend is None else self._backend.known_partitions(name)
 
     async def partitions(self, name: str, client: str, partition: int | None = None) -> int:
         """Return the number of partitions; creates a new destination if it may.

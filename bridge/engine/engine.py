@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, NamedTuple
 
-from adapters.base import Adapter, Monitored, Replayable
+from adapters.base import Adapter, Measured, MetadataStore, Monitored, Replayable
 from bridge.engine.backend_watch import watch_backend
+from bridge.engine.batch import Batch, Publish, Step
 from bridge.engine.client_limits import INTERNAL, Share
 from bridge.engine.clock import BackgroundTasks, Clock
 from bridge.engine.counters import Counters
@@ -16,15 +17,17 @@ from bridge.engine.dead_letters_and_deferrals import DeadLetterWriter
 from bridge.engine.dedup import Deduplicator
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.destination_registry import Administration, DestinationRegistry
-from bridge.engine.entries_and_receipts import Entry
+from bridge.engine.entries_and_receipts import Entry, Receipt
 from bridge.engine.group import Group
 from bridge.engine.lease_settler import LeaseSettler
+from bridge.engine.observer import Observer
 from bridge.engine.open_groups import DRAINING, OpenGroups
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Result
 from bridge.engine.producer import Producer
 from bridge.engine.pull_and_prefetch import WAIT_MAX, CancelOnDisconnect, PullRequest, unwatched
 from bridge.engine.push_consumer import ConsumerOptions, PushConsumer
+from bridge.engine.recent_messages import RecentMessages
 from bridge.engine.transaction_watch import TransactionWatch
 from bridge.engine.transactions import Transactions
 from bridge.errors import (
@@ -60,8 +63,19 @@ class Pulled(NamedTuple):
 class Engine:
     """One backend with its producer and its groups."""
 
-    def __init__(self, adapter: Adapter, clock: Clock, options: EngineOptions) -> None:
-        self.adapter = adapter
+    def __init__(
+        self, adapter: Adapter, clock: Clock, options: EngineOptions, observer: Observer | None = None
+    ) -> None:
+        """`observer`: None: tracing is off."""
+        self._adapter = adapter
+        self.features = adapter.features
+        """What the backend can do."""
+        self.logs = adapter if isinstance(adapter, Replayable) else None
+        """Of the backend; None: it cannot be read by this bridge."""
+        self.metadata_store = adapter if isinstance(adapter, MetadataStore) else None
+        """Keeps registrations over a restart; None: the backend keeps nothing for the bridge."""
+        self.measured = adapter if isinstance(adapter, Measured) else None
+        """The metrics of the backend; None: it has none."""
         self.counters = Counters()
         self.not_ready_reason: str | None = "the backend has not started yet"
         """Why the bridge is not ready; None: it is ready. After the start, requests go on during an outage."""
@@ -80,11 +94,18 @@ class Engine:
         self._options = options
         self._destinations = DestinationRegistry(adapter, clock, options)
         self._producer = Producer(adapter, clock, options, self.counters, self._destinations)
-        self.transactions = self._create_transactions()
+        self.transactions = Transactions(
+            adapter, clock, options, self.counters, self._producer, None if observer is None else observer.transactions
+        )
         self._transaction_watch = TransactionWatch(self.transactions, clock, self.counters)
+        self._observer = observer
         self._dedup: Deduplicator | None = None
-        if (recent := self._producer.recent) is not None:
-            self._dedup = Deduplicator(self._producer, recent, clock, self.counters, options.produce_timeout)
+        if options.dedup_window:
+            recent = RecentMessages(options.dedup_window, options.dedup_bytes, options.client_share)
+            self._dedup = Deduplicator(recent, clock, self.counters, options.produce_timeout)
+        self._publish: Publish = self._producer.send
+        for step in reversed(self._produce_steps()):
+            self._publish = step(self._publish)
         self._waiting = Share(
             options.waiting_pulls,
             options.client_share,
@@ -101,7 +122,7 @@ class Engine:
             DeadLetterWriter(adapter, self._destinations, options.produce_timeout).write,
             self._stop_consumers,
         )
-        self._settler = LeaseSettler(self._groups.by_number)
+        self.leases = LeaseSettler(self._groups.by_number, observer)
         self.destination_counts = self._producer.counts
         self.group_counts = self._groups.counts
         self.administration = Administration(adapter, self._destinations, self._producer.delayed, self._groups_closed)
@@ -123,27 +144,33 @@ class Engine:
         """
         self._background.start(self._groups.close_idle)
         try:
-            await self.adapter.start()
+            await self._adapter.start()
         except BackendUnavailable as error:
             self._backend_changed(error.detail)
             self._background.start(self._retry_start)
         else:
             await self._ready()
 
+    def _produce_steps(self) -> Sequence[Step]:
+        """Return what surrounds the passing of messages to the backend, the outermost first."""
+        steps: list[Step] = [self._when_ready, self._producer.until_stored]
+        if self._observer is not None:
+            steps.insert(0, self._observer.publishing)
+        if self._dedup is not None:
+            steps.append(self._dedup.first_only)
+        return steps
+
     async def produce(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None = None
-    ) -> list[Produced | BridgeError]:
-        """Publish messages; see `Producer.produce`. `key` is the idempotency key of the request.
+    ) -> Sequence[Result]:
+        """Publish messages: one result for each, in the same order. All of them go to the backend together.
 
-        Raises `BackendUnavailable` if the bridge is not ready.
+        The arguments are those of `Batch`. Raises `BackendUnavailable` if the bridge is not ready.
         """
-        self._check_ready()
-        if self._dedup is None or (key is None and not any(map(_is_named, messages))):
-            publishing = self._producer.produce(messages, require, peer)
-        else:
-            publishing = self._dedup.produce(messages, require, peer, key)
-        messages = ()  # nothing here holds the bodies meanwhile: see `Producer.produce`
-        return await publishing
+        batch = Batch(messages, require, peer, key)
+        messages = ()  # nothing here holds the bodies meanwhile: see `Batch.take`
+        await self._publish(batch)
+        return batch.results
 
     async def pull(
         self,
@@ -172,7 +199,11 @@ class Engine:
                 entry = await watch(group.wait_for_lease(left))
             finally:
                 self._waiting.release(client)
-        return None if entry is None else self._pulled(group, group_number, entry, ack=ack)
+        if entry is None:
+            return None
+        if self._observer is not None:
+            self._observer.delivered("pull", key, entry.message, self.clock.wall() - (self.clock.mono() - began))
+        return self._pulled(group, group_number, entry, ack=ack)
 
     async def consume(self, key: SubscriptionKey, options: ConsumerOptions, client: str = INTERNAL) -> PushConsumer:
         """Open a consumer; the caller has to close it. `client` is that of `client_of`. Raises `BridgeError`."""
@@ -185,8 +216,10 @@ class Engine:
             self._consumers.discard(consumer)
             self._waiting.release(client)
 
-        write_receipt = partial(self._settler.write, group_number)
-        consumer = self._create_consumer(key, group, options, write_receipt, closed)
+        def write_receipt(entry: Entry) -> str:
+            return self.leases.signer.write(Receipt(group_number, entry.number))
+
+        consumer = PushConsumer(key, group, self.clock, options, write_receipt, closed, self._observer)
         self._consumers.add(consumer)
         return consumer
 
@@ -207,21 +240,6 @@ class Engine:
 
         return close
 
-    async def ack(self, receipts: Sequence[str], named: SubscriptionKey | None) -> None:
-        """Settle leases; one that was acknowledged before is settled already. Raises `BridgeError`.
-
-        Returns when the backend has recorded it. If `named` is given, all receipts must belong to that group.
-        """
-        await self._settler.ack(receipts, named)
-
-    def nack(self, receipts: Sequence[str], delay: int, named: SubscriptionKey | None) -> None:
-        """Release leases; each message is ready again after `delay` ms. Raises `BridgeError`."""
-        self._settler.for_each(receipts, named, lambda group, entry: group.release(entry, delay))
-
-    def extend(self, receipts: Sequence[str], duration: int, named: SubscriptionKey | None) -> None:
-        """Make leases end `duration` ms from now. Raises `BridgeError`."""
-        self._settler.for_each(receipts, named, lambda group, entry: group.extend(entry, duration))
-
     def drain(self) -> None:
         """Become not ready, deliver nothing more, end waiting pulls and streams."""
         if not self.draining:
@@ -239,20 +257,17 @@ class Engine:
         self.drain()
         await asyncio.gather(self._background.close(), self._transaction_watch.close())
         await self._groups.close()
-        await self.adapter.close()
+        await self._adapter.close()
 
-    def _create_transactions(self) -> Transactions:
-        return Transactions(self.adapter, self.clock, self._options, self.counters, self._producer)
+    def _when_ready(self, publish: Publish) -> Publish:
+        """Return the step that refuses a produce before the backend was reached. Raises `BackendUnavailable`."""
 
-    def _create_consumer(
-        self,
-        key: SubscriptionKey,  # noqa: ARG002 - for `TracedEngine`
-        group: Group,
-        options: ConsumerOptions,
-        write_receipt: Callable[[Entry], str],
-        on_close: Callable[[], None],
-    ) -> PushConsumer:
-        return PushConsumer(group, self.clock, options, write_receipt, on_close)
+        def checked(batch: Batch) -> Awaitable[None]:
+            if not self.started:
+                self._check_ready()
+            return publish(batch)
+
+        return checked
 
     def _check_ready(self) -> None:
         if self.not_ready_reason is not None and not self.started:
@@ -267,7 +282,7 @@ class Engine:
             settling.result()
             return Pulled(entry.message, None, 0, lambda: None)
         number = entry.number
-        receipt = self._settler.write(group_number, entry)
+        receipt = self.leases.signer.write(Receipt(group_number, number))
         until = self.clock.wall() + entry.deadline - self.clock.mono()
         return Pulled(entry.message, receipt, until, lambda: group.undo(entry, number))
 
@@ -276,7 +291,8 @@ class Engine:
 
         `waits`: the caller may wait for messages.
         """
-        self._check_ready()
+        if not self.started:
+            self._check_ready()
         if self.draining:
             raise Draining(DRAINING)
         if waits:
@@ -308,7 +324,7 @@ class Engine:
         for attempt in range(1 << 30):
             await asyncio.sleep(_RECONNECT[min(attempt, len(_RECONNECT) - 1)])
             try:
-                await self.adapter.start()
+                await self._adapter.start()
             except BackendUnavailable as error:
                 self._backend_changed(error.detail)
             except Exception as error:  # noqa: BLE001 - whatever the error is, it is the reason
@@ -325,13 +341,13 @@ class Engine:
                 return
 
     async def _ready(self) -> None:
-        if self._dedup is not None and isinstance(self.adapter, Replayable):
-            await self._dedup.restore(self.adapter, self._options.dedup_window, self._producer.stored_before)
+        if self._dedup is not None and self.logs is not None:
+            await self._dedup.restore(self.logs, self._options.dedup_window, self._producer.stored_before)
         self.not_ready_reason, self.started = None, True
         self.start_ended.set()
         self._transaction_watch.start()
-        if isinstance(self.adapter, Monitored):
-            self._background.start(partial(watch_backend, self.adapter, self.clock, self._backend_changed))
+        if isinstance(self._adapter, Monitored):
+            self._background.start(partial(watch_backend, self._adapter, self.clock, self._backend_changed))
 
     def _backend_changed(self, reason: str | None) -> None:
         """Set `not_ready_reason`, and log each change."""
@@ -342,7 +358,3 @@ class Engine:
             _log.warning("the backend is ready")
         else:
             _log.warning("the backend is not ready", extra={"reason": reason})
-
-
-def _is_named(message: Message | BridgeError) -> bool:
-    return isinstance(message, Message) and message.message_id is not None

@@ -1,10 +1,11 @@
-"""How a backend honours the fields of a message; the refusal of what a message requires and of its properties. Pure."""
+"""How a backend honours the fields of a message, and which of their values are refused. Pure."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from adapters.base import Support
-from bridge.engine.destination_names import DEAD_LETTER_PROPERTIES, is_dead_letter_property
+from bridge.engine.destination_names import DEAD_LETTER_PROPERTIES
 from bridge.errors import FieldUnsupported, HeaderInvalid
 from bridge.message import FIELD_INDEX, FIELDS, PRIORITIES, Field, Message
 
@@ -13,6 +14,8 @@ _EXACTLY_ONCE: Final = 2
 _FEATURE_FIELDS: Final = tuple(f for f in FIELDS if f.is_feature)
 _INDEXES: Final = tuple(FIELD_INDEX[f.attribute] for f in _FEATURE_FIELDS)
 """Where a message has their values."""
+_CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
+"""The control characters of Unicode: C0, DEL and C1."""
 COMBINATIONS_KEPT: Final = 1024
 """Combinations of fields whose `Applied` is remembered: all that occur, unless a client tries every one."""
 
@@ -62,13 +65,21 @@ class FieldSupport:
                 raise FieldUnsupported(f"x-oms-require: {field.name} cannot be honoured here; nothing was stored.")
 
 
+def check_ids(message: Message) -> None:
+    """Raise `HeaderInvalid` for a messageId or a transactionId with a control character."""
+    for what, text in (("messageId", message.message_id), ("transactionId", message.transaction_id)):
+        # Not printable are also some spaces and characters that are not assigned.
+        if text is not None and not text.isprintable() and _CONTROL.search(text) is not None:
+            raise HeaderInvalid(f"{what}: an id has no control characters, U+0000 to U+001F and U+007F to U+009F.")
+
+
 def check_properties(message: Message, refusal_of: Callable[[str], str | None] | None) -> None:
     """Raise `HeaderInvalid` for a property that only the bridge sets, and for one whose name the backend refuses.
 
     `refusal_of`: see `adapters.base`; None: it refuses none.
     """
     for name in message.properties:
-        if is_dead_letter_property(name):
+        if name.startswith(DEAD_LETTER_PROPERTIES):
             raise HeaderInvalid(
                 f"{message.destination}: only the bridge sets properties that begin with {DEAD_LETTER_PROPERTIES}."
                 " To produce a dead letter again, leave them out."

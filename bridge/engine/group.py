@@ -7,7 +7,7 @@ changes without a call.
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from adapters.base import Delivery, Lagging, OnDemand, Outcome, Rejoining, Subscription, Windowed
 from bridge.engine.clock import Clock, confirmed, ignore_result, on_failure
@@ -26,6 +26,20 @@ _NO_EVENTS: Final = (None, None)
 _REFILLS: Final = 8
 """Buffers full of expired messages that one pull searches before other pulls have their turn."""
 _log = logging.getLogger("bridge.engine")
+
+
+class Prefetched(NamedTuple):
+    """How many messages a group has in its prefetch buffer."""
+
+    messages: int
+    """Those that are leased included, those that are parked not."""
+    bytes: int
+    """Of them."""
+    ready: int
+    """Those that can be leased now."""
+    leases: int
+    parked: int
+    """Their bodies are not here."""
 
 
 class Group:
@@ -94,6 +108,12 @@ class Group:
     def not_ready_reason(self) -> str | None:
         """Why the backend delivers nothing to the group now; None: it does."""
         return None if self._rejoining is None else self._rejoining.not_ready_reason
+
+    @property
+    def prefetched(self) -> Prefetched:
+        """What is in the prefetch buffer now."""
+        buffer = self.buffer
+        return Prefetched(buffer.size, buffer.bytes, buffer.ready, len(buffer.leases), buffer.parked)
 
     @property
     def lag(self) -> int | None:
@@ -327,7 +347,7 @@ class Group:
         self._serve()
 
     def _serve(self) -> None:
-        if self._waiting_pulls:
+        if self._waiting_pulls.wanted:
             mono, wall = self._clock.mono(), self._clock.wall()
 
             def lease(pull_request: PullRequest) -> Entry | None:
@@ -344,7 +364,7 @@ class Group:
     def _clean_up(self) -> None:
         """Settle expired messages, and write dead letters for messages that were delivered too often."""
         buffer = self.buffer
-        if buffer.missing:
+        if buffer.parked and buffer.missing:
             self._parked.fetch()
         if buffer.expired:
             self._counters.expired += len(buffer.expired)

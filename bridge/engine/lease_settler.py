@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from bridge.engine.destination_names import SubscriptionKey
-from bridge.engine.entries_and_receipts import Entry, Receipt, ReceiptSigner
+from bridge.engine.entries_and_receipts import Entry, ReceiptSigner
 from bridge.engine.group import Group
+from bridge.engine.observer import End, Observer
 from bridge.errors import BridgeError, Internal, LeaseEnded, ReceiptInvalid
 
 _log = logging.getLogger("bridge.engine")
@@ -16,30 +18,71 @@ _Failures = dict[str, BridgeError]
 """By the text of the receipt."""
 
 
-_Settled = dict[asyncio.Future[None], Mapping[str, Entry]]
-"""The entries of each group, given by receipt, by the future of the backend's confirmation."""
+class _Found(NamedTuple):
+    """What a receipt stands for."""
+
+    text: str
+    key: SubscriptionKey
+    group: Group
+    entry: Entry | None
+    """None: acknowledged already."""
 
 
 class LeaseSettler:
     """Settles leases by their receipts. Each receipt of a call is done, or named in the error."""
 
-    def __init__(self, open_groups: Mapping[int, tuple[SubscriptionKey, Group]]) -> None:
+    def __init__(
+        self, open_groups: Mapping[int, tuple[SubscriptionKey, Group]], observer: Observer | None = None
+    ) -> None:
         """`open_groups`: by the number that receipts carry."""
         self._open_groups = open_groups
-        self._signer = ReceiptSigner()
-
-    def write(self, group: int, entry: Entry) -> str:
-        """Return the receipt of a leased entry of the group with this number."""
-        return self._signer.write(Receipt(group, entry.number))
+        self._observer = observer
+        self.signer = ReceiptSigner()
 
     async def ack(self, receipts: Sequence[str], named: SubscriptionKey | None) -> None:
-        """Settle leases; see `Engine.ack`. A group whose backend fails does not stop the others."""
-        found, failures = self.find(receipts, named)
+        """Settle leases; one that was acknowledged before is settled already. Raises `BridgeError`.
+
+        Returns when the backend has recorded it. If `named` is given, all receipts must belong to that group. A group
+        whose backend fails does not stop the others.
+        """
+        found, failures = self._find_all(receipts, named)
+        ends = {} if self._observer is None else self._ends(self._observer, "ack", found)
+        try:
+            failures |= await self._settle(found)
+        except BaseException as error:
+            for end in ends.values():
+                end(error)
+            raise
+        for text, end in ends.items():
+            end(failures.get(text))
+        _raise_failures(receipts, failures)
+
+    def nack(self, receipts: Sequence[str], delay: int, named: SubscriptionKey | None) -> None:
+        """Release leases; each message is ready again after `delay` ms. Raises `BridgeError`."""
+        found, failures = self._find_all(receipts, named)
+        ends = {} if self._observer is None else self._ends(self._observer, "nack", found)
+        try:
+            self._for_each(found, failures, lambda group, entry: group.release(entry, delay))
+            _raise_failures(receipts, failures)
+        finally:
+            for end in ends.values():  # an error is about other receipts: these had a lease
+                end(None)
+
+    def extend(self, receipts: Sequence[str], duration: int, named: SubscriptionKey | None) -> None:
+        """Make leases end `duration` ms from now. Raises `BridgeError`."""
+        found, failures = self._find_all(receipts, named)
+        self._for_each(found, failures, lambda group, entry: group.extend(entry, duration))
+        _raise_failures(receipts, failures)
+
+    @staticmethod
+    async def _settle(found: list[_Found]) -> _Failures:
+        """Settle what receipts stand for, and return the failures: all receipts of a group, or none."""
+        failures: _Failures = {}
         by_group: dict[Group, dict[str, Entry]] = {}
-        for text, group, entry in found:
+        for text, _, group, entry in found:
             if entry is not None:
                 by_group.setdefault(group, {})[text] = entry
-        settled: _Settled = {}
+        settled: dict[asyncio.Future[None], dict[str, Entry]] = {}
         for group, entries in by_group.items():
             try:
                 settled[group.settle(list(entries.values()))] = entries
@@ -47,50 +90,49 @@ class LeaseSettler:
                 failures |= _failures(entries, error)
         if pending := [future for future in settled if not future.done()]:
             await asyncio.wait(pending)
-        _raise_failures(receipts, failures | _failures_of(settled))
+        for future, entries in settled.items():
+            if (failure := future.exception()) is not None:
+                failures |= _failures(entries, failure)
+        return failures
 
-    def for_each(
-        self, receipts: Sequence[str], named: SubscriptionKey | None, action: Callable[[Group, Entry], None]
-    ) -> None:
-        """Call `action` for the lease of each receipt. Raises `BridgeError`; `LeaseEnded` for a settled one."""
-        found, failures = self.find(receipts, named)
-        for text, group, entry in found:
+    @staticmethod
+    def _for_each(found: list[_Found], failures: _Failures, action: Callable[[Group, Entry], None]) -> None:
+        """Call `action` for the lease of each receipt; one that is settled is a failure: `LeaseEnded`."""
+        for text, _, group, entry in found:
             if entry is None or entry.settling:
                 failures[text] = LeaseEnded("x-oms-receipt: the message is acknowledged already.")
             else:
                 action(group, entry)
-        _raise_failures(receipts, failures)
 
-    def find(
-        self, receipts: Sequence[str], named: SubscriptionKey | None
-    ) -> tuple[list[tuple[str, Group, Entry | None]], _Failures]:
-        """Return text, group and entry of each receipt, and the failures; entry None: acknowledged already."""
-        found: list[tuple[str, Group, Entry | None]] = []
+    @staticmethod
+    def _ends(observer: Observer, how: Literal["ack", "nack"], found: list[_Found]) -> dict[str, End]:
+        """Tell the observer which leases are settled; return what it is told when each is, by its receipt."""
+        return {
+            text: observer.settling(how, key, entry.message)
+            for text, key, _, entry in found
+            if entry is not None and not entry.settling
+        }
+
+    def _find_all(self, receipts: Sequence[str], named: SubscriptionKey | None) -> tuple[list[_Found], _Failures]:
+        """Return what each receipt stands for, and the failures."""
+        found: list[_Found] = []
         failures: _Failures = {}
         for text in dict.fromkeys(receipts):
             try:
-                found.append((text, *self._find(text, named)))
+                found.append(self._find(text, named))
             except BridgeError as error:
                 failures[text] = error
         return found, failures
 
-    def _find(self, text: str, named: SubscriptionKey | None) -> tuple[Group, Entry | None]:
-        receipt = self._signer.read(text)
-        key, group = self._open_groups.get(receipt.group, (None, None))
-        if group is None:
+    def _find(self, text: str, named: SubscriptionKey | None) -> _Found:
+        receipt = self.signer.read(text)
+        opened = self._open_groups.get(receipt.group)
+        if opened is None:
             raise LeaseEnded("x-oms-receipt: the lease ended because its group was closed or deleted.")
+        key, group = opened
         if named is not None and named != key:
             raise ReceiptInvalid("x-oms-receipt: the receipt belongs to another group than the one named.")
-        return group, group.find(receipt.lease)
-
-
-def _failures_of(settled: _Settled) -> _Failures:
-    """Return the receipts whose group could not settle them: all of a group, or none."""
-    failures: _Failures = {}
-    for future, entries in settled.items():
-        if (error := future.exception()) is not None:
-            failures |= _failures(entries, error)
-    return failures
+        return _Found(text, key, group, group.find(receipt.lease))
 
 
 def _failures(receipts: Collection[str], error: BaseException) -> _Failures:

@@ -3,11 +3,9 @@
 A client names a message by its messageId, by an idempotency key, or by both. A name belongs to a destination.
 """
 
-import re
 from typing import Final
 from uuid import UUID, uuid5
 
-from bridge.errors import HeaderInvalid
 from bridge.message import Message
 
 Name = tuple[str, str, str | None, str]
@@ -20,8 +18,6 @@ KEY: Final = "idempotency key"
 
 _KEYS: Final = UUID("9d5f0f1c-6a3e-5f0e-8a54-7d1a8a1f6c0b")
 """The namespace of the messageIds that are made from idempotency keys."""
-_CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
-"""The control characters of Unicode: C0, DEL and C1."""
 
 
 def names_of(message: Message, key: str | None) -> tuple[Name, ...]:
@@ -46,11 +42,3 @@ def named(message: Message, key: str, place: int | None = None) -> Message:
     # Neither a destination nor a key has a NUL, so no key of one message equals a key with a place.
     text = key if place is None else f"{place}\0{key}"
     return message._replace(message_id=str(uuid5(_KEYS, f"{message.destination}\0{text}")))
-
-
-def check_ids(message: Message) -> None:
-    """Raise `HeaderInvalid` for a messageId or a transactionId with a control character."""
-    for what, text in ((ID, message.message_id), ("transactionId", message.transaction_id)):
-        # Not printable are also some spaces and characters that are not assigned.
-        if text is not None and not text.isprintable() and _CONTROL.search(text) is not None:
-            raise HeaderInvalid(f"{what}: an id has no control characters, U+0000 to U+001F and U+007F to U+009F.")

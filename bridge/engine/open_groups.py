@@ -58,7 +58,9 @@ class OpenGroups:
     def find(self, key: SubscriptionKey) -> tuple[Group, int] | None:
         """Return a group and its number; None: it is not open. Raises `BackendUnavailable` if it cannot be used now."""
         opening = self._groups.get(key)
-        if opening is None or not opening.done() or self._is_kept_closed(key):
+        if opening is None or not opening.done():
+            return None
+        if self._kept_closed is not None and _concerns(self._kept_closed, key):
             return None
         group = opening.result()
         if (reason := group.not_ready_reason) is not None:
@@ -155,7 +157,7 @@ class OpenGroups:
                 self._options,
                 self._counters,
                 partial(self._write_dead_letter, key),
-                counts=self.counts.of(key),
+                counts=self.counts[key],
                 max_deliveries=None if is_dead_letter(key.source) else self._options.max_deliveries,
                 durable=self._adapter.features.durable,
             )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Self
@@ -14,7 +15,7 @@ from bridge.engine.clock import Clock
 from bridge.engine.field_support import Applied
 from bridge.engine.message_names import Name, name_of
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.engine.producer import Producer
 from bridge.errors import BodyTooLarge, BridgeError, HeaderInvalid, IdempotencyMismatch
 from bridge.message import Message
@@ -160,6 +161,8 @@ class TransactionDeadlines:
         """How often each transaction was checked without a decision."""
         self._due: list[tuple[int, str]] = []
         """A heap; it also has entries of transactions that have ended."""
+        self._added = asyncio.Event()
+        """Set while there is an entry."""
 
     def __len__(self) -> int:
         return len(self._due)
@@ -168,7 +171,21 @@ class TransactionDeadlines:
         """Add an open transaction; does nothing if it was added before."""
         if name not in self._checks:
             self._checks[name] = 0
-            heappush(self._due, (deadline, name))
+            self._push(deadline, name)
+
+    def _push(self, due: int, name: str) -> None:
+        heappush(self._due, (due, name))
+        self._added.set()
+
+    async def wait(self, tick: float, longest: float) -> None:
+        """Wait for `tick` seconds; without a transaction until one is added, for `longest` seconds at most."""
+        if self._due:
+            await asyncio.sleep(tick)
+            return
+        self._added.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(longest):
+                await self._added.wait()
 
     def remove(self, name: str) -> None:
         """Remove a transaction that has ended. Harmless if it is not there."""
@@ -197,7 +214,7 @@ class TransactionDeadlines:
     def postpone(self, name: str, now: int) -> None:
         """Try again later: the backend could not end the transaction."""
         if name in self._checks:
-            heappush(self._due, (now + _FIRST_PAUSE, name))
+            self._push(now + _FIRST_PAUSE, name)
 
 
 ID_MAX: Final = 255

@@ -28,6 +28,10 @@ _REMEMBERED: Final = 4096
 """Destinations whose last partition is remembered."""
 
 
+NO_PARTITIONS: Final = 0
+"""The number of partitions on a backend without partitions."""
+
+
 class Partitioner:
     """Chooses partitions; remembers the last one of each destination to spread messages without a key."""
 
@@ -36,11 +40,14 @@ class Partitioner:
         self._last: OrderedDict[str, int] = OrderedDict()
         """The destination that was written last is at the end."""
 
-    def choose(self, message: Message, partitions: int) -> int:
+    def choose(self, message: Message, partitions: int) -> int | None:
         """Return a partition: "An explicit `partition` wins; else murmur2(messageKey) mod N; else spread".
 
-        Raises `PartitionUnknown` if the explicit one is not below `partitions`.
+        `partitions`: `NO_PARTITIONS` on a backend without them, which may use the explicit one. Raises
+        `PartitionUnknown` if that is not below `partitions`.
         """
+        if partitions == NO_PARTITIONS:
+            return message.partition
         if message.partition is not None:
             if message.partition >= partitions:
                 raise PartitionUnknown(

@@ -211,7 +211,7 @@ class Prefetcher:
         fetched = False
         if self._closed or self._retry is not None or self._pending is not None:
             return fetched
-        if buffer.missing:
+        if buffer.parked and buffer.missing:
             self._parked.fetch()  # there may be space for one of the two only
         # what is fetched on demand is not fetched again: see `OnDemand`
         if not self._has_space() and (self._wanted is not None or not self._parked.make_space()):

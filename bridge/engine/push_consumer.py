@@ -1,12 +1,14 @@
 """A consumer that stays open: it serves one push stream, or one callback."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from bridge.engine.clock import Clock
+from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.group import Group
+from bridge.engine.observer import Observer
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import LeaseEnded
 from bridge.message import Message
@@ -71,14 +73,20 @@ class PushConsumer:
     It is the `LeaseOwner` of its leases: the group's one timer extends them. One `take` at a time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what the engine, which alone builds it, knows
         self,
+        key: SubscriptionKey,
         group: Group,
         clock: Clock,
         options: ConsumerOptions,
         write_receipt: Callable[[Entry], str],
         on_close: Callable[[], None],
+        observer: Observer | None = None,
     ) -> None:
+        self._key = key
+        self._observer = observer
+        self._took_at = 0
+        """When `take` was called, ms since 1970, for the observer."""
         self.renewal = options.duration
         self.stopped = False
         """Whether `stop` was called: the bridge is stopping, or the group is purged or deleted."""
@@ -108,6 +116,7 @@ class PushConsumer:
 
         A cancelled call loses no message and counts no delivery.
         """
+        self._took_at = self._clock.wall()
         while not self.stopped:
             if self._remaining == 0:
                 self.end_reason = "maxmessages"
@@ -139,24 +148,24 @@ class PushConsumer:
 
         Raises `LeaseEnded` if one of them was released before; the others are settled.
         """
-        entries, ended = [], None
-        for one in leased:
-            if one.number in self._leased:
-                entries.append(one.entry)
-                continue
-            try:
-                self._group.find(one.number)  # acknowledged before, or not leased any more
-            except LeaseEnded as error:
-                ended = error
-        if entries:
-            await self._group.settle(entries)
-        if ended is not None:
-            raise ended
+        ends = [] if self._observer is None else [self._observer.settling("ack", self._key, e.message) for e in leased]
+        error: BaseException | None = None
+        try:
+            await self._settle(leased)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            for end in ends:
+                end(error)
 
     def nack(self, leased: Leased, delay: int) -> None:
         """Release a message, to be delivered again after `delay` ms."""
+        end = None if self._observer is None else self._observer.settling("nack", self._key, leased.message)
         if self._is_leased(leased):
             self._group.release(leased.entry, delay)
+        if end is not None:
+            end(None)
 
     def defer(self, leased: Leased, delay: int) -> None:
         """Release a message for `delay` ms without counting the delivery."""
@@ -237,15 +246,35 @@ class PushConsumer:
     async def _to_leased(self, entries: list[Entry]) -> list[Leased]:
         if self._remaining is not None:
             self._remaining -= len(entries)
-        if not self._options.ack:
+        if self._options.ack:
+            ahead = self._clock.wall() - self._clock.mono()
+            for entry in entries:
+                self._leased[entry.number] = entry
+                self._leased_bytes += entry.size
+            write_receipt = self._write_receipt if self._options.receipts else _no_receipt
+            leased = [Leased(e.message, write_receipt(e), ahead + e.deadline, e, e.number) for e in entries]
+        else:
             await self._group.settle_first(entries)
-            return [Leased(entry.message, None, 0, entry, entry.number) for entry in entries]
-        ahead = self._clock.wall() - self._clock.mono()
-        for entry in entries:
-            self._leased[entry.number] = entry
-            self._leased_bytes += entry.size
-        write_receipt = self._write_receipt if self._options.receipts else _no_receipt
-        return [Leased(e.message, write_receipt(e), ahead + e.deadline, e, e.number) for e in entries]
+            leased = [Leased(entry.message, None, 0, entry, entry.number) for entry in entries]
+        if self._observer is not None and self._options.receipts:
+            for each in leased:
+                self._observer.delivered("push", self._key, each.message, self._took_at)
+        return leased
+
+    async def _settle(self, leased: Sequence[Leased]) -> None:
+        entries, ended = [], None
+        for one in leased:
+            if one.number in self._leased:
+                entries.append(one.entry)
+                continue
+            try:
+                self._group.find(one.number)  # acknowledged before, or not leased any more
+            except LeaseEnded as error:
+                ended = error
+        if entries:
+            await self._group.settle(entries)
+        if ended is not None:
+            raise ended
 
     async def _wait_for_wakeup(self) -> None:
         self._wakeup = asyncio.get_running_loop().create_future()

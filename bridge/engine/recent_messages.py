@@ -7,10 +7,9 @@ from typing import Final
 
 from adapters.base import Stored
 from bridge.engine.client_limits import INTERNAL, share_of
-from bridge.engine.message_names import Name, name_of
-from bridge.engine.produce_batch_and_results import Produced, WaitingMessage
+from bridge.engine.message_names import Name
+from bridge.engine.produced import Outcome, Produced, WaitingMessage
 from bridge.errors import IdempotencyMismatch
-from bridge.message import Message
 
 _ENTRY_BYTES: Final = 1100
 """Bytes of one entry besides the text of its names. Measured: 820 to 1060, and 500 more for a client's first."""
@@ -97,7 +96,7 @@ class RecentMessages:
         return None
 
     def claim(self, names: tuple[Name, ...], body: bytes, client: str, mono: int) -> FirstMessage:
-        """Remember a message whose names `find` has not found. After that comes `passed` or `refused`."""
+        """Remember a message whose names `find` has not found. After that comes `note`."""
         first = FirstMessage(names, hash(body), mono, client)
         self._add(first)
         return first
@@ -107,23 +106,18 @@ class RecentMessages:
         if not any(name in self._first for name in first.names):
             self._add(first)
 
-    def passed(self, message: Message, outcome: Produced | WaitingMessage | Exception) -> None:
-        """Note what the backend did with a message that was claimed; any other is ignored."""
-        first = self._first.get(name_of(message))
-        if first is None or first.outcome is not None:
-            return
-        if isinstance(outcome, Exception):
+    def note(self, first: FirstMessage, outcome: Outcome | None) -> None:
+        """Note what became of a message that was claimed; None: it was not passed to the backend.
+
+        What is not stored is forgotten: the next one of its name is the first.
+        """
+        if outcome is None or isinstance(outcome, Exception):
             self._forget(first)
             return
         first.outcome = outcome
         _wake(first)
         if isinstance(outcome, WaitingMessage):
             outcome.future.add_done_callback(lambda future: self._on_done(first, future))
-
-    def refused(self, first: FirstMessage) -> None:
-        """Forget a claimed message unless it has reached the backend: the next one of its name is the first."""
-        if first.outcome is None:
-            self._forget(first)
 
     def _add(self, first: FirstMessage) -> None:
         own = self._clients.get(first.client)

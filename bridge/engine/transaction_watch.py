@@ -1,6 +1,5 @@
 """Ends transactions that their producers left open: asks the producer, then commits or rolls back."""
 
-import asyncio
 import logging
 from contextlib import suppress
 from functools import partial
@@ -14,7 +13,7 @@ from bridge.engine.transactions import Transactions
 from bridge.errors import BackendUnavailable, BridgeError, TransactionEnded, TransactionUnknown
 
 _TICK: Final = 0.25
-"""Seconds between two looks at the deadlines."""
+"""Seconds between two looks at the deadlines, while there is one."""
 _SCAN: Final = 5_000
 """Milliseconds between two searches for transactions that this bridge has not begun; and how much later than their own
 bridge this one ends them, which is only necessary if that bridge is gone."""
@@ -48,7 +47,7 @@ class TransactionWatch:
                 self._find_foreign()
             for name in self._transactions.deadlines.take_due(self._clock.wall()):
                 self._background.start(partial(self._end, name))
-            await asyncio.sleep(_TICK)
+            await self._transactions.deadlines.wait(_TICK, _SCAN / 1000)
 
     def _find_foreign(self) -> None:
         with suppress(BackendUnavailable):  # the next search comes soon

@@ -1,15 +1,18 @@
 """Transactions: prepares messages, and commits them or rolls them back."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import Literal
 
 from adapters.base import Adapter, Stored, Support, Transaction, Transactional, TransactionState
 from bridge.engine.client_limits import client_of
-from bridge.engine.clock import Clock, ignore_result, shielded
+from bridge.engine.clock import Clock, error_of, ignore_result, shielded
 from bridge.engine.counters import Counters
 from bridge.engine.field_support import COMBINATIONS_KEPT, Applied
 from bridge.engine.message_names import Name, name_of, named
+from bridge.engine.observer import TransactionObserver
 from bridge.engine.open_transactions import (
     Commit,
     CommitCompletion,
@@ -21,7 +24,7 @@ from bridge.engine.open_transactions import (
     TransactionRequest,
 )
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.engine.producer import Producer
 from bridge.errors import (
     BridgeError,
@@ -36,9 +39,16 @@ from bridge.message import Field, Message
 class Transactions:
     """The transactions of one backend, whichever bridge began them."""
 
-    def __init__(
-        self, adapter: Adapter, clock: Clock, options: EngineOptions, counters: Counters, producer: Producer
+    def __init__(  # noqa: PLR0913, PLR0917 - what the engine, which builds them, knows
+        self,
+        adapter: Adapter,
+        clock: Clock,
+        options: EngineOptions,
+        counters: Counters,
+        producer: Producer,
+        observer: TransactionObserver | None = None,
     ) -> None:
+        self._observer = observer
         self.checks: TransactionChecks | None = None
         """None: callbacks are off, so no producer is asked."""
         self.deadlines = TransactionDeadlines()
@@ -144,8 +154,20 @@ class Transactions:
         if not self._producer.knows(judged.message.destination):
             name = request.name
             self._limits.check(name, client_of(peer), judged.size, *self._prepared(name))  # first: it may create one
-            await self._producer.find_destination(judged.message, peer)
-        return self._prepare(request, judged, peer)
+            await self._producer.find_destination(judged.message, client_of(peer))
+        if self._observer is None:
+            return self._prepare(request, judged, peer)
+        message, ended = self._observer.preparing(str(request.id), judged.message)
+        try:
+            result = self._prepare(request, judged._replace(message=message, size=message.size), peer)
+        except BaseException as error:
+            ended(error)
+            raise
+        if result.done():  # a commit that follows in the same request has to find it
+            ended(error_of(result))
+        else:
+            result.add_done_callback(lambda done: ended(error_of(done)))
+        return result
 
     def _prepare(self, request: TransactionRequest, judged: Judged, peer: str) -> asyncio.Future[Produced]:
         """Store a message that was judged; one that was prepared before gets the first result."""
@@ -248,10 +270,11 @@ class Transactions:
 
     async def _commit(self, name: str) -> Commit:
         completion = CommitCompletion(self._producer, self._clock)
-        try:
-            return self._commit_of(name, completion, await self._required().commit(name, completion.complete))
-        except TransactionEnded as error:
-            raise self._ended(name, error) from None
+        with self._observed("commit", name):
+            try:
+                return self._commit_of(name, completion, await self._required().commit(name, completion.complete))
+            except TransactionEnded as error:
+                raise self._ended(name, error) from None
 
     def _commit_of(self, name: str, completion: CommitCompletion, places: Sequence[Stored | None]) -> Commit:
         client = self.forget(name)
@@ -267,12 +290,28 @@ class Transactions:
 
     async def _roll_back(self, name: str) -> None:
         known = self._required().known_transactions().get(name)
-        try:
-            await self._required().rollback(name)
-        except TransactionEnded as error:
-            raise self._ended(name, error) from None
-        self.forget(name)
+        with self._observed("rollback", name):
+            try:
+                await self._required().rollback(name)
+            except TransactionEnded as error:
+                raise self._ended(name, error) from None
+            self.forget(name)
         self._counters.transactions_rolled_back += known is not None and known.state is TransactionState.OPEN
+
+    @contextmanager
+    def _observed(self, how: Literal["commit", "rollback"], name: str) -> Iterator[None]:
+        """Tell the observer of the end of a transaction, which the block makes."""
+        if self._observer is None:
+            yield
+            return
+        known = self._required().known_transactions().get(name)
+        ended = self._observer.ending(how, name, None if known is None else known.messages)
+        try:
+            yield
+        except BaseException as error:
+            ended(error)
+            raise
+        ended(None)
 
     def _committed(self, message: Message | BridgeError, prepared: Produced, commit: Commit) -> Produced:
         stored = None
@@ -291,6 +330,8 @@ class Transactions:
 
     def forget(self, name: str) -> str:
         """Stop counting and watching an ended transaction, and return its client; see `TransactionLimits.release`."""
+        if self._observer is not None:
+            self._observer.forget(name)
         self.deadlines.remove(name)
         return self._limits.release(name)
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
+from bridge.engine.client_limits import peer_of
 from bridge.errors import (
     BackendUnavailable,
     BodyInvalid,
@@ -41,7 +42,6 @@ from bridge.http.request_and_reply import (
 from bridge.http.until_lost import UntilLost
 from bridge.identity.access import Access, Caller
 from bridge.metrics import BridgeMetrics
-from bridge.url_host import url_host
 from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers, parse
 
@@ -93,7 +93,9 @@ class RequestHandler:
         started, status = self._observer.begin(), _CLIENT_CLOSED
         exchange = _Exchange(self, scope, receive)
         try:
-            reply = exchange.hold_reply(await exchange.answer())
+            reply = await exchange.answer()
+            if reply.body:
+                reply = exchange.hold_reply(reply)
             status = reply.status
             if exchange.disconnected and reply.cleanup is not None:
                 reply.cleanup()
@@ -116,7 +118,8 @@ class RequestHandler:
             if status == _CLIENT_CLOSED:  # the client may have closed only its sending side, and still read
                 await self._send(send, self.not_waited())
         finally:
-            exchange.stop_watching()
+            if exchange.watcher is not None:  # the reply is sent: no disconnect is noted any more
+                exchange.watcher.cancel()
             exchange.release()
             self._observer.end(started, status)
 
@@ -176,7 +179,7 @@ class _Exchange:
 
     __slots__ = (
         *("_caller", "_cors", "_handler", "_header_size", "_held", "_more", "_peer", "_receive", "_scope", "_watched"),
-        *("_watcher", "disconnected"),
+        *("disconnected", "watcher"),
     )
 
     def __init__(self, handler: RequestHandler, scope: Scope, receive: Receive) -> None:
@@ -188,19 +191,20 @@ class _Exchange:
         self._cors: list[Pair] = []
         self._header_size = 0
         self._held = 0
-        self._watcher: asyncio.Task[None] | None = None
+        self.watcher: asyncio.Task[None] | None = None
         """Receives the disconnect, once there is work that waits; until the reply is sent."""
         self._watched: asyncio.Task[Any] | None = None
         """The task that a disconnect cancels."""
         self._caller: Caller | None = None
         client = scope.get("client")
-        self._peer = f"{url_host(client[0])}:{client[1]}" if client else "unknown"
+        self._peer = peer_of(*client) if client else "unknown"
 
     async def answer(self) -> Reply:
         """Read the request, and return the reply of the endpoint or the problem document of what it raises."""
         try:
             headers = self._headers()
-            if self._handler.takes and not self._scope.get("extensions", {}).get(_READS_REPLY, _always)():
+            reads_reply = self._scope.get("extensions", {}).get(_READS_REPLY) if self._handler.takes else None
+            if reads_reply is not None and not reads_reply():
                 return self._with_cors(self._handler.not_waited())  # a message would be settled for nobody
             if self._handler.access is not None:
                 try:
@@ -209,14 +213,26 @@ class _Exchange:
                     await self._discard_body()
                     raise
             has_body = self._scope["method"] != "GET" and not self._handler.reads_body
+            if not has_body:
+                self.hold(self._header_size)
             # no local variable holds the body or the request: the endpoint can free them
-            return self._with_cors(
-                await self._handler.respond(
-                    self._request(headers, await self._read_body(headers) if has_body else self._no_body())
+            reply = await self._handler.respond(
+                Request(
+                    headers,
+                    self._header_size,
+                    self._scope["query_string"],
+                    self._scope["path"],
+                    await self._read_body(headers) if has_body else b"",
+                    self._peer,
+                    self.watch_disconnect if self._caller is None else self.cancel_on_disconnect,
+                    self,
+                    self._handler.route,
+                    self._caller,
                 )
             )
         except Exception as error:  # noqa: BLE001 - the client gets a reply even for a defect
             return self._problem(error)
+        return self._with_cors(reply) if self._cors else reply
 
     def hold(self, size: int) -> None:
         """Count bytes that are held for the client. Raises `LimitReached` or `TooManyInFlight`."""
@@ -225,12 +241,11 @@ class _Exchange:
             self._held += size
 
     def hold_reply(self, reply: Reply) -> Reply:
-        """Count a reply instead of the body of its request. Returns a refusal if it does not fit into the budget."""
-        if reply.stream is not None:  # it counts its pieces, and perhaps has begun to read the body
-            return reply
+        """Count a whole reply instead of the body of its request. Returns a refusal if it does not fit into the budget.
+
+        A stream counts its pieces, and perhaps has begun to read the body.
+        """
         self.release(max(0, self._held - self._header_size))
-        if not reply.body:
-            return reply
         try:
             self.hold(len(reply.body) + sum(map(len, chain.from_iterable(reply.headers))))
         except BridgeError as error:
@@ -252,8 +267,8 @@ class _Exchange:
     async def watch_disconnect(self, work: Coroutine[object, object, T]) -> T:
         """Cancel work when the client disconnects. Watching costs a task, so only work that waits is watched."""
         self._watched = asyncio.current_task()
-        if self._watcher is None:
-            self._watcher = asyncio.ensure_future(self._watch())
+        if self.watcher is None:
+            self.watcher = asyncio.ensure_future(self._watch())
         try:
             return await work
         finally:
@@ -266,11 +281,6 @@ class _Exchange:
         if self._watched is not None:
             self._watched.cancel()
 
-    def stop_watching(self) -> None:
-        """Note no disconnect any more: the reply is sent."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-
     def _headers(self) -> Headers:
         pairs = self._scope["headers"]
         self._header_size = size = sum(map(len, chain.from_iterable(pairs)))
@@ -279,7 +289,8 @@ class _Exchange:
                 raise HeadersTooLarge(f"The headers have {size} bytes; at most {limit} are allowed.")
             headers = parse(pairs, self._handler.suggested)
             # Granian's hyper accepts other codings before `chunked`, and `chunked` twice. A proxy may not.
-            if headers.plain.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            coding = headers.plain.get(b"transfer-encoding")
+            if coding is not None and coding.lower() != b"chunked":
                 raise RequestMalformed("transfer-encoding: only `chunked` is supported, and only once.")
         except BridgeError:
             self._cors = self._handler.origins.check(dict(pairs))  # so that a web page can read the refusal
@@ -294,24 +305,6 @@ class _Exchange:
             return access.of_webhook(destination, self._peer)
         return await access.identify(headers.plain, self._peer)
 
-    def _request(self, headers: Headers, body: bytes) -> Request:
-        return Request(
-            headers,
-            self._header_size,
-            self._scope["query_string"],
-            self._scope["path"],
-            body,
-            self._peer,
-            self.watch_disconnect if self._caller is None else self.cancel_on_disconnect,
-            self,
-            self._handler.route,
-            self._caller,
-        )
-
-    def _no_body(self) -> bytes:
-        self.hold(self._header_size)
-        return b""
-
     def _problem(self, error: Exception) -> Reply:
         if not isinstance(error, BridgeError):
             _log.error("internal error", exc_info=error, extra={"route": self._handler.route})
@@ -324,7 +317,7 @@ class _Exchange:
         return self._with_cors(reply)
 
     def _with_cors(self, reply: Reply) -> Reply:
-        return reply._replace(headers=reply.headers + self._cors) if self._cors else reply
+        return reply._replace(headers=reply.headers + self._cors)
 
     async def read(self) -> bytes:
         """See `BodyStream`."""
@@ -349,9 +342,10 @@ class _Exchange:
 
     async def _read_body(self, headers: Headers) -> bytes:
         handler, limit = self._handler, self._handler.limits.body
-        declared, length = headers.plain.get(b"content-length"), _declared(headers)
+        declared = headers.plain.get(b"content-length", b"")
+        length = int(declared[:19]) if declared.isdigit() else 0
         if length > limit:
-            raise BodyTooLarge(f"The body has {printable(declared or b'')} bytes; at most {limit} are allowed.")
+            raise BodyTooLarge(f"The body has {printable(declared)} bytes; at most {limit} are allowed.")
         self.hold(self._header_size + length)
         chunks: list[bytes] = []
         size = 0
@@ -359,7 +353,7 @@ class _Exchange:
             with handler.deadline.start():
                 # To the end, also where all bytes that were declared are here: a response before it makes Granian reset
                 # a stream of HTTP/2, with which some clients lose it, and Hypercorn close a connection of HTTP/1.1.
-                while chunk := await self.read():
+                while self._more and (chunk := await self.read()):
                     size += len(chunk)
                     if size > limit:
                         raise BodyTooLarge(f"The body has more than {limit} bytes.")
@@ -368,19 +362,9 @@ class _Exchange:
                     chunks.append(chunk)
         except TimeoutError:
             raise RequestTimeout(f"The body did not arrive within {handler.limits.body_timeout} ms.") from None
-        if declared is not None and declared != b"%d" % size:
+        if declared != b"%d" % size and b"content-length" in headers.plain:
             raise BodyInvalid(f"content-length says {printable(declared)}, the body has {size} bytes.")
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _always() -> bool:
-    return True
-
-
-def _declared(headers: Headers) -> int:
-    """Return the length that the request declares for its body; 0: none."""
-    declared = headers.plain.get(b"content-length", b"")
-    return int(declared[:19]) if declared.isdigit() else 0
 
 
 def _uncancel() -> None:

@@ -72,7 +72,7 @@ def routes(  # noqa: PLR0913 - the collaborators of all endpoints, built in one 
     `slicer` runs long work, also that of callbacks; None: a new one.
     """
     slicer = slicer or Slicer()
-    settle, log_reader = SettleEndpoints(engine, limits), LogReader(engine, slicer)
+    settle, log_reader = SettleEndpoints(engine, limits), LogReader(engine.logs, slicer)
     callback_endpoints = CallbackEndpoints(engine, callbacks)
     description = DescriptionEndpoints(engine, limits, max_deliveries)
     produce = ProduceEndpoint(engine, limits, slicer, rules or {})

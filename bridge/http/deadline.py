@@ -13,36 +13,35 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._ends: dict[_Limit, float] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Asked for once: each question to asyncio is a system call."""
         self._timer: asyncio.TimerHandle | None = None
+        self.ends: dict[_Limit, float] = {}
 
     def start(self) -> "_Limit":
         """Return a context manager that raises `TimeoutError` in the current task when the time is over."""
-        task = asyncio.current_task()
+        loop = self._loop or asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a deadline needs a task to cancel")
-        loop = asyncio.get_running_loop()
         limit = _Limit(task, self)
-        self._ends[limit] = loop.time() + self._seconds
+        self.ends[limit] = loop.time() + self._seconds
         if self._timer is None:
+            self._loop = loop
             self._timer = loop.call_later(self._seconds, self._expire, loop)
         return limit
-
-    def remove(self, limit: "_Limit") -> bool:
-        """Forget a limit whose work has ended. Returns whether its time was not over."""
-        return self._ends.pop(limit, None) is not None
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         now = loop.time()
         late = []
-        for limit, end in self._ends.items():
+        for limit, end in self.ends.items():
             if end > now:
                 self._timer = loop.call_at(end, self._expire, loop)
                 break
             late.append(limit)
         for limit in late:
-            del self._ends[limit]
+            del self.ends[limit]
             limit.task.cancel()
 
 
@@ -60,5 +59,6 @@ class _Limit:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._deadline.remove(self) and self.task.uncancel() == 0 and kind is asyncio.CancelledError:
+        is_over = self._deadline.ends.pop(self, None) is None
+        if is_over and self.task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise TimeoutError from error

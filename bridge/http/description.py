@@ -30,7 +30,7 @@ class DescriptionEndpoints:
 
     def __init__(self, engine: Engine, limits: Limits, max_deliveries: int) -> None:
         self._dedup_window = engine.dedup_window
-        self._features = engine.adapter.features
+        self._features = engine.features
         self._transactions = engine.transactions
         self._limits = limits
         self._max_deliveries = max_deliveries

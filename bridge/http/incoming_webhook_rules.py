@@ -5,8 +5,8 @@ from typing import NamedTuple, Self
 
 from bridge.engine.destination_names import check_name
 from bridge.errors import DestinationInvalid, HeaderRepeated, SignatureInvalid
+from bridge.signatures import WebhookVerifier
 from bridge.wire.headers import Headers
-from bridge.wire.webhook_and_callback_signatures import WebhookVerifier
 
 
 class Signing(NamedTuple):

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from adapters.base import Replayable
-from bridge.engine.engine import Engine
 from bridge.errors import BridgeError, NotFound
 from bridge.http.params import (
     number,
@@ -40,8 +39,9 @@ block escapes. A single message may be larger."""
 class LogReader:
     """Lists the logs of a backend and reads them."""
 
-    def __init__(self, engine: Engine, slicer: Slicer) -> None:
-        self._adapter = engine.adapter
+    def __init__(self, logs: Replayable | None, slicer: Slicer) -> None:
+        """`logs`: None: this bridge cannot read those of its backend."""
+        self._logs = logs
         self._slicer = slicer
 
     async def logs(self, request: Request) -> Reply:
@@ -63,9 +63,9 @@ class LogReader:
 
     @property
     def _replayable(self) -> Replayable:
-        if not isinstance(self._adapter, Replayable):
+        if self._logs is None:
             raise NotFound("The bridge cannot read the logs of this backend: read them with the broker's own client.")
-        return self._adapter
+        return self._logs
 
 
 def destination_of(log: str) -> str:

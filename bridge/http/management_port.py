@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bridge import __version__
+from bridge.engine.client_limits import peer_of
 from bridge.engine.destination_names import check_name
 from bridge.engine.destination_registry import Administration
 from bridge.engine.engine import Engine
@@ -23,7 +24,6 @@ from bridge.http.transactions import describe_all
 from bridge.identity.access import Access, Caller
 from bridge.identity.rules import Operation, Resource
 from bridge.metrics import BridgeMetrics
-from bridge.url_host import url_host
 
 _DESTINATION = "/v1/destinations/{destination}"
 _GROUP = "/v1/destinations/{destination}/groups/{group}"
@@ -56,9 +56,9 @@ def management_app(
             {
                 "source": name.source,
                 "consumerId": name.group,
-                "prefetched": group.buffer.size,
-                "ready": group.buffer.ready,
-                "leases": len(group.buffer.leases),
+                "prefetched": group.prefetched.messages,
+                "ready": group.prefetched.ready,
+                "leases": group.prefetched.leases,
                 "notReadyReason": group.not_ready_reason,
             }
             for name, group in engine.groups
@@ -103,7 +103,7 @@ def _inspected(page: Page, access: Access | None) -> Page:
 
 async def _caller(access: Access, request: Request) -> Caller:
     client = request.client
-    peer = "unknown" if client is None else f"{url_host(client.host)}:{client.port}"
+    peer = "unknown" if client is None else peer_of(client.host, client.port)
     return await access.identify(dict(request.headers.raw), peer)
 
 

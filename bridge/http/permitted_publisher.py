@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.errors import BridgeError
 from bridge.identity.access import Caller
 from bridge.identity.rules import Operation
@@ -15,7 +15,7 @@ class Publisher(Protocol):
 
     async def produce(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None
-    ) -> list[Produced | BridgeError]:
+    ) -> Sequence[Produced | BridgeError]:
         """Publish messages; see `Engine.produce`."""
         ...
 
@@ -38,7 +38,7 @@ class _PermittedPublisher:
 
     async def produce(
         self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str, key: str | None
-    ) -> list[Produced | BridgeError]:
+    ) -> Sequence[Produced | BridgeError]:
         """See `Publisher`."""
         checked = [each if isinstance(each, BridgeError) else self._checked(each) for each in messages]
         publishing = self._publisher.produce(checked, require, peer, key)

@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
 from bridge.engine.engine import Engine
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.errors import (
     BodyInvalid,
     BodyTooLarge,
@@ -118,6 +118,7 @@ class ProduceEndpoint:
         return await publishing
 
     def _publisher(self, headers: Headers, caller: Caller | None) -> Publisher:
+        """Return where the messages of a request go. Raises `HeaderInvalid`."""
         if "transaction" not in headers.parameters:
             return permitted(self._engine, caller)
         return permitted(TransactionPublisher(self._engine.transactions, headers, caller), caller, Operation.TRANSACT)
@@ -335,7 +336,7 @@ def idempotency_key(headers: Headers) -> str | None:
     return key
 
 
-def _only(results: list[Produced | BridgeError]) -> Produced:
+def _only(results: Sequence[Produced | BridgeError]) -> Produced:
     """Return the result of one message, or raise it."""
     [result] = results
     if isinstance(result, BridgeError):
@@ -346,7 +347,9 @@ def _only(results: list[Produced | BridgeError]) -> Produced:
 def _stored_reply(produced: Produced) -> Reply:
     """Write where a single message is stored: as headers, or as JSON if its id is too long for every client."""
     message_id, store_timestamp, store_host, stored, applied, duplicate, transaction = produced
-    headers: list[Pair] = [OMS_VERSION, _pair(b"x-oms-h-messageid", message_id)]
+    is_plain = message_id.isascii() and message_id.isprintable() and message_id.strip(" ") == message_id
+    name_and_id = (b"x-oms-h-messageid", message_id.encode()) if is_plain else _pair(b"x-oms-h-messageid", message_id)
+    headers: list[Pair] = [OMS_VERSION, name_and_id]
     if transaction is not None:
         headers.append(_pair(b"x-oms-h-transactionid", transaction))
     if store_timestamp:

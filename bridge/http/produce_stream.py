@@ -9,7 +9,7 @@ from typing import Final
 from bridge.engine.client_limits import client_of
 from bridge.engine.engine import Engine
 from bridge.engine.message_names import named
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.errors import BodyTooLarge, BridgeError, ContentTypeUnsupported, HeaderInvalid, problem_members
 from bridge.http.heartbeat import UNBUFFERED, Heartbeat
 from bridge.http.incoming_webhook_rules import Rules

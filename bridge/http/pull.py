@@ -1,7 +1,7 @@
 """`GET /v1/messages`, `/v1/ack`, `/v1/nack`, `/v1/extend`: pull one message, settle messages by their receipts."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Self
 
@@ -106,7 +106,7 @@ class PullEndpoint:
                 own_id = f"{caller.identity.principal}\0{pull_request.request_id}"
                 pull_request = pull_request._replace(request_id=own_id)
         if receipts:
-            await self._engine.ack(receipts, key)
+            await self._engine.leases.ack(receipts, key)
         client, watch = client_of(request.peer), request.cancel_on_disconnect
         pulled = await self._engine.pull(key, pull_request, ack=ack, client=client, watch=watch)
         if pulled is None:
@@ -126,7 +126,7 @@ class PullEndpoint:
             message = message._replace(compression=None)
             headers = [*encode(message), *_delivery_headers(pulled), *_GZIP]
             if fits_http(message, headers):
-                return Reply(200, headers, message.body, cleanup=_cleanup(pulled))
+                return Reply(200, headers, message.body, cleanup=None if pulled.receipt is None else pulled.undo)
         return await self._inflate(pulled, mode)
 
     async def _inflate(self, pulled: Pulled, mode: cloudevents.Mode | None) -> Reply:
@@ -149,12 +149,8 @@ def _delivered(pulled: Pulled, message: Message, mode: cloudevents.Mode | None) 
     if mode is None and not fits_http(message, headers):
         body = jsonform.encode(message, pulled.receipt, pulled.lease_until)
         headers = [OMS_VERSION, jsonform.FORM, (b"content-type", jsonform.MEDIA_TYPE), *_delivery_headers(pulled)]
-    return Reply(200, headers, body, cleanup=_cleanup(pulled))
-
-
-def _cleanup(pulled: Pulled) -> Callable[[], None] | None:
-    """A message that is settled is sent even if its client may have disconnected: no other client gets it."""
-    return None if pulled.receipt is None else pulled.undo
+    # A message that is settled is sent even if its client may have disconnected: no other client gets it.
+    return Reply(200, headers, body, cleanup=None if pulled.receipt is None else pulled.undo)
 
 
 def _delivery_headers(pulled: Pulled) -> list[Pair]:
@@ -175,20 +171,20 @@ class SettleEndpoints:
     async def ack(self, request: Request) -> Reply:
         """Acknowledge. Doing so twice is 204 as well."""
         params, receipts = _parse_receipts(request)
-        await self._engine.ack(receipts, parse_optional_subscription(params))
+        await self._engine.leases.ack(receipts, parse_optional_subscription(params))
         return _settled()
 
     async def nack(self, request: Request) -> Reply:
         """Return messages to the group; they are ready again after `x-oms-delaymills`."""
         params, receipts = _parse_receipts(request)
         delay = number(params, "delaymills", 0, NACK_DELAY_MAX)
-        self._engine.nack(receipts, delay, parse_optional_subscription(params))
+        self._engine.leases.nack(receipts, delay, parse_optional_subscription(params))
         return _settled()
 
     async def extend(self, request: Request) -> Reply:
         """Set the leases to end `x-oms-leasemills` from now."""
         params, receipts = _parse_receipts(request)
-        self._engine.extend(receipts, parse_lease(params, self._limits), parse_optional_subscription(params))
+        self._engine.leases.extend(receipts, parse_lease(params, self._limits), parse_optional_subscription(params))
         return _settled()
 
 

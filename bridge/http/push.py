@@ -190,7 +190,7 @@ class PushEndpoint:
         # A boundary of 128 random bits occurs in no message.
         framing = choose_framing(headers.plain.get(b"accept"), secrets.token_hex(16).encode("ascii"))
         if receipts := parse_receipts(params):
-            await self._engine.ack(receipts if caller is None else caller.unbind(receipts), key)
+            await self._engine.leases.ack(receipts if caller is None else caller.unbind(receipts), key)
         consumer = await request.cancel_on_disconnect(self._engine.consume(key, options, client_of(request.peer)))
         buffer, missed = None, list[Event]()
         if isinstance(framing, EventStreamFraming):

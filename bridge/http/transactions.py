@@ -6,7 +6,7 @@ from typing import Final
 from adapters.base import Transaction, TransactionState
 from bridge.callbacks.registry import mask_query
 from bridge.engine.open_transactions import TransactionRequest
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.engine.transactions import Transactions
 from bridge.errors import OWNER_END, BodyInvalid, BridgeError, HeaderInvalid, visible_id
 from bridge.http.params import parse_params, positive, transaction_of

@@ -6,7 +6,6 @@ docs/decisions/0076-granian-waits-for-the-end-of-a-body.md.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Iterable
 from contextvars import copy_context
 from typing import Any, Final
@@ -115,14 +114,15 @@ class Dispatcher:
     def _dispatch(self, request: Any, events: list[Awaitable[Message]]) -> None:  # noqa: ANN401 - Granian's
         """Answer a request in a task. `events`: those that were received, or requested, before."""
         scope, protocol = request.scope, request.proto
-        self._requested.add(scope["client"])
-        scope["path"] = normal_path(scope["raw_path"])
-        send = _fixed_send(protocol.send, scope["method"] == "HEAD")
+        client, is_http1, method = scope["client"], scope["http_version"] != "2", scope["method"]
+        self._requested.add(client)
+        path = scope["raw_path"]
+        scope["path"] = normal_path(path) if b"%" in path else path.decode("latin-1")
+        send = _fixed_send(protocol.send, method == "HEAD", self._stop if is_http1 else None)
         refusal = None
-        if scope["http_version"] != "2":
-            send = _closing_send(send, self._stop)
-            if scope["method"] == "GET":  # what takes messages
-                scope["extensions"] = {READS_REPLY: self._tcp.watch(scope["server"], scope["client"])}
+        if is_http1:
+            if method == "GET":  # what takes messages
+                scope["extensions"] = {READS_REPLY: self._tcp.watch(scope["server"], client)}
             refusal = _check_host(scope)
         receive = _receive_first(events, protocol.receive) if events else protocol.receive
         if refusal is None:
@@ -177,42 +177,34 @@ def _mark_end(headers: Iterable[tuple[bytes, bytes]], event: Message) -> None:
             event["more_body"] = event.get("more_body", False) and value != b"%d" % len(event["body"])
 
 
-def _receive_first(events: Iterable[Awaitable[Message]], receive: Receive) -> Receive:
+def _receive_first(events: list[Awaitable[Message]], receive: Receive) -> Receive:
     """Return a `receive` that returns the results of `events` before it calls `receive`."""
-    waiting = deque(events)
 
     def received() -> Awaitable[Message]:
-        return waiting.popleft() if waiting else receive()
+        return events.pop(0) if events else receive()
 
     return received
 
 
-def _fixed_send(send: Send, head: bool) -> Send:
-    """Work around two defects of Granian's `send`. Responses in one part, the most, cost no coroutine of the bridge."""
+def _fixed_send(send: Send, head: bool, stop: asyncio.Event | None) -> Send:
+    """Work around defects of Granian's `send`. Responses in one part, the most, cost no coroutine of the bridge.
 
-    def fixed(message: Message) -> Awaitable[None]:
-        if message.get("more_body"):
-            return _send_part(None if head else send, message)
-        if head and message["type"] == "http.response.body":
-            return send({"type": "http.response.body", "body": b""})  # over HTTP/2 Granian would send a body
-        return send(message)
-
-    return fixed
-
-
-def _closing_send(send: Send, stop: asyncio.Event) -> Send:
-    """Say in a response that begins after `stop` that the connection closes, which makes hyper close it.
-
+    `stop`: a response over HTTP/1.1 that begins after it says that the connection closes, which makes hyper close it.
     Otherwise a client sends its next request into a connection that ends, and does not know its outcome.
     """
 
-    def closing(message: Message) -> Awaitable[None]:
-        if message["type"] == "http.response.start" and stop.is_set():
-            headers = [pair for pair in message.get("headers", ()) if pair[0] != b"connection"]
-            message = {**message, "headers": [*headers, (b"connection", b"close")]}
+    def fixed(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            if stop is not None and stop.is_set():
+                headers = [pair for pair in message.get("headers", ()) if pair[0] != b"connection"]
+                message = {**message, "headers": [*headers, (b"connection", b"close")]}
+        elif message.get("more_body"):
+            return _send_part(None if head else send, message)
+        elif head:
+            message = {"type": "http.response.body", "body": b""}  # over HTTP/2 Granian would send a body
         return send(message)
 
-    return closing
+    return fixed
 
 
 async def _send_part(send: Send | None, message: Message) -> None:

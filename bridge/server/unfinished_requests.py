@@ -45,13 +45,14 @@ class UnfinishedRequests:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._loop = asyncio.get_running_loop()
         self.tasks: set[asyncio.Task[None]] = set()
         self.refusing = False
         """Whether to answer new requests with 503. With Hypercorn, connections refuse them."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a failure is logged here and not raised."""
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)  # without an argument it is a system call
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
         if self.refusing:
             await self.respond(scope, send, Draining("The bridge is stopping and accepts no more requests."))

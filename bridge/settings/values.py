@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets
+from bridge.allowed_targets import AddressPolicy, AllowedTargets
+from bridge.signatures import Signer
 from bridge.url_host import url_host
-from bridge.wire.webhook_and_callback_signatures import Signer
 
 PORT_MAX: Final = 65535
 PROPERTY_NAME_MAX: Final = 249

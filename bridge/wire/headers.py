@@ -6,6 +6,7 @@ headers of a message. Names are in lower case, as HTTP/2 libraries and ASGI serv
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +27,6 @@ from bridge.wire.header_text import (
     did_you_mean,
     encode_name,
     extend_value,
-    is_plain,
     is_traceparent,
     printable,
 )
@@ -157,6 +157,13 @@ def parse(pairs: Pairs, suggested: Suggested | None = None) -> Headers:
         elif raw == VERSION and name == _VERSION_NAME and "version" not in parameters:
             parameters["version"] = "1.0.0"
         elif (
+            (parameter := _PARAMETER_BY_NAME.get(name)) is not None
+            and parameter not in parameters
+            and raw.isascii()
+            and (text := raw.decode("ascii")).isprintable()
+        ):
+            parameters[parameter] = text
+        elif (
             name.startswith(PROPERTY_PREFIX)
             and not name.endswith(b"*")
             and (key := _property_name(name)) not in properties
@@ -232,7 +239,8 @@ def encode(message: Message) -> list[tuple[bytes, bytes]]:
             append((name + b"*", extend_value(value)))
     for key, text in message.properties.items():
         name = _property_header(key)
-        append((name, text.encode("ascii")) if is_plain(text) else (name + b"*", extend_value(text)))
+        is_plain = text.isascii() and text.isprintable() and text.strip(" ") == text
+        append((name, text.encode("ascii")) if is_plain else (name + b"*", extend_value(text)))
     append_http_headers(pairs, message)
     return pairs
 
@@ -284,7 +292,8 @@ def size_of(pairs: Pairs) -> int:
 
 def fits_http(message: Message, pairs: list[tuple[bytes, bytes]]) -> bool:
     """Whether every client can read a message whose headers, with those of its delivery, are `pairs`."""
-    return len(message.properties) <= PROPERTIES_AS_HEADERS and fits_http_bytes(pairs)
+    most = HTTP_HEADERS_MAX - _HTTP_RESERVE
+    return len(message.properties) <= PROPERTIES_AS_HEADERS and _size_as_sent(pairs) <= most
 
 
 def fits_http_bytes(pairs: list[tuple[bytes, bytes]]) -> bool:
@@ -305,7 +314,7 @@ def check_fits_http(message: Message) -> None:
 
 def _size_as_sent(pairs: list[tuple[bytes, bytes]]) -> int:
     """Return the bytes of headers as HTTP/1.1 sends them."""
-    return sum([len(name) + len(value) for name, value in pairs]) + _SEPARATORS * len(pairs)
+    return sum(map(len, chain.from_iterable(pairs))) + _SEPARATORS * len(pairs)
 
 
 def check_version(text: str | None) -> None:

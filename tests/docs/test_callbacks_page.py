@@ -15,8 +15,8 @@ from bridge.callbacks.registry import STATES
 from bridge.callbacks.retry_policy import MAX_BACKOFF, backoff
 from bridge.message import Message
 from bridge.settings import load
+from bridge.signatures import Signer
 from bridge.wire.callback_batch import decode_results, encode_batch
-from bridge.wire.webhook_and_callback_signatures import Signer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "callbacks.md").read_text("utf-8")
 

@@ -100,7 +100,7 @@ def test_the_names_are_those_of_the_code() -> None:
     of = "<destination>"
     of_groups = (names.queue(of, "<group>", 3), names.attempts(of, "<group>", 3), names.history(of, "<group>", 3))
     groups = {*(name.replace("3", "<i>") for name in of_groups), names.setup(of, "<group>")}
-    groups.add(names.returned(of, "<group>"))
+    groups |= {names.returned(of, "<group>"), names.witness(of, "<group>", 3).replace("3", "<n>")}
     ends = {OWN.delay(levels.LEVELS - 1), OWN.delay(0)}
     relay = OWN.relay("", "").rpartition(".")[0] + ".<hash>"
     own = {OWN.catalogue, OWN.bridges, OWN.deliver, OWN.lost, OWN.dropped, relay, f"{OWN.bridges}.<hash>.<n>", *ends}

@@ -26,6 +26,11 @@ def built() -> Path:
     return installed("helm", PACKAGE, VERSION)
 
 
+def helm_4() -> Path:
+    """Return Helm 4 in the cache, built if need be; Missing if it cannot be."""
+    return installed("helm", "helm.sh/helm/v4/cmd/helm", "v4.3.1")
+
+
 def run(*arguments: str | Path, given: str = "") -> "subprocess.CompletedProcess[str]":
     """Run helm without this user's configuration, `given` as its input, and return what it printed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HELM_")}

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.brokers.cache import CACHE, filling, go
+from tests.brokers.cache import CACHE, filling, go, program
 from tests.image import packages
 
 VERSION: Final = "1.35.4"
@@ -27,6 +27,8 @@ _PROGRAMS: Final = {
     "kube-router": "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router",
 }
 """Program → package."""
+_METRICS: Final = "sigs.k8s.io/metrics-server/cmd/metrics-server"
+_METRICS_VERSION: Final = "0.8.0"
 _PACKAGES: Final = ("containernetworking-plugins", "ipset", "nftables", "conntrack")
 _LIBRARIES: Final = ("libbsd", "libedit", "libgmp", "libips", "libjansson", "libmd", "libnetf", "libnfn", "libnft")
 
@@ -38,6 +40,19 @@ def home() -> Path:
         if not HOME.exists():
             _fill(CACHE / "kubernetes.partial")
     return HOME
+
+
+@functools.cache
+def metrics_server() -> Path:
+    """Return metrics-server, built in a separate module: it requires another Kubernetes. Missing if it cannot be."""
+
+    def make(folder: Path) -> Path:
+        _go("mod", "init", "metrics", folder=folder)
+        _go("get", "-tool", f"{_METRICS}@v{_METRICS_VERSION}", folder=folder)
+        _go("build", "-o", "metrics-server", _METRICS, folder=folder)
+        return folder / "metrics-server"
+
+    return program(f"metrics-server-v{_METRICS_VERSION}", make)
 
 
 def _fill(partial: Path) -> None:

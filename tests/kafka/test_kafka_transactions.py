@@ -29,13 +29,14 @@ from adapters.kafka.options import parse
 from adapters.kafka.transaction import topic, transactions
 from adapters.kafka.transaction.table import Kind, control
 from adapters.wall_clock import wall
-from bridge.errors import BodyTooLarge, BridgeError, Refused, TransactionEnded
+from bridge.errors import BackendFull, BodyTooLarge, BridgeError, Refused, TransactionEnded
 from bridge.message import Message
 from tests.brokers.kafka import Kafka
 from tests.kafka import child_commits
 from tests.kafka.bridged import backend
 from tests.kafka.clients import PASSWORD, USER
 from tests.kafka.natives import everything, read, topic_of
+from tests.trouble import until
 
 WAIT = 60.0
 STATES = TransactionState
@@ -111,6 +112,73 @@ async def test_what_one_destination_refuses_no_destination_gets(place: Place) ->
     assert (place.bodies(large), place.bodies(small)) == ([b"other"], [b"x" * 10])
     await adapter.rollback("refused")
     assert place.bodies(large) == [b"other"]
+
+
+async def test_a_bridge_has_no_messages_of_others_in_memory_and_commits_them(place: Place) -> None:
+    first, second = await place.open(), await place.open()
+    destination = topic_of(place.servers, 1)
+    for number in range(4):
+        await prepare((first, second)[number % 2], "tx", destination, b"%d" % number + bytes(1_000))
+        await prepare(first, "open", destination, b"open" + bytes(1_000))
+    await until(lambda: second.known_transactions()["open"].messages == 4, lambda: "all are read")
+    for adapter, own in (first, 6), (second, 2):
+        gauges = adapter.gauges()
+        assert 8_000 < gauges["prepared_bytes"] < 20_000
+        assert round(gauges["prepared_held_bytes"] * 8 / gauges["prepared_bytes"]) == own
+    assert len(await commit(second, "tx")) == 4
+    third = await place.open()
+    assert third.gauges()["prepared_held_bytes"] == 0
+    assert 4_000 < third.gauges()["prepared_bytes"] < 10_000
+    assert len(await commit(third, "open")) == 4
+    assert [body[:4].strip(b"\0") for body in place.bodies(destination)] == [
+        *(b"%d" % number for number in range(4)),
+        *[b"open"] * 4,
+    ]
+    assert third.gauges()["prepared_bytes"] == 0
+
+
+async def test_the_open_transactions_of_all_bridges_are_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = await place.open(), await place.open()
+    destination = topic_of(place.servers, 1)
+    await prepare(first, "first", destination, bytes(10_000))
+    monkeypatch.setattr(transactions, "PREPARED_MAX", 15_000)
+    await until(lambda: second.gauges()["prepared_bytes"] > 0, lambda: "it is read")
+    with pytest.raises(BackendFull, match="of all bridges"):
+        await prepare(second, "second", destination, bytes(10_000))
+    await first.rollback("first")
+    await until(lambda: second.gauges()["prepared_bytes"] == 0, lambda: "it is read")
+    await prepare(second, "second", destination, bytes(10_000))
+
+
+async def test_refused_commits_take_no_other_transactional_id(place: Place) -> None:
+    """Brokers remember each id for 7 days."""
+    adapter = await place.open()
+    small = topic_of(place.servers, 1, **{"max.message.bytes": "2000"})
+    for number in range(2):
+        await prepare(adapter, f"refused {number}", small, bytes(5_000))
+        await prepare(adapter, f"other {number}", small, b"%d" % number)
+        refused, other = await asyncio.gather(
+            commit(adapter, f"refused {number}"), commit(adapter, f"other {number}"), return_exceptions=True
+        )
+        assert isinstance(refused, BodyTooLarge)
+        assert not isinstance(other, BaseException)
+    assert sorted(place.bodies(small)) == [b"%d" % number for number in range(2)]
+    prefix = parse(place.url).prefix
+    with closing(KafkaAdminClient(bootstrap_servers=place.servers)) as admin:
+        ids = [each.transactional_id for listed in admin.list_transactions().values() for each in listed]
+    assert len([each for each in ids if each.startswith(prefix)]) == 1
+
+
+async def test_refused_commits_at_the_same_time_end_no_other_for_long(place: Place) -> None:
+    """Each failure fences the writer before, and never the next one."""
+    adapter = await place.open()
+    small = topic_of(place.servers, 1, **{"max.message.bytes": "2000"})
+    names = [f"tx {number}" for number in range(20)]
+    for number, name in enumerate(names):
+        await prepare(adapter, name, small, bytes(5_000) if number % 4 == 0 else b"%d" % number)
+    results = await asyncio.gather(*(commit(adapter, name) for name in names), return_exceptions=True)
+    assert [isinstance(each, BodyTooLarge) for each in results] == [number % 4 == 0 for number in range(20)]
+    assert sorted(place.bodies(small)) == sorted(b"%d" % number for number in range(20) if number % 4)
 
 
 @pytest.mark.usefixtures("impatient")

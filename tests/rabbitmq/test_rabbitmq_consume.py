@@ -13,7 +13,7 @@ from adapters.rabbitmq.consume.partition import Partition
 from adapters.rabbitmq.group.queues_and_history import END, marker
 from bridge.errors import BackendUnavailable, DestinationUnknown, OutcomeUnknown
 from bridge.message import Message
-from tests.rabbitmq.consuming import Bridge, Pool, bodies, eventually, pool, until
+from tests.rabbitmq.consuming import Bridge, Pool, bodies, consumer_of, eventually, pool, renewed, until
 
 
 @pytest_asyncio.fixture
@@ -255,6 +255,28 @@ async def test_a_queue_that_was_there_before_is_shared_with_its_consumers(one: P
     await second.settle(others)
     await first.die()
     assert [(each.message.body.decode(), each.attempts) for each in await second.take(2)] == [("0", 1), ("1", 1)]
+
+
+async def test_the_leases_of_an_existing_queue_end_with_their_channel(one: Pool) -> None:
+    """Another consumer has the message: an acknowledgement must not succeed."""
+    one.shared = True
+    await one.ask("queue_delete", queue=one.queue())
+    await one.make_sources()
+    await one.write(numbers(1))
+    first, second = await one.bridge(), await one.bridge()
+    found = await first.lease(await first.take(1))
+    consumer, waiting = consumer_of(first), asyncio.create_task(second.take(1))
+    assert consumer is not None
+    consumer._channel.raw.basic_ack(999)  # RabbitMQ closes the channel of an unknown tag
+    others = await waiting
+    assert bodies(others) == bodies(found)
+    await renewed(first, consumer)
+    await one.write(["later"])
+    assert bodies(await first.take_again(1)) == ["later"]
+    assert first.revoked == [[0]]
+    with pytest.raises(BackendUnavailable, match="no longer has the partition"):
+        await first.settle(found)
+    await second.settle(others)
 
 
 async def test_a_history_is_read_first_and_nothing_twice(one: Pool) -> None:

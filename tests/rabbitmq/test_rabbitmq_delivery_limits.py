@@ -23,7 +23,7 @@ from tests.conformance.streaming import pushing
 from tests.launch import Bridge
 from tests.rabbitmq import natives
 from tests.rabbitmq.bridged import backend
-from tests.rabbitmq.consuming import GUARD, Pool, bodies, consumer_of, eventually, pool, renewed
+from tests.rabbitmq.consuming import GUARD, Pool, eventually, pool
 from tests.rabbitmq.natives import Sent
 
 pytestmark = pytest.mark.extended
@@ -159,26 +159,27 @@ async def test_an_existing_queue_counts_only_what_a_consumer_has_received(rabbit
         rest(rabbit.url, here.queue(), 40 - settled)
 
 
-async def test_a_lease_in_an_existing_queue_outlives_the_brokers_patience(rabbit: RabbitMQ) -> None:
+async def test_a_lease_in_an_existing_queue_ends_when_the_broker_closes_its_channel(
+    rabbit: RabbitMQ, tmp_path: Path
+) -> None:
+    """Another consumer gets the message, so the client that had it must not be told that it is acknowledged."""
     rabbit.ctl("eval", "application:set_env(rabbit, channel_tick_interval, 200).")
-    async with pool(rabbit.url) as here:
-        await share(here, 20)
-        write(rabbit.url, here.queue(), 10)
+    queue = natives.queue_of(rabbit.url, "quorum")
+    write(rabbit.url, queue, 1)
+    url = backend(rabbit.url, destinations=destinations(tmp_path, queue))
+    async with bridged(tmp_path / "bridge", url) as (_, talk):
+        talk.destination = "legacy"
         rabbit.ctl("eval", "application:set_env(rabbit, consumer_timeout, 400).")
         try:
-            bridge = await here.bridge()
-            leased = await bridge.take(2)
-            consumer = await renewed(bridge, consumer_of(bridge))
+            leased = await talk.take()
+            [other] = await asyncio.to_thread(natives.take, rabbit.url, queue, 1)
         finally:
             await asyncio.to_thread(rabbit.ctl, "eval", "application:set_env(rabbit, consumer_timeout, 1800000).")
-        await renewed(bridge, consumer)  # a channel keeps the timeout with which it was opened
-        await bridge.settle(leased)
-        assert bodies(await bridge.take(1)) == ["2"]
-        assert not bridge.revoked
-        await bridge.stop()
-        await here.counted(8)
-        found = natives.take(rabbit.url, here.queue(), 8)
-        assert [each.body for each in found if each.redelivered] == [b"2"]
+        assert (other.body, other.redelivered) == (leased.body, True)
+        write(rabbit.url, queue, 1)
+        assert (await talk.settle("ack", leased.receipt)).status_code == HTTPStatus.GONE
+        await talk.ack((await take_again(talk)).receipt)
+        assert natives.left(rabbit.url, queue) == 0
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])

@@ -10,6 +10,7 @@ import pytest
 from adapters.amqp.messages import Arrival, Outgoing
 from adapters.amqp.properties import Properties
 from adapters.amqp.stream_consumer import Reader
+from adapters.rabbitmq.group import late_messages
 from adapters.rabbitmq.group.queues_and_history import END, marker
 from adapters.rabbitmq.mapping import to_properties
 from adapters.rabbitmq.options import Existing, Options, parse
@@ -308,3 +309,41 @@ async def test_forged_marks_are_no_marks(options: Options, orders: str) -> None:
             await bridge.publisher.send(Outgoing(orders, "p1", properties, b'{"setup": 1}'))
         await bridge.send(orders, numbered(30, 60))
         assert await bridge.read(sources) == spread(numbered(90))
+
+
+@pytest.mark.parametrize("kind", [bridged, native])
+async def test_a_message_that_reaches_the_log_late_is_not_missed(
+    options: Options, orders: str, kind: Callable[[int, str, bytes], Outgoing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node has routed it before the group was bound, and stores it only behind the history: it is in the log only."""
+    monkeypatch.setattr(late_messages, "_ROUND", 0.3)
+    async with rooms(options) as bridge:
+        await bridge.send(orders, numbered(30))
+        sources = await bridge.sources(orders)
+        watching = list(bridge.groups._watching)
+        late = kind(0, orders, b"late")
+        await bridge.publisher.send(late._replace(exchange="", routing_key=names.log(orders)))
+        await bridge.send(orders, numbered(30, 30))
+        await asyncio.gather(*watching)
+        before, *others = spread(numbered(60))
+        assert await bridge.read(sources) == [[*before, b"late"], *others]
+
+
+async def test_what_shows_late_messages_is_deleted(
+    options: Options, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that were routed to the group are not sent again."""
+    witness = names.witness(orders, "app", 1)
+    monkeypatch.setattr(names, "witness", lambda *_: witness)
+    monkeypatch.setattr(late_messages, "_ROUND", 0.1)
+    async with rooms(options) as bridge:
+        await bridge.send(orders, numbered(30))
+        sources = await bridge.sources(orders)
+        (watching,) = bridge.groups._watching
+        sent = 30
+        while not watching.done():
+            await bridge.send(orders, numbered(30, sent))
+            sent += 30
+        await watching
+        assert await bridge.read(sources) == spread(numbered(sent))
+        await bridge.ask("queue_declare", queue=witness, exclusive=True)  # by another connection: it is there no more

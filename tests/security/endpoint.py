@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets
+from bridge.allowed_targets import AddressPolicy, AllowedTargets
 from bridge.callbacks.callback_sender import Egress
 from bridge.callbacks.connection import Dialer
 

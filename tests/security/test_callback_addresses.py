@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from bridge.callbacks.allowed_targets import AddressPolicy
+from bridge.allowed_targets import AddressPolicy
 
 OPENED_BY_NAME = {
     "10.0.0.1": "10.0.0.0/8",

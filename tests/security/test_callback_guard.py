@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import uvloop
 
-from bridge.callbacks.allowed_targets import AddressPolicy, AllowedTargets, Target
+from bridge.allowed_targets import AddressPolicy, AllowedTargets, Target
 from bridge.callbacks.callback_sender import Egress
 from bridge.callbacks.connection import Dialer
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse, RequestBlocked

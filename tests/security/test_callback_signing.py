@@ -16,8 +16,8 @@ from bridge.callbacks.registration import BatchOptions, Registration
 from bridge.engine.clock import SystemClock
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.message import Message
+from bridge.signatures import Signer, webhook_id
 from bridge.wire.callback_batch import FORMS
-from bridge.wire.webhook_and_callback_signatures import Signer, webhook_id
 from tests.security.endpoint import OK, Connected, Received, listening, outlet
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - of the specification's own example

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bridge.callbacks.allowed_targets import URL_MAX, AllowedTargets
+from bridge.allowed_targets import URL_MAX, AllowedTargets
 from bridge.errors import CallbackRefused, HeaderInvalid
 
 TARGETS = AllowedTargets.parse(

@@ -148,7 +148,7 @@ async def test_other_tasks_have_their_turn_between_slices() -> None:
 async def test_other_tasks_have_their_turn_between_chunks() -> None:
     turns: list[int] = []
     connection = cast("Any", _Socket())
-    connection.server = Server(App(), 32768, lambda connection, _: Http1(connection))
+    connection.server = Server(App(), 32768, Http1, Http2)
     protocol = Http1(connection)
     await protocol.receive(b"POST /size HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n")
     asyncio.get_running_loop().call_soon(turns.append, 1)

@@ -7,11 +7,10 @@ from typing import cast
 
 import pytest
 
-from adapters.base import Adapter, Replayed
+from adapters.base import Replayed
 from adapters.memory.adapter import MemoryAdapter
 from adapters.memory.options import Options
 from adapters.testing.replay import logs_of
-from bridge.engine.engine import Engine
 from bridge.engine.pull_and_prefetch import CancelOnDisconnect
 from bridge.errors import LimitReached, NotFound
 from bridge.http.log_reader import LogReader
@@ -22,16 +21,9 @@ from bridge.wire.headers import Headers
 from bridge.wire.log_block import decode
 
 
-class _Backed:
-    """An engine as far as it is looked at."""
-
-    def __init__(self, adapter: object) -> None:
-        self.adapter = cast("Adapter", adapter)
-
-
 @pytest.mark.parametrize("what", ["logs", "read"])
 async def test_a_backend_without_the_power_has_no_log(what: str) -> None:
-    replay = LogReader(cast("Engine", _Backed(object())), Slicer())
+    replay = LogReader(None, Slicer())
     with pytest.raises(NotFound, match="the broker's own client"):
         await getattr(replay, what)(request(log="x"))
 
@@ -80,7 +72,7 @@ async def test_all_messages_are_read_in_bounded_blocks_while_others_run(properti
         published = adapter.publish(Message("orders", body, properties, f"{number}", partition=0, priority=number % 3))
         await published
     [log] = logs_of(adapter)
-    reader = LogReader(cast("Engine", _Backed(adapter)), Slicer(count().__next__))
+    reader = LogReader(adapter, Slicer(count().__next__))
     turns, offsets, blocks = 0, list[int](), 0
 
     async def other() -> None:
@@ -125,7 +117,7 @@ async def test_messages_that_are_dropped_between_two_slices_are_reported(monkeyp
         return part if calls == 1 else Replayed([], [], 500, [(start, 350), (350, 500)])
 
     monkeypatch.setattr(adapter, "replay", purged_meanwhile)
-    reader = LogReader(cast("Engine", _Backed(adapter)), Slicer())
+    reader = LogReader(adapter, Slicer())
     block = decode((await reader.read(request(log=log))).body)
     assert (list(block.offsets), block.next) == (list(range(200)), 500)
     assert [tuple(each) for each in block.dropped] == [(200, 500)]
@@ -138,7 +130,7 @@ async def test_a_block_ends_when_no_more_may_be_held_for_its_client() -> None:
     for number in range(40):
         await adapter.publish(Message("orders", b"", {"p": "x" * 55_000}, f"{number}", partition=0))
     [log] = logs_of(adapter)
-    reader = LogReader(cast("Engine", _Backed(adapter)), Slicer())
+    reader = LogReader(adapter, Slicer())
     held, offsets = Held(limit=200_000), list[int]()
     while len(offsets) < 40:
         block = decode((await reader.read(request(held, log=log, offset=f"{len(offsets)}"))).body)
@@ -159,7 +151,7 @@ async def test_all_logs_are_listed_while_others_run() -> None:
     for number in range(20):
         for partition in range(1000):
             await adapter.publish(Message(f"d{number}", partition=partition))
-    reader = LogReader(cast("Engine", _Backed(adapter)), Slicer(count().__next__))
+    reader = LogReader(adapter, Slicer(count().__next__))
     turns = 0
 
     async def other() -> None:

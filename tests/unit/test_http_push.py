@@ -268,7 +268,7 @@ async def test_the_receipts_that_a_stream_brings_along_are_settled_first(bench: 
     reader = await bench.reader(receipt=receipts[0], waitmills=0)
     await asyncio.wait((reader.task,), timeout=20)
     assert reader.items == [{"end": "waitmills"}]
-    bench.engine.nack(receipts[1:], 0, APP)
+    bench.engine.leases.nack(receipts[1:], 0, APP)
     with pytest.raises(LeaseEnded):
         await bench.open(receipt=receipts[1])
     assert bench.consumers == 0

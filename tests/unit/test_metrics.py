@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.memory import connect
 from adapters.memory.subscription import MemorySubscription
+from bridge.callbacks.counters import CallbackCounters
 from bridge.callbacks.registry import CallbackRegistry
 from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters
@@ -39,9 +40,10 @@ class InProcessBridge:
 
     def __init__(self) -> None:
         self.engine = Engine(connect("memory://"), SystemClock(), EngineOptions("here", metric_labels=1))
-        self.metrics = BridgeMetrics(self.engine)
+        self.callbacks = CallbackRegistry(self.engine)
+        self.metrics = BridgeMetrics(self.engine, callbacks=self.callbacks.counters)
         limits = Limits()
-        self.table = routes(self.engine, CallbackRegistry(self.engine), limits, 16)
+        self.table = routes(self.engine, self.callbacks, limits, 16)
         data = DataApp(self.table, OriginPolicy((), ()), limits, self.metrics)
         self.data = _client(httpx.ASGITransport(data))
         self.management = _client(
@@ -77,16 +79,17 @@ async def bridge() -> AsyncIterator[InProcessBridge]:
     await bridge.engine.close()
 
 
-async def test_every_counter_of_the_engine_is_exposed(bridge: InProcessBridge) -> None:
-    for number, name in enumerate(Counters.__slots__, 1):
-        setattr(bridge.engine.counters, name, number)
+async def test_every_counter_is_exposed(bridge: InProcessBridge) -> None:
+    names = (*Counters.__slots__, *CallbackCounters.__slots__)
+    for number, name in enumerate(names, 1):
+        setattr(bridge.engine.counters if name in Counters.__slots__ else bridge.callbacks.counters, name, number)
     families = bridge.scrape()
-    for number, name in enumerate(Counters.__slots__, 1):
+    for number, name in enumerate(names, 1):
         (sample,) = families[f"oms_{name}"].samples
         assert sample.value == number, name
         assert sample.name in {f"oms_{name}", f"oms_{name}_total"}
         assert sample.name.endswith("_total") is (families[f"oms_{name}"].type == "counter")
-    assert bridge.metrics.totals() == {name: n for n, name in enumerate(Counters.__slots__, 1)}
+    assert bridge.metrics.totals() == {name: number for number, name in enumerate(names, 1)}
 
 
 async def test_every_family_says_what_it_is(bridge: InProcessBridge) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 import bridge.http
 from adapters.base import TransactionState
-from bridge.callbacks.allowed_targets import URL_MAX
+from bridge.allowed_targets import URL_MAX
 from bridge.callbacks.registration import FAILURES_KEPT
 from bridge.callbacks.registry import STATES, CallbackRegistry
 from bridge.cloudevents import REQUIRED, SPEC_VERSION

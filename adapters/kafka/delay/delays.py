@@ -19,6 +19,7 @@ from adapters.kafka.errors import TopicRemoved
 from adapters.kafka.mapping import Commit, Outgoing, Part, Record
 from adapters.kafka.names import Own, destination_of
 from adapters.kafka.options import METADATA_AGE
+from adapters.kafka.own_topics import DELAYED
 from adapters.kafka.thread_to_loop import cancel
 from adapters.kafka.topics import Cluster
 from adapters.shared_calls import SharedCalls
@@ -27,12 +28,6 @@ from bridge.errors import BackendUnavailable, BridgeError
 
 PARTITIONS: Final = 4
 """Of each level: so many bridges share the work on one."""
-CONFIGS: Final[Mapping[str, str]] = {
-    "cleanup.policy": "delete",
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    "segment.bytes": str(64 * 1024 * 1024),  # forwarded records are deleted by whole segments
-}
 _LOOK: Final = 10.0
 """Seconds between two looks for delay topics that another bridge has made."""
 _MESSAGE_ID: Final = "oms_h_messageId"
@@ -129,7 +124,7 @@ class Delays:
     async def _ensure(self, level: str) -> int:
         if await self._cluster.publisher.partitions(level) is None:
             await self._purges.forget(level)
-        return await self._cluster.topics.ensure(level, PARTITIONS, CONFIGS)
+        return await self._cluster.topics.ensure(level, PARTITIONS, DELAYED)
 
     async def _wait_for_topics(self, *, there: bool) -> None:
         while not there and self._forwarder is None:

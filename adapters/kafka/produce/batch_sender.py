@@ -219,19 +219,15 @@ class BatchSender(Sender):  # type: ignore[misc] # has no types
         if self._can_split(batch, type(exception)) or self._can_retry(batch, type(exception)):
             super()._dispatch_error(batch, exception, partition_response)
             return
-        guilty = (
-            () if partition_response is None else {each.batch_index for each in partition_response.record_errors or ()}
-        )
-
-        def error_of(topic: str, number: int) -> BridgeError:
-            if guilty and number not in guilty:  # this record is valid and may be sent again
-                return BackendUnavailable(f"{topic}: Kafka refused the message together with another one of its batch.")
-            return errors.of_produce(code, topic)
-
-        self._fail(batch, error_of)
+        self._fail(batch, partial(_of_code, code))
         self._accumulator.muted.discard(batch.topic_partition)
         if isinstance(exception, kafka.InvalidMetadataError):
             self._metadata.request_update()
+
+    def _can_split(self, batch: ProducerBatch, error: type[Exception]) -> bool:
+        """Whether the topic may accept some of the records: the batch is sent again in two parts."""
+        code = getattr(error, "errno", None)
+        return batch.record_count > 1 and batch.final_state is None and code in errors.OF_BATCH
 
     def _can_retry(self, batch: ProducerBatch, error_cls: type[Exception]) -> bool:
         """Whether the same batch is sent again: the brokers drop it if they have it. `_expire` limits how long."""

@@ -13,6 +13,7 @@ from adapters.base import Stored
 from adapters.kafka import errors
 from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import DELIVERY_TIMEOUT, METADATA_AGE, REQUEST_TIMEOUT, Options, Security
+from adapters.kafka.produce.alone import AloneSender
 from adapters.kafka.security import TokenProvider, tls_context
 from bridge.errors import BackendUnavailable, BodyTooLarge, BridgeError, CannotStart, OutcomeUnknown, TooManyInFlight
 
@@ -38,6 +39,8 @@ _ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN
 """librdkafka says it after the reasons, again and again while it tries to connect."""
 _QUIET: Final = 5.0
 """Seconds without an error after which an outage is over; it is tried twice a second to connect."""
+_ALONE: Final[Settings] = {"batch.num.messages": 1, "linger.ms": 0}
+_OF_BATCH: Final = errors.OF_BATCH | {KafkaError._INVALID_DIFFERENT_RECORD}
 _START: Final = 4.0
 _LOOK: Final = 0.01
 _UNKNOWN: Final = 5_000
@@ -47,9 +50,11 @@ _UNKNOWN: Final = 5_000
 class LibrdkafkaProducer:
     """See `Producer`."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, alone: bool = False) -> None:
+        """With `alone` each record is a batch; otherwise those of a refused batch are sent again so."""
         self._what = f"Kafka at {','.join(options.servers)}"
-        self._settings = _settings_of(options) | {"error_cb": self._failed}
+        self._settings = _settings_of(options) | {"error_cb": self._failed} | (_ALONE if alone else {})
+        self._alone = None if alone else AloneSender(partial(LibrdkafkaProducer, options, alone=True))
         self._security = options.security
         self.broken = False
         """Whether librdkafka raised an error that it calls fatal."""
@@ -87,7 +92,8 @@ class LibrdkafkaProducer:
             sent.set_exception(BackendUnavailable("The connection to Kafka is closed."))
             return sent
         try:
-            self._produce(topic, value, key, partition, partial(_report, sent, topic), None, timestamp, list(headers))
+            report = partial(_report, sent, record, self._alone)
+            self._produce(topic, value, key, partition, report, None, timestamp, list(headers))
         except BufferError:
             sent.set_exception(TooManyInFlight(f"{topic}: librdkafka's own queue is full."))
         except KafkaException as refused:
@@ -128,6 +134,8 @@ class LibrdkafkaProducer:
         except TimeoutError:
             pass
         finally:
+            if self._alone is not None:
+                await self._alone.close(patience)
             await asyncio.shield(asyncio.ensure_future(self._end()))
 
     async def _end(self) -> None:
@@ -195,15 +203,21 @@ class LibrdkafkaProducer:
 
 
 def _report(
-    sent: asyncio.Future[Stored], topic: str, error: KafkaError | None, message: confluent_kafka.Message
+    sent: asyncio.Future[Stored],
+    record: Outgoing,
+    alone: AloneSender | None,
+    error: KafkaError | None,
+    message: confluent_kafka.Message,
 ) -> None:
     """Complete the future of a record; called by `poll`. As a method of a subclass of `Future` it took 2.3 us more."""
     if sent.done():  # no caller waits any more
         return
-    if error is not None:
-        sent.set_exception(_of_delivery(error, topic))
-    else:
+    if error is None:
         sent.set_result(Stored(message.partition(), message.offset()))
+    elif alone is not None and error.code() in _OF_BATCH:
+        alone.send(record, sent)
+    else:
+        sent.set_exception(_of_delivery(error, record.topic))
 
 
 def _settings_of(options: Options) -> Settings:

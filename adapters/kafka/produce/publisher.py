@@ -11,7 +11,7 @@ from adapters.base import Stored
 from adapters.kafka.errors import TopicRemoved
 from adapters.kafka.mapping import Outgoing
 from adapters.kafka.options import Options
-from adapters.kafka.thread_to_loop import cancel, complete
+from adapters.kafka.thread_to_loop import cancel, complete, copy
 from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown, needs_extra
 
 
@@ -158,7 +158,7 @@ class Publisher:
             if self._producer is None or self._closed:
                 complete(future, None, BackendUnavailable(self._last_error))
             else:
-                self._producer.send(record).add_done_callback(partial(_copy, future))
+                self._producer.send(record).add_done_callback(partial(copy, future))
 
     def _look(self, topic: str, sent: asyncio.Future[Stored]) -> None:
         """Log the begin and the end of an outage, and report a topic that does not exist any more."""
@@ -175,8 +175,3 @@ class Publisher:
             if self._failed_at is None:
                 _log.warning("Kafka does not store messages now: %s", error)
             self._failed_at = monotonic()
-
-
-def _copy(future: asyncio.Future[Stored], sent: asyncio.Future[Stored]) -> None:
-    error = sent.exception()
-    complete(future, None if error is not None else sent.result(), error)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ _PATIENCE: Final = 10.0
 _TIMEOUT: Final = 15_000
 """Milliseconds after which the brokers roll back what a killed bridge left open: until then readers of committed
 records wait, unless another bridge fences it."""
+_NUMBER: Final = "#"
+"""Between the transactional id and the number of a writer."""
 _RECORDS_MAX: Final = 1_000
 """Records of one transaction of Kafka's, unless one commit alone has more."""
 _RECORD_MAX: Final = 256 << 20
@@ -58,11 +61,16 @@ class _Group(NamedTuple):
 
 
 class GroupCommit:
-    """One writer at a time. After a failure its transactional id is never used again, and another writer begins."""
+    """One writer at a time; after a failure another one begins.
+
+    All have the bridge's one transactional id: brokers remember each id for 7 days. A writer that connects fences the
+    one before. The name of a writer is the id and a number, so that what is said about one is not taken for the next.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._prefix = Own(options.prefix).transactions
+        self._id = f"{Own(options.prefix).transactions}.{uuid4().hex}"
+        self._numbers = itertools.count(1)
         self._thread = ThreadPoolExecutor(1, "kafka-commit")
         self._writer: _Writer | None = None
         self._starting: SharedCalls[None, None] = SharedCalls()
@@ -71,11 +79,11 @@ class GroupCommit:
 
     @property
     def current(self) -> str | None:
-        """The transactional id of the writer; None: there is none now."""
+        """The name of the writer; None: there is none now."""
         return None if self._writer is None else self._writer.name
 
     async def writer(self) -> str:
-        """Return the transactional id of the writer, which is connected. Raises `BackendUnavailable` or `Refused`."""
+        """Return the name of the writer, which is connected. Raises `BackendUnavailable` or `Refused`."""
         if self._writer is None:
             await self._starting.run(None, self._start)
         return self.current or await self.writer()
@@ -90,7 +98,14 @@ class GroupCommit:
 
     async def fence(self, name: str) -> None:
         """End a writer's open transaction; it writes nothing from now on. Raises `BackendUnavailable`, `Refused`."""
-        await asyncio.to_thread(_Writer(self._options, name).fence)
+        if self.is_own(name) and name != self.current:
+            await self.writer()  # it has fenced the earlier one when it connected; fencing again would end this one
+        else:
+            await asyncio.to_thread(_Writer(self._options, name).fence)
+
+    def is_own(self, name: str) -> bool:
+        """Whether a writer is, or was, one of this bridge."""
+        return _id_of(name) == self._id
 
     async def close(self) -> None:
         """Finish the queued commits, and disconnect. Idempotent."""
@@ -103,7 +118,7 @@ class GroupCommit:
         self._thread.shutdown(wait=False)
 
     async def _start(self) -> None:
-        writer = _Writer(self._options, f"{self._prefix}.{uuid4().hex}")
+        writer = _Writer(self._options, f"{self._id}{_NUMBER}{next(self._numbers)}")
         await self._on_thread(writer.start)
         self._writer = writer
 
@@ -148,6 +163,11 @@ class GroupCommit:
         return await asyncio.get_running_loop().run_in_executor(self._thread, do)
 
 
+def _id_of(name: str) -> str:
+    """Return the transactional id of a writer."""
+    return name.rpartition(_NUMBER)[0] or name
+
+
 class _Writer:
     """A transactional producer; blocking."""
 
@@ -163,7 +183,7 @@ class _Writer:
             self._producer = producer = connect(
                 KafkaProducer,
                 self._options,
-                transactional_id=self.name,
+                transactional_id=_id_of(self.name),
                 metrics_enabled=False,
                 transaction_timeout_ms=_TIMEOUT,
                 retry_backoff_ms=5,  # with the default of 100 a transaction takes 59 ms, with 5 it takes 12

@@ -21,6 +21,8 @@ from bridge.message import Message
 
 _REMEMBERED: Final = 3_600_000
 """Milliseconds."""
+HEADERS: Final = 1024
+"""Bytes of a prepared message's headers, about."""
 _LIST_MAX: Final = 256 * 1024
 """About so many bytes of `ENDED` in one record."""
 
@@ -50,7 +52,7 @@ class Entry(NamedTuple):
     id: str = ""
     """Of the transaction."""
     writer: str = ""
-    """The transactional id (Kafka's) of the bridge that claims, commits, or is retired."""
+    """The name of the writer that claims, commits, or is retired."""
     token: str = ""
     """Identifies the entry for the bridge that wrote it."""
     details: Sequence[Any] = ()
@@ -95,6 +97,12 @@ def entry_of(record: Record) -> Entry:
     return Entry(Kind(kind), *rest)
 
 
+def message_of(record: Record) -> Message:
+    """Return the message of a record as it was prepared."""
+    *_, destination, partition, store_timestamp, _ = entry_of(record).details
+    return from_record(record, destination)._replace(partition=partition, store_timestamp=store_timestamp)
+
+
 class Verdict(Enum):
     """The effect of an entry."""
 
@@ -105,13 +113,25 @@ class Verdict(Enum):
     UNKNOWN = auto()
 
 
+class Prepared(NamedTuple):
+    """A message of an open transaction."""
+
+    token: str
+    """Of its entry; an empty string if another bridge wrote it."""
+    offset: int
+    size: int
+    """Bytes on the broker, about."""
+    record: Record | None
+    """None: another bridge wrote it. To commit it, this bridge reads it again."""
+
+
 class _Open:
     """A transaction that has not ended."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         """Of its first record."""
-        self.prepared: list[tuple[Entry, Record]] = []
+        self.prepared: list[Prepared] = []
         self.owner: str | None = None
         self.claimed = 0
         """Number of messages before the owner's claim."""
@@ -120,7 +140,13 @@ class _Open:
 class TransactionTable:
     """`apply` takes every committed record, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: str = "") -> None:
+        """`own`: how the tokens of this bridge's entries begin; it keeps the messages of those only."""
+        self._own = own
+        self.size = 0
+        """Bytes of the messages of open transactions, of all bridges, with their headers."""
+        self.held = 0
+        """Bytes of those that are kept here."""
         self.known: dict[str, Transaction] = {}
         """By id: open, and ended lately."""
         self.next = 0
@@ -152,14 +178,10 @@ class TransactionTable:
         found = self._open.get(name)
         return None if found is None else found.owner
 
-    def messages(self, name: str) -> list[Message]:
+    def claimed(self, name: str) -> list[Prepared]:
         """Return the messages that the owner of a transaction is to commit."""
-        found, messages = self._open[name], []
-        for entry, record in found.prepared[: found.claimed]:
-            *_, destination, partition, store_timestamp, _ = entry.details
-            message = from_record(record, destination)
-            messages.append(message._replace(partition=partition, store_timestamp=store_timestamp))
-        return messages
+        found = self._open[name]
+        return found.prepared[: found.claimed]
 
     def apply(self, entry: Entry, record: Record) -> Verdict:
         """Apply a record and return its effect."""
@@ -200,12 +222,17 @@ class TransactionTable:
                 return Verdict.BLOCKED
             case Kind.COMMITTED | Kind.ROLLED_BACK:
                 if behind := found.prepared[found.claimed :]:
-                    self.left_out[entry.id] = frozenset(left.token for left, _ in behind)
+                    self.left_out[entry.id] = frozenset(left.token for left in behind)
                 self._end(transaction._replace(state=TransactionState(entry.kind)), record.timestamp)
         return Verdict.DONE
 
     def _prepare(self, found: _Open, entry: Entry, record: Record) -> Verdict:
-        found.prepared.append((entry, record))
+        is_own = entry.token.startswith(self._own)
+        size = entry.details[-1] + HEADERS
+        token, kept = (entry.token, record) if is_own else ("", None)
+        found.prepared.append(Prepared(token, record.offset, size, kept))
+        self.size += size
+        self.held += size if is_own else 0
         before = self.known[entry.id]
         self.known[entry.id] = before._replace(messages=before.messages + 1, size=before.size + entry.details[-1])
         return Verdict.DONE if found.owner is None else Verdict.BLOCKED
@@ -215,7 +242,9 @@ class TransactionTable:
             found.owner = None
 
     def _end(self, transaction: Transaction, at: int) -> None:
-        self._open.pop(transaction.id, None)
+        if (found := self._open.pop(transaction.id, None)) is not None:
+            self.size -= sum(each.size for each in found.prepared)
+            self.held -= sum(each.size for each in found.prepared if each.record is not None)
         self.known[transaction.id] = transaction
         self._ended[transaction.id] = at
 

@@ -10,22 +10,28 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
+from adapters.kafka.consume.read_again import ReadAgain
 from adapters.kafka.errors import TopicRemoved
 from adapters.kafka.log_reader import LogReader
 from adapters.kafka.mapping import Outgoing, Part, Record
 from adapters.kafka.names import Own
+from adapters.kafka.own_topics import TRANSACTIONS
 from adapters.kafka.thread_to_loop import cancel
 from adapters.kafka.topics import Cluster
-from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of
+from adapters.kafka.transaction.table import (
+    Entry,
+    Kind,
+    TransactionTable,
+    Verdict,
+    control,
+    ended,
+    entry_of,
+    message_of,
+)
 from adapters.wall_clock import wall
-from bridge.errors import BridgeError, OutcomeUnknown
+from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown
+from bridge.message import Message
 
-_CONFIGS: Final = {
-    "cleanup.policy": "delete",
-    "retention.ms": str(7 * 24 * 3_600_000),
-    "retention.bytes": "-1",
-    "segment.bytes": str(64 << 20),
-}
 _LOOK: Final = 10.0
 """Seconds between two looks for the topic, which another bridge may have created."""
 _TIDY: Final = 30.0
@@ -46,7 +52,8 @@ class TransactionTopic:
     def __init__(self, cluster: Cluster, on_held_up: Callable[[], Awaitable[None]]) -> None:
         """`on_held_up` is to end transactions of Kafka's that other bridges have left open."""
         self.name = Own(cluster.options.prefix).transactions
-        self.table = TransactionTable()
+        self._own = f"{uuid4().hex}/"
+        self.table = TransactionTable(self._own)
         self.started = False
         self.is_read = False
         """Whether the table is up to date."""
@@ -55,9 +62,10 @@ class TransactionTopic:
         self._reader: LogReader | None = None
         self._reading = asyncio.Lock()
         self._upkeep: list[asyncio.Task[None]] = []
-        self._tokens = (f"{uuid4().hex}/{number}" for number in itertools.count())
+        self._tokens = (f"{self._own}{number}" for number in itertools.count())
         self._verdicts: dict[str, asyncio.Future[Verdict]] = {}
         self._changed = asyncio.Event()
+        self._again = ReadAgain(cluster.options)
 
     async def start(self) -> None:
         """Read the topic if it exists. Raises `BackendUnavailable` or `Refused`."""
@@ -68,6 +76,7 @@ class TransactionTopic:
 
     async def close(self) -> None:
         """Stop reading. Idempotent."""
+        self._again.stop()
         await cancel(self._upkeep)
         await self._stop_reading()
 
@@ -96,6 +105,21 @@ class TransactionTopic:
         verdict.add_done_callback(lambda _: self._verdicts.pop(entry.token))
         return verdict
 
+    async def messages(self, name: str) -> list[Message]:
+        """Return the messages that the owner of a transaction is to commit; those of other bridges are read again.
+
+        Raises `BackendUnavailable` or `Refused`.
+        """
+        claimed = self.table.claimed(name)
+        records = {each.offset: each.record for each in claimed if each.record is not None}
+        missing = [each.offset for each in claimed if each.record is None]
+        if missing:
+            read = await self._again.read({Part(self.name, 0): missing})
+            records |= {record.offset: record for record in read}
+        if len(records) < len(claimed):
+            raise BackendUnavailable(f"{self.name}: Kafka no longer has all messages of the transaction.")
+        return [message_of(records[each.offset]) for each in claimed]
+
     async def changed(self, until: float) -> None:
         """Wait until entries have been read, or until a time of the loop's clock."""
         with contextlib.suppress(TimeoutError):
@@ -108,10 +132,10 @@ class TransactionTopic:
             if self.is_read:
                 return True
             if create:
-                await self._cluster.topics.ensure(self.name, 1, _CONFIGS)
+                await self._cluster.topics.ensure(self.name, 1, TRANSACTIONS)
             elif await self._cluster.publisher.partitions(self.name) is None:
                 return False
-            self.table = TransactionTable()
+            self.table = TransactionTable(self._own)
             failed = partial(_log.warning, "Transactions cannot be read now; the bridge retries. %s")
             self._reader = LogReader(self._cluster.options, Part(self.name, 0), self._take, failed)
             try:

@@ -18,11 +18,20 @@ from adapters.kafka.transaction.table import Entry, Kind, Verdict, control, prep
 from adapters.kafka.transaction.topic import TransactionTopic
 from adapters.shared_calls import SharedCalls
 from adapters.wall_clock import wall
-from bridge.errors import BackendUnavailable, BridgeError, OutcomeUnknown, TransactionEnded, TransactionUnknown
+from bridge.errors import (
+    BackendFull,
+    BackendUnavailable,
+    BridgeError,
+    OutcomeUnknown,
+    TransactionEnded,
+    TransactionUnknown,
+)
 from bridge.message import Message
 
 _T = TypeVar("_T")
 
+PREPARED_MAX: Final = 1 << 30
+"""Bytes of the messages of open transactions of all bridges, about: each bridge reads them when it starts."""
 _PATIENCE: Final = 5.0
 """Seconds after which a bridge that has claimed a transaction and does not end it is fenced."""
 
@@ -41,6 +50,10 @@ class Transactions:
         """Commits and rollbacks that run, by transaction."""
         self._retiring: SharedCalls[str, None] = SharedCalls()
 
+    def gauges(self) -> Mapping[str, int]:
+        """Return the bytes of prepared messages: of all bridges, and those kept here."""
+        return {"prepared_bytes": self._topic.table.size, "prepared_held_bytes": self._topic.table.held}
+
     def known(self) -> Mapping[str, Transaction]:
         """See `Transactional.known_transactions`."""
         if not self._topic.started:
@@ -51,6 +64,8 @@ class Transactions:
         """See `Transactional`. Raises also `Refused` if the bridge's user may not write or create the topic."""
         await self._topic.read(create=True)
         self._check_open(transaction.id)
+        if self._topic.table.size + message.size > PREPARED_MAX:
+            raise BackendFull(f"The open transactions of all bridges have {self._topic.table.size} bytes.")
         entry = self._topic.entry(Kind.PREPARED, transaction.id)
         record = prepared(self._topic.name, entry, transaction, message, wall())
         verdict = await self._topic.append(entry, record)
@@ -91,7 +106,7 @@ class Transactions:
             if self._topic.table.owner(name) != writer:
                 continue
             try:
-                messages = await complete(self._topic.table.messages(name))
+                messages = await complete(await self._topic.messages(name))
                 records = [await self._to_outgoing(message) for message in messages if message is not None]
             except BaseException:
                 with contextlib.suppress(BridgeError):
@@ -182,7 +197,9 @@ class Transactions:
 
     async def _fence_others(self) -> None:
         """End open transactions of other bridges: no record behind them in the topic can be read until then."""
-        for writer in self._topic.table.owners - {self._group.current}:
+        for writer in self._topic.table.owners:
+            if self._group.is_own(writer) and self._group.current is not None:
+                continue  # it is the current one, or was fenced by that
             if self._retiring.running(writer) is None:
                 with contextlib.suppress(BridgeError):
                     await self._group.fence(writer)

@@ -142,12 +142,16 @@ class AssignedPartitions:
         await self._close(list(self.partitions.values()))
 
     def repair(self, partition: Partition, error: BridgeError | None) -> None:
-        """Consume a partition on another channel."""
+        """Consume a partition on another channel.
+
+        Of a queue of others, any consumer may get the messages of a closed channel: their leases have ended.
+        """
         if error is not None:
             _log.warning("%s", error)
         consumed = self.partitions.get(partition.unacked.partition) is partition
         if consumed and not partition.revoked and partition not in self._repairs and not self._closed:
-            self._repairs[partition] = self._loop.create_task(self._reopen(partition))
+            repair = self._open_anew if partition.source.shared else self._reopen
+            self._repairs[partition] = self._loop.create_task(repair(partition))
 
     # Changes of the share and of the connection:
 
@@ -298,7 +302,7 @@ class AssignedPartitions:
                 return
 
     async def _open_anew(self, partition: Partition) -> None:
-        """Release a partition and consume it again; only the attempts of unsettled messages are kept."""
+        """Release a partition, and consume it again; only the attempts of unsettled messages are kept, if it is own."""
         self._owner.revoked([partition])
         await partition.abandon()
         self._keep_attempts(partition)

@@ -154,7 +154,7 @@ class Partition:
             waiter.fail(OutcomeUnknown("RabbitMQ closed the channel during the acknowledgement."))
         self._end_tag = 0
         await self._open()
-        if self.unacked.expected and not self.source.shared:
+        if self.unacked.expected:
             self._expecting = self._loop.create_task(self._complete_expected())
 
     async def close(self) -> None:
@@ -248,9 +248,8 @@ class Partition:
         consumer.request()
 
     def _requested(self) -> int:
-        """Return how many messages to request now: what is waited for, and what must be delivered again."""
-        unacked = self.unacked
-        return self.window.for_request(self._wanted() - len(unacked.waiting) + unacked.expected)
+        """Return how many messages to request now: what is waited for."""
+        return self.window.for_request(self._wanted() - len(self.unacked.waiting))
 
     def request(self) -> None:
         """Request of a queue of others what is wanted now."""

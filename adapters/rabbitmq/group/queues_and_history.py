@@ -17,9 +17,7 @@ A group that is created after the first message gets a copy of the destination's
    moved behind the history. A mark ends the history.
 
 No message before A is delivered twice, and no message that was routed after the binding is missed. Step 4 is a guess: a
-node may route a message without the binding, and have it stored in the log only after B. Then the group misses it. On
-one node that takes a process that is suspended for the whole pause between two instructions. In a cluster, a connection
-between two nodes that stalls for so long is enough, or a log whose leader changes at that moment.
+node may route a message without the binding, and have it stored in the log only after B. `late_messages` finds those.
 """
 
 import asyncio
@@ -40,8 +38,10 @@ from adapters.amqp.retry import within_timeout
 from adapters.amqp.settings import REQUEST_TIMEOUT
 from adapters.amqp.stream_consumer import Reader
 from adapters.base import Stored
+from adapters.rabbitmq.group.late_messages import LateMessages
 from adapters.rabbitmq.headers import MARKER
 from adapters.rabbitmq.mapping import copied, is_marker, message_id
+from adapters.rabbitmq.options import Existing
 from adapters.rabbitmq.publish.publisher import Publisher
 from adapters.rabbitmq.topology import declarations, names
 from adapters.rabbitmq.topology.catalogue import Catalogue
@@ -73,24 +73,29 @@ class Backfill:
         self._lock = lock
         self._link = link
         self._publisher = publisher
+        self._pair = pair
         self._log = names.log(pair[0])
         self._queues = [names.queue(*pair, partition) for partition in range(partitions)]
         self._histories = [names.history(*pair, partition) for partition in range(partitions)]
         self._returned = names.returned(*pair)
         self._partitions = {names.routing_key(partition): partition for partition in range(partitions)}
         self._name = uuid4().hex
-        self._arrivals: deque[tuple[Reader, Arrival]] = deque()
+        self._arrivals: deque[tuple[Reader, int, Arrival]] = deque()
         self._woken = asyncio.Event()
         self._failure: BaseException | None = None
         self._copying: set[asyncio.Future[Stored]] = set()
         self._copied: set[int] = set()
         """Partitions that have a history."""
         self._after_a = False
+        self._offset = 0
+        """Of the last message read in the log."""
         self._overlap: dict[int, Overlap] = {}
         """By partition: the messages between A and B."""
 
-    async def run(self, bindings: list[Request]) -> list[int]:
-        """Copy the log, and bind the group's queues meanwhile; return the partitions that have a history.
+    async def run(self, bindings: list[Request], existing: Existing | None) -> tuple[list[int], LateMessages]:
+        """Copy the log, and bind the group's queues meanwhile.
+
+        Returns the partitions that have a history, and what finds messages that reach the log late.
 
         Raises `BackendUnavailable`, `OutcomeUnknown`, `BackendFull`, `Refused` or `DestinationUnknown`; the set-up must
         then begin again with empty queues.
@@ -98,6 +103,7 @@ class Backfill:
         self._lock.ended.add_done_callback(lambda ended: self._fail(of_channel(ended.result(), self._log)))
         reader = await Reader.open(self._link, self._log, _PREFETCH, self._arrived)
         reader.failed.add_done_callback(lambda failed: self._fail(failed.result()))
+        late = None
         try:
             await self._mark("start")
             await self._copy_up_to("start")
@@ -106,26 +112,32 @@ class Backfill:
             await self._mark("a")
             await perform(self._lock, self._log, bindings)
             bound = monotonic()
+            late = await LateMessages.bind(self._link, self._publisher, self._pair, existing, self._queue_of)
             await self._copy_up_to("a")
             await asyncio.sleep(bound + _PAUSE - monotonic())
             await self._mark("b")
             self._after_a = True
             await self._copy_up_to("b")
+            await late.follow(self._offset)
             await self._copies()
             await self._drop_overlaps()
             for partition in self._copied:
                 self._send(self._histories[partition], marker(END), b"")
             await self._copies()
+        except BaseException:
+            if late is not None:
+                await late.close()
+            raise
         finally:
             await reader.close()
-        return sorted(self._copied)
+        return sorted(self._copied), late
 
     async def _mark(self, step: str) -> None:
         await self._publisher.send(Outgoing("", self._log, marker(f"{step} {self._name}"), b""))
 
     async def _copy_up_to(self, step: str) -> None:
         while True:
-            reader, arrival = await self._next()
+            reader, self._offset, arrival = await self._next()
             if not is_marker(arrival.properties):
                 await self._copy(reader, arrival)
                 continue
@@ -135,7 +147,7 @@ class Backfill:
 
     async def _copy(self, reader: Reader, arrival: Arrival) -> None:
         """Send a message to the history of its partition; acknowledge it when the copy is confirmed."""
-        partition = self._partitions.get(arrival.routing_key.rpartition(".")[2], 0)
+        partition = self._partition_of(arrival.routing_key)
         if partition not in self._copied:
             queue = self._histories[partition]
             await perform(self._lock, queue, [declarations.partition_queue(queue, self._returned)])
@@ -143,6 +155,12 @@ class Backfill:
         if self._after_a:
             self._overlap.setdefault(partition, Overlap()).add(arrival)
         self._send(self._histories[partition], copied(arrival), arrival.body, partial(reader.done, arrival.tag))
+
+    def _partition_of(self, routing_key: str) -> int:
+        return self._partitions.get(routing_key.rpartition(".")[2], 0)
+
+    def _queue_of(self, routing_key: str) -> str:
+        return self._queues[self._partition_of(routing_key)]
 
     async def _drop_overlaps(self) -> None:
         dropping = [asyncio.ensure_future(self._drop_overlap(*each)) for each in self._overlap.items()]
@@ -205,7 +223,7 @@ class Backfill:
             await asyncio.wait(self._copying)
         self._check()
 
-    async def _next(self) -> tuple[Reader, Arrival]:
+    async def _next(self) -> tuple[Reader, int, Arrival]:
         while not self._arrivals:
             self._check()
             self._woken.clear()
@@ -217,8 +235,8 @@ class Backfill:
         if self._failure is not None:
             raise self._failure
 
-    def _arrived(self, reader: Reader, _offset: int, arrival: Arrival) -> None:
-        self._arrivals.append((reader, arrival))
+    def _arrived(self, reader: Reader, offset: int, arrival: Arrival) -> None:
+        self._arrivals.append((reader, offset, arrival))
         self._woken.set()
 
     def _fail(self, error: BaseException) -> None:
@@ -263,7 +281,15 @@ class Groups:
         self._catalogue = catalogue
         self._destinations = destinations
         self._calls: SharedCalls[_Pair, list[Source]] = SharedCalls()
-        self.close = self._calls.close
+        self._watching: set[asyncio.Task[None]] = set()
+        """For messages that reach the log late, of groups that this bridge has set up."""
+
+    async def close(self) -> None:
+        """Cancel what runs. Idempotent."""
+        await self._calls.close()
+        for watching in self._watching:
+            watching.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
 
     async def sources(self, destination: str, group: str, *, latest: bool) -> Sequence[Source]:
         """Return the queues that the group reads, one for each partition. Declares everything that is missing.
@@ -324,12 +350,23 @@ class Groups:
         await perform(locked, subject, queues)
         if latest or not self._destinations.log_bytes(pair[0]):
             await perform(locked, subject, bindings)
-            history = []
+            history: list[int] = []
         else:
-            history = await Backfill(locked, self._link, self._copying, pair, partitions).run(bindings)
+            existing = self._destinations.existing.get(pair[0])
+            backfill = Backfill(locked, self._link, self._copying, pair, partitions)
+            history, late = await backfill.run(bindings, existing)
+            if locked.open:
+                self._watch(late)
+            else:
+                await late.close()
         if not locked.open:  # another bridge may have the lock now
             raise BackendUnavailable(f"{subject}: the connection was lost while the group was set up.")
         return history
+
+    def _watch(self, late: LateMessages) -> None:
+        watching = asyncio.create_task(late.watch())
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
 
     async def _histories(self, pair: _Pair) -> Sequence[int]:
         """Return the partitions that still have a history; enter it in the catalogue if there are fewer."""

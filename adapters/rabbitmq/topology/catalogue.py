@@ -58,7 +58,7 @@ class Catalogue:
 
         Raises `BackendUnavailable`, `BackendFull` or `Refused`.
         """
-        if kind in GROWING and self.contents.snapshot_bytes > _SNAPSHOT_MAX:
+        if kind in GROWING and self.contents.exceeds(_SNAPSHOT_MAX):
             raise BackendFull(
                 f"{self._log.name}: the bridges' catalogue is full. Delete destinations and groups that nobody uses."
             )

@@ -122,6 +122,12 @@ def group_bindings(name: str, group: str, partitions: int, existing: Existing | 
     ]
 
 
+def witness(name: str, destination: str, existing: Existing | None = None) -> list[Request]:
+    """Return an exclusive queue that gets the same messages as the log of the destination, and its bindings."""
+    queue = Request("queue_declare", {"queue": name, "exclusive": True, "auto_delete": True})
+    return [queue, *_bind_to(existing or Existing(destination, "#"), name)]
+
+
 def delete_queues(queues: Iterable[str]) -> list[Request]:
     """Return the deletions of queues, which need not exist."""
     return [Request("queue_delete", {"queue": each}) for each in queues]

@@ -11,6 +11,7 @@
 | `<d>.<g>.h<i>` | a copy of the log for that partition, if the group was created later; deleted once it is consumed |
 | `<d>.<g>.r0` | what a policy's delivery limit has taken out of the group's quorum queues, until it is put back |
 | `<d>.<g>.setup` | exclusive: a lock while a bridge sets the group up |
+| `<d>.<g>.l<n>` | exclusive: what the exchange has routed since a late group was bound, for a few seconds |
 """
 
 from hashlib import blake2b
@@ -76,6 +77,11 @@ def returned_of(source: "Source") -> str:
 def setup(destination: str, group: str) -> str:
     """Return the exclusive queue that is the lock of the group's set-up."""
     return fit(_pair(destination, group), ".setup")
+
+
+def witness(destination: str, group: str, number: int) -> str:
+    """Return the exclusive queue that shows what was routed after a late group was bound."""
+    return fit(_pair(destination, group), f".l{number}")
 
 
 def group(destination: str, group: str) -> str:

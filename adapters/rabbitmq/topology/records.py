@@ -10,6 +10,7 @@
 | `["deleted", d, g]` | the group is deleted |
 | `["purged", d, g, n]` | the destination (g: `null`) or the group is purged for the n-th time; the highest n counts |
 | `["moved", d, g, n]` | messages delayed before the n-th purge are dropped when due; the highest n counts |
+| `["floor", n]` | what is created from now on counts its purges from n: so often was something purged that is deleted |
 | `["note", instance, key, value]` | metadata: the last entry of an instance and key counts; `null` deletes it |
 | `["transactions"]` | the stream of transactions has been declared |
 | `["read"]` | nothing: its writer reads up to it |
@@ -24,7 +25,19 @@ from typing import Any, Final, Literal, NamedTuple
 
 from adapters.rabbitmq.topology.declarations import Layout
 
-Kind = Literal["destination", "begun", "ready", "drained", "deleted", "purged", "moved", "note", "transactions", "read"]
+Kind = Literal[
+    "destination",
+    "begun",
+    "ready",
+    "drained",
+    "deleted",
+    "purged",
+    "moved",
+    "floor",
+    "note",
+    "transactions",
+    "read",
+]
 GROWING: Final = frozenset({"destination", "begun"})
 """Kinds of entries that make the next snapshot larger by a destination or a group."""
 _RECORD_BYTES: Final = 150
@@ -60,9 +73,14 @@ class Contents:
         self._metadata: dict[tuple[str | None, str], str] = {}
         """Of all instances, by instance and key."""
         self.purges: dict[tuple[str, str | None], int] = {}
-        """Number of purges by destination, and group or None; they stay after a deletion."""
+        """Number of purges by destination, and group or None."""
         self.moved: dict[tuple[str, str | None], int] = {}
         """The number of the last purge that was finished."""
+        self.floor = 0
+        """The highest number of purges of what was deleted. What is created again counts from there: messages that
+        were delayed before have a lower number, and may be due only in months."""
+        self._has_shrunk = False
+        """Whether something was deleted since the size of a snapshot was known."""
         self.transactions = False
         """Whether the stream of transactions has been declared."""
         self.deleted: list[str] = []
@@ -102,13 +120,19 @@ class Contents:
             return False
         match entry:
             case ["whole", int(last), [*entries]]:
-                self.bytes_since_snapshot, self.snapshot_bytes = 0, len(body)
+                self.bytes_since_snapshot, self.snapshot_bytes, self._has_shrunk = 0, len(body), False
                 if self._incomplete is not None and last < offset:
                     self._restore(last, entries)
                 return True
         if self._incomplete is not None:
             self._incomplete.append((offset, entry))
         return self._add(entry)
+
+    def exceeds(self, limit: int) -> bool:
+        """Whether a snapshot has more than `limit` bytes: by the last one, and counted again after deletions."""
+        if self._has_shrunk and self.snapshot_bytes > limit:
+            self.snapshot_bytes, self._has_shrunk = sum(len(entry) + 1 for entry in self._entries()), False
+        return self.snapshot_bytes > limit
 
     def snapshot(self, offset: int) -> bytes:
         """Return a snapshot of all entries up to `offset`, which was read last."""
@@ -131,6 +155,7 @@ class Contents:
         }
         missing.purges = {pair: count for pair, count in self.purges.items() if count > other.purges.get(pair, 0)}
         missing.moved = {pair: count for pair, count in self.moved.items() if count > other.moved.get(pair, 0)}
+        missing.floor = self.floor if self.floor > other.floor else 0
         missing.transactions = self.transactions and not other.transactions
         return [(entry, None) for entry in missing._entries()]
 
@@ -140,19 +165,21 @@ class Contents:
     def _entries(self) -> list[bytes]:
         """Return entries that add up to the same."""
         return [
+            # before what they are of, which would otherwise count from the floor
+            *(encode("purged", *pair, count) for pair, count in self.purges.items()),
+            *(encode("moved", *pair, count) for pair, count in self.moved.items()),
             *(encode("destination", name, *layout) for name, layout in self.destinations.items()),
             *(encode("ready", *pair, group.history) for pair, group in self.groups.items() if group.ready),
             *(encode("begun", *pair) for pair, group in self.groups.items() for _ in range(group.begun)),
             *(encode("note", *instance_and_key, value) for instance_and_key, value in self._metadata.items()),
-            *(encode("purged", *pair, count) for pair, count in self.purges.items()),
-            *(encode("moved", *pair, count) for pair, count in self.moved.items()),
+            *([encode("floor", self.floor)] if self.floor else []),
             *([encode("transactions")] if self.transactions else []),
         ]
 
     def _restore(self, last: int, entries: list[Any]) -> None:
         for state in (self.destinations, self.groups, self._metadata, self.purges, self.moved):
             state.clear()
-        self.transactions = False
+        self.transactions, self.floor = False, 0
         later = [entry for offset, entry in self._incomplete or () if offset > last]
         self._incomplete = None
         for entry in (*entries, *later):
@@ -161,15 +188,11 @@ class Contents:
     def _add(self, entry: Any) -> bool:  # noqa: ANN401 - any JSON
         match entry:
             case ["destination", str(name), int(partitions), int(log_bytes)] if 0 < partitions <= _PARTITIONS_MAX:
-                self.destinations.setdefault(name, Layout(partitions, max(0, log_bytes)))
+                if name not in self.destinations:
+                    self.destinations[name] = Layout(partitions, max(0, log_bytes))
+                    self._count_from_floor(name, None)
             case ["deleted", str(name)]:
-                self.destinations.pop(name, None)
-                for pair in [pair for pair in self.groups if pair[0] == name]:
-                    del self.groups[pair]
-                self.deleted.append(name)
-            case [("purged" | "moved") as kind, str(name), (str() | None) as group, int(count)]:
-                counts = self.purges if kind == "purged" else self.moved
-                counts[name, group] = max(count, counts.get((name, group), 0))
+                self._delete(name)
             case ["note", (str() | None) as instance, str(key), None]:
                 self._metadata.pop((instance, key), None)
             case ["note", (str() | None) as instance, str(key), str(value)]:
@@ -185,9 +208,11 @@ class Contents:
     def _add_to_group(self, entry: Any) -> bool:  # noqa: ANN401 - any JSON
         match entry:
             case ["begun", str(name), str(group)]:
+                self._count_from_floor(name, group)
                 state = self.group(name, group)
                 self.groups[name, group] = state._replace(begun=state.begun + 1)
             case ["ready", str(name), str(group), [*history]] if all(isinstance(number, int) for number in history):
+                self._count_from_floor(name, group)
                 self.groups[name, group] = Group(0, ready=True, history=tuple(history))
             case ["drained", str(name), str(group), int(partition)]:
                 if (drained := self.groups.get((name, group))) is not None:
@@ -195,9 +220,51 @@ class Contents:
                     self.groups[name, group] = drained._replace(history=left)
             case ["deleted", str(name), str(group)]:
                 self.groups.pop((name, group), None)
+                self._forget_purges(name, group)
+            case _:
+                return self._add_purges(entry)
+        return True
+
+    def _add_purges(self, entry: Any) -> bool:  # noqa: ANN401 - any JSON
+        match entry:
+            case [("purged" | "moved") as kind, str(name), (str() | None) as group, int(count)]:
+                counts = self.purges if kind == "purged" else self.moved
+                counts[name, group] = max(count, counts.get((name, group), 0))
+            case ["floor", int(count)]:
+                self.floor = max(self.floor, count)
             case _:
                 return False
         return True
+
+    def _delete(self, name: str) -> None:
+        """Delete a destination and its groups."""
+        for pair in [pair for pair in self.groups if pair[0] == name]:
+            del self.groups[pair]
+        for each in [group for of, group in self.purges if of == name and group is not None]:
+            self._forget_purges(name, each)
+        if self.destinations.pop(name, None) is not None:  # otherwise it is an exchange of others, and stays
+            self._forget_purges(name, None)
+        self.deleted.append(name)
+
+    def _count_from_floor(self, name: str, group: str | None) -> None:
+        """Have a new destination, or a new group of it, count its purges from the floor."""
+        if group is None:
+            first = self.floor
+        elif (name, group) in self.groups:
+            return
+        else:
+            first = self.floor - self.purges.get((name, None), 0)  # the number of a group is the sum of both
+        if first > 0:
+            for counts in (self.purges, self.moved):
+                counts[name, group] = max(first, counts.get((name, group), 0))
+
+    def _forget_purges(self, name: str, group: str | None) -> None:
+        """Forget the purges of what is deleted; what was delayed for it must not reach what is created again."""
+        self._has_shrunk = True
+        self.moved.pop((name, group), None)
+        if count := self.purges.pop((name, group), 0):
+            of_destination = 0 if group is None else self.purges.get((name, None), 0)
+            self.floor = max(self.floor, count + of_destination)
 
 
 def encode(kind: Kind, *fields: object) -> bytes:

@@ -103,6 +103,10 @@ class Transactions:
             raise BackendUnavailable("The bridge's stream of transactions has not been read yet.")
         return self._ledger.transactions
 
+    def gauges(self) -> Mapping[str, int]:
+        """Return the bytes of prepared messages, of all bridges."""
+        return {"prepared_bytes": self._ledger.size}
+
     async def prepare(self, transaction: Transaction, message: Message) -> None:
         """See `Transactional`."""
         await self._open()

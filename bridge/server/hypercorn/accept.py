@@ -17,7 +17,7 @@ from typing import ClassVar, Final, Self
 from starlette.types import ASGIApp
 
 from bridge.server.connection_limits import BACKLOG
-from bridge.server.hypercorn.connection import Connection, HttpProtocol, Server
+from bridge.server.hypercorn.connection import Server
 from bridge.server.hypercorn.http1 import Http1
 from bridge.server.hypercorn.http2 import Http2
 from bridge.server.listener import Listener, bind, tls_context
@@ -185,7 +185,7 @@ async def serve(
     if (installed := version("hypercorn")) != VERSION:
         raise RuntimeError(f"the bridge subclasses Hypercorn {VERSION}; {installed} is installed")
     tls = tls_context(listener.tls) if listener.tls else None
-    server = Server(app, listener.header_limit, _protocol, listener.admission)
+    server = Server(app, listener.header_limit, Http1, Http2, listener.admission)
     listening = bind(listener)
     try:
         async with _accepting(server, listening, tls):
@@ -199,7 +199,7 @@ async def serve(
 async def _accepting(server: Server, listening: socket.socket, tls: ssl.SSLContext | None) -> AsyncIterator[None]:
     """Accept connections during the context."""
     if tls is None:
-        accepting = await asyncio.get_running_loop().create_server(server.accept, sock=listening, backlog=BACKLOG)
+        accepting = await asyncio.get_running_loop().create_server(server.streams, sock=listening, backlog=BACKLOG)
         try:
             yield
         finally:
@@ -212,7 +212,3 @@ async def _accepting(server: Server, listening: socket.socket, tls: ssl.SSLConte
         task.cancel()
         await asyncio.wait((task,))
         listening.close()
-
-
-def _protocol(connection: Connection, http2: bool) -> HttpProtocol:
-    return Http2(connection) if http2 else Http1(connection)

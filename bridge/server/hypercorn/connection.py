@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
-from hypercorn.protocol.h11 import H2ProtocolAssumedError
 from starlette.types import ASGIApp
 
 from bridge.server import connection_limits
@@ -22,6 +21,9 @@ from bridge.server.unfinished_requests import UnfinishedRequests, cancel, finish
 logger = logging.getLogger(__name__)
 
 READ_SIZE = 65536
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
+"""With this a client of HTTP/2 begins (RFC 9113, section 3.4); python-h2 checks the rest of its preface."""
 
 LINGER = 2.0
 """Seconds between the last byte sent and the abort. Closing at once, with unread input, would reset the connection, and
@@ -35,10 +37,7 @@ class HttpProtocol(Protocol):
     """The protocol of a connection: HTTP/1.1 or HTTP/2."""
 
     async def receive(self, data: bytes) -> None:
-        """Handle bytes from the client.
-
-        Raises H2ProtocolAssumedError, with the bytes, if HTTP/1.1 receives the preface of HTTP/2.
-        """
+        """Handle bytes from the client."""
 
     def half_closed(self) -> bool:
         """The client has closed its sending side, and may read on. Returns whether its requests are answered.
@@ -63,14 +62,15 @@ class Server:
         self,
         app: ASGIApp,
         header_limit: int,
-        choose_protocol: Callable[["Connection", bool], HttpProtocol],
+        http1: Callable[["Connection"], HttpProtocol],
+        http2: Callable[["Connection"], HttpProtocol],
         admission: Admission | None = None,
     ) -> None:
-        """`choose_protocol` returns the protocol of a connection; its second argument is true for HTTP/2."""
+        """`http1` and `http2` make the protocol of a connection."""
         self.requests = UnfinishedRequests(app)
         self.header_limit = header_limit
         self._admission = admission
-        self.choose_protocol = choose_protocol
+        self.http1, self.http2 = http1, http2
         self.config = Config()
         self.config.include_server_header = False
         self.config.accesslog = None
@@ -88,43 +88,32 @@ class Server:
         """Whether the server is stopping: new requests are refused."""
         return self._context.terminated.is_set()
 
-    def accept(self) -> asyncio.StreamReaderProtocol:
-        """Return the asyncio protocol of a new connection."""
-        return self._streams(self._accept)
-
-    def streams(self, host: str) -> asyncio.StreamReaderProtocol:
-        """Return the asyncio protocol of a connection that was admitted."""
-        return self._streams(partial(self._serve, host))
+    def streams(self, host: str | None = None) -> asyncio.StreamReaderProtocol:
+        """Return the asyncio protocol of a new connection. `host`: of one that was admitted; None: it is now."""
+        reader = NotifyingReader(loop=asyncio.get_running_loop())
+        return asyncio.StreamReaderProtocol(reader, partial(self._serve, host))
 
     def admit(self, host: str) -> bool:
         """Count a connection; False: it is to be closed."""
-        return not self.draining and (self._admission is None or self._admission.accept(host))
+        return not self._context.terminated.is_set() and (self._admission is None or self._admission.accept(host))
 
     def release(self, host: str) -> None:
         """Count an admitted connection as closed."""
         if self._admission is not None:
             self._admission.release(host)
 
-    def _streams(
-        self, serve: "Callable[[NotifyingReader, asyncio.StreamWriter], None]"
-    ) -> asyncio.StreamReaderProtocol:
-        reader = NotifyingReader(loop=asyncio.get_running_loop())
-        return asyncio.StreamReaderProtocol(reader, lambda _, writer: serve(reader, writer))
-
-    def _accept(self, reader: "NotifyingReader", writer: asyncio.StreamWriter) -> None:
-        address = _address(writer, "peername")
-        host = address[0] if address else ""
-        if self.admit(host):
-            self._serve(host, reader, writer)
-        else:
-            writer.transport.abort()
-
-    def _serve(self, host: str, reader: "NotifyingReader", writer: asyncio.StreamWriter) -> None:
+    def _serve(self, host: str | None, reader: "NotifyingReader", writer: asyncio.StreamWriter) -> None:
+        if host is None:
+            address = writer.get_extra_info("peername")
+            host = address[0] if address else ""
+            if not self.admit(host):
+                writer.transport.abort()
+                return
         connection = Connection(self, reader, writer)
         self._connections.add(connection)
-        self.spawn(connection.run()).add_done_callback(lambda _: self._on_closed(connection, host))
+        self.spawn(connection.run()).add_done_callback(partial(self._on_closed, connection, host))
 
-    def _on_closed(self, connection: "Connection", host: str) -> None:
+    def _on_closed(self, connection: "Connection", host: str, _: asyncio.Task[None]) -> None:
         self._connections.discard(connection)
         self.release(host)
 
@@ -181,9 +170,13 @@ class Connection:
         """Whether the client has closed its sending side, and its requests are answered all the same."""
         tls = writer.get_extra_info("ssl_object")
         self._tls = tls is not None
-        self.tls_and_addresses = (self._tls, _address(writer, "peername"), _address(writer, "sockname"))
+        client, served = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+        self.tls_and_addresses = (self._tls, client and client[:2], served and served[:2])
         """Whether the connection has TLS, the client's address, the server's: arguments of Hypercorn's constructors."""
-        self._protocol = server.choose_protocol(self, tls is not None and tls.selected_alpn_protocol() == "h2")
+        self._protocol: HttpProtocol | None = None
+        """None: the client has sent nothing yet, or a part of the preface of HTTP/2."""
+        if tls is not None and tls.selected_alpn_protocol() == "h2":
+            self._protocol = server.http2(self)
 
     async def run(self) -> None:
         """Serve the connection until either side closes it."""
@@ -191,11 +184,16 @@ class Connection:
         try:
             self.set_idle(True)
             while data := await self._reader.read(READ_SIZE):
-                if not self.closing:
-                    self._handling = True
-                    await self._receive(data)
-                    self._handling = False
-            if not self.closing:
+                if self.closing:
+                    continue
+                self._handling = True
+                if self._protocol is None:
+                    while PREFACE.startswith(data) and data != PREFACE and (more := await self._reader.read(READ_SIZE)):
+                        data += more
+                    self._protocol = self.server.http2(self) if data.startswith(PREFACE) else self.server.http1(self)
+                await self._protocol.receive(data)
+                self._handling = False
+            if not self.closing and self._protocol is not None:
                 self._handling = True
                 await self._protocol.input_ended()
         except OSError:
@@ -208,18 +206,10 @@ class Connection:
         finally:
             await self._finish()
 
-    async def _receive(self, data: bytes) -> None:
-        try:
-            await self._protocol.receive(data)
-        except H2ProtocolAssumedError as prior_knowledge:
-            self._protocol = self.server.choose_protocol(self, True)
-            self.set_idle(True)  # Hypercorn counts the preface as a request, and would keep a silent client open
-            await self._protocol.receive(prior_knowledge.data)
-
     def _on_input_end(self) -> None:
         lost = self._tls or self._reader.exception() is not None or self._writer.transport.is_closing()
         if not lost:  # over TLS, asyncio closes both directions
-            self.half_closed = self._protocol.half_closed()
+            self.half_closed = self._protocol is None or self._protocol.half_closed()
         # While a request is answered, the reading task waits with a pipelined request or the rest of a body.
         if (lost or not self.half_closed) and self._handling and self._task is not None:
             self._input_lost = True
@@ -232,7 +222,8 @@ class Connection:
         if not self.closing:
             self.closing = True
             self._abort_later()
-        await self._protocol.disconnected()
+        if self._protocol is not None:
+            await self._protocol.disconnected()
         self._writer.close()
         try:
             with suppress(OSError):
@@ -268,7 +259,11 @@ class Connection:
 
     def drain(self) -> None:
         """Close as soon as no request is in flight."""
-        if not self.closing:
+        if self.closing:
+            return
+        if self._protocol is None:
+            self.close(linger=False)
+        else:
             self._protocol.drain()
 
     def abort(self) -> None:
@@ -298,8 +293,3 @@ class Connection:
             self.abort()
         else:
             asyncio.get_running_loop().call_later(LINGER, self._abort_later, unsent, stalled)
-
-
-def _address(writer: asyncio.StreamWriter, which: str) -> tuple[str, int] | None:
-    address = writer.get_extra_info(which)
-    return (address[0], address[1]) if address else None

@@ -84,11 +84,6 @@ class TokenBucket:
         return True
 
 
-def frame_bucket() -> TokenBucket:
-    """Return the budget of one connection."""
-    return TokenBucket(FRAME_BURST, FRAME_RATE, FRAMES_SAVED)
-
-
 HEADER_SLACK = 4
 """Times `header_limit` that is still answered 431. Beyond it h2 closes the connection (GOAWAY ENHANCE_YOUR_CALM)."""
 
@@ -188,7 +183,8 @@ class TolerantH2Connection(H2Connection):
 
     def _receive_settings_frame(self, frame: SettingsFrame) -> tuple[list[Frame], list[Event]]:
         # h2 stores unknown settings: 50 MB for all 65,536.
-        frame.settings = {code: value for code, value in frame.settings.items() if code in _KNOWN_SETTINGS}
+        for unknown in frame.settings.keys() - _KNOWN_SETTINGS:
+            del frame.settings[unknown]
         return super()._receive_settings_frame(frame)
 
     def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:

@@ -8,7 +8,7 @@ from h11._receivebuffer import ReceiveBuffer
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
 from hypercorn.protocol.events import Body, EndBody, Event, Response
-from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protocol
+from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.typing import ConnectionState, LifespanState
 
 from bridge.errors import BridgeError, HeadersTooLarge, RequestMalformed
@@ -136,9 +136,9 @@ class Http1(H11Protocol):
         return RequestMalformed("The request is not valid HTTP/1.1.")
 
     async def _check_protocol(self, event: h11.Request) -> None:
-        # Hypercorn answers "Upgrade: h2c" with 101. The bridge accepts HTTP/2 by prior knowledge or ALPN only.
-        if (event.method, event.target, event.http_version) == (b"PRI", b"*", b"2.0"):
-            raise H2ProtocolAssumedError(b"PRI * HTTP/2.0\r\n\r\n" + self.connection.trailing_data[0])
+        # Hypercorn answers "Upgrade: h2c" with 101. The bridge accepts HTTP/2 by prior knowledge or ALPN only, and has
+        # looked for that before.
+        pass
 
     async def _create_stream(self, request: h11.Request) -> None:
         # Hypercorn opens a WebSocket if a request asks for one. The bridge has none: the request is an ordinary GET.

@@ -18,6 +18,7 @@ from h2.events import (
 from h2.exceptions import NoSuchStreamError, ProtocolError
 from hypercorn.protocol.events import Body, EndBody, Response, StreamClosed
 from hypercorn.protocol.events import Event as ResponsePart
+from hypercorn.protocol.http_stream import ASGIHTTPState
 from hypercorn.utils import filter_pseudo_headers
 
 from bridge.server import connection_limits
@@ -25,9 +26,11 @@ from bridge.server.hypercorn.connection import Connection
 from bridge.server.hypercorn.h2_connection import (
     EARNED_BY_DATA,
     EARNED_BY_REQUEST,
+    FRAME_BURST,
+    FRAME_RATE,
+    FRAMES_SAVED,
     TokenBucket,
     TolerantH2Connection,
-    frame_bucket,
     frame_cost,
 )
 from bridge.server.hypercorn.stream import WINDOW, RequestStream
@@ -63,7 +66,7 @@ class Http2:
         self._discarding: dict[int, int] = {}
         """Bytes discarded of bodies whose response is complete, by stream id."""
         self._resets = TokenBucket(RESET_BURST, RESET_RATE)
-        self._frames = frame_bucket()
+        self._frames = TokenBucket(FRAME_BURST, FRAME_RATE, FRAMES_SAVED)
         self._received = False
         self._unwritten = 0
         self._write_due = False
@@ -120,7 +123,9 @@ class Http2:
         elif isinstance(event, DataReceived):
             self._on_data(event)
         elif isinstance(event, StreamEnded):
-            self._on_end(event.stream_id)
+            self._discarding.pop(event.stream_id, None)
+            if stream := self._streams.get(event.stream_id):
+                stream.body.feed_end()
         elif isinstance(event, StreamReset):
             self._on_reset(event)
         elif isinstance(event, WindowUpdated | RemoteSettingsChanged):
@@ -163,11 +168,6 @@ class Http2:
             with suppress(ProtocolError):
                 self._h2.acknowledge_received_data(size, stream_id)
             self._write_soon()
-
-    def _on_end(self, stream_id: int) -> None:
-        self._discarding.pop(stream_id, None)
-        if stream := self._streams.get(stream_id):
-            stream.body.feed_end()
 
     def _on_reset(self, event: StreamReset) -> None:
         # h2 reports its own resets too: a client can make the server send them (CVE-2025-8671).
@@ -243,7 +243,7 @@ class Http2:
         stream = self._streams.get(stream_id)
         if stream is None:
             return
-        if not stream.complete:
+        if stream.state is not ASGIHTTPState.CLOSED:
             # The application failed in the middle: without a reset the client would wait, or take a part for the whole.
             self._h2.reset_stream(stream_id, ErrorCodes.INTERNAL_ERROR)
             self._write_soon()

@@ -132,7 +132,7 @@ class RequestStream(HTTPStream):
             "asgi": {"spec_version": "2.3", "version": "3.0"},
             "method": method.decode("latin-1"),
             "scheme": self.scheme,
-            "path": normal_path(path),
+            "path": normal_path(path) if b"%" in path else path.decode("latin-1"),
             "raw_path": path,
             "query_string": query,
             "root_path": "",
@@ -148,11 +148,16 @@ class RequestStream(HTTPStream):
 
     def _refusal(self, headers: list[tuple[bytes, bytes]]) -> BridgeError | None:
         limit = self.client_connection.server.header_limit
+        size = FIELD_OVERHEAD * len(headers)
+        has_coding = has_length = False
+        for name, value in headers:
+            size += len(name) + len(value)
+            has_coding |= name == b"transfer-encoding"
+            has_length |= name == b"content-length"
         # h11 and h2 check their limits only between reads, and h2 can only close the connection.
-        if (size := sum(len(name) + len(value) + FIELD_OVERHEAD for name, value in headers)) > limit:
+        if size > limit:
             return HeadersTooLarge(f"The headers have {size} bytes; at most {limit} are allowed.")
-        names = {name for name, _ in headers}
-        if b"transfer-encoding" in names and b"content-length" in names:
+        if has_coding and has_length:
             # "Such a message might indicate an attempt to perform request smuggling" (RFC 9112, section 6.1). Http1
             # closes the connection, because the body has not been read.
             return RequestMalformed("A request has either content-length or transfer-encoding, not both.")
@@ -179,14 +184,9 @@ class RequestStream(HTTPStream):
         self.body.close()
         self.window_opened.set()
 
-    @property
-    def complete(self) -> bool:
-        """Whether the application has sent its whole response."""
-        return self.state is ASGIHTTPState.CLOSED
-
     async def app_send(self, message: ASGISendEvent | None) -> None:
         """Send an ASGI message of the application; None when the application has returned."""
-        if self.closed and not self.complete:
+        if self.closed and self.state is not ASGIHTTPState.CLOSED:
             # The client has disconnected. An application that only sends must not block the event loop.
             await asyncio.sleep(0)
         else:

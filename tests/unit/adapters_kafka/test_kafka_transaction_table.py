@@ -5,7 +5,18 @@ from collections.abc import Sequence
 from adapters.base import Transaction, TransactionState
 from adapters.kafka.mapping import Outgoing, Record
 from adapters.kafka.transaction import table
-from adapters.kafka.transaction.table import Entry, Kind, TransactionTable, Verdict, control, ended, entry_of, prepared
+from adapters.kafka.transaction.table import (
+    HEADERS,
+    Entry,
+    Kind,
+    TransactionTable,
+    Verdict,
+    control,
+    ended,
+    entry_of,
+    message_of,
+    prepared,
+)
 from bridge.message import Message
 
 TOPIC = "oms.transactions"
@@ -39,7 +50,10 @@ class Log:
         return self.add(prepared(TOPIC, Entry(Kind.PREPARED, name), begun, message, now))
 
     def bodies(self, name: str = "tx") -> list[bytes]:
-        return [message.body for message in self.table.messages(name)]
+        return [message.body for message in self.messages(name)]
+
+    def messages(self, name: str = "tx") -> list[Message]:
+        return [message_of(each.record) for each in self.table.claimed(name) if each.record is not None]
 
     def state(self, name: str = "tx") -> TransactionState | None:
         known = self.table.known.get(name)
@@ -91,8 +105,27 @@ def test_a_message_comes_back_as_it_was_prepared() -> None:
     log = Log()
     log.add(prepared(TOPIC, Entry(Kind.PREPARED, begun.id), begun, message, NOW))
     log.say(Kind.CLAIMED, begun.id, "a")
-    assert log.table.messages(begun.id) == [message._replace(properties={"ce_type": "x", "ü": "?"})]
+    assert log.messages(begun.id) == [message._replace(properties={"ce_type": "x", "ü": "?"})]
     assert log.table.known == {begun.id: begun._replace(messages=1, size=message.size)}
+
+
+def test_only_the_messages_of_this_bridge_are_kept() -> None:
+    log = Log()
+    log.table = TransactionTable("me/")
+    begun = Transaction("tx", TransactionState.OPEN, NOW, 60_000, None, messages=0, size=0)
+    sizes = []
+    for number, token in enumerate(("me/1", "other/1", "me/2")):
+        message = Message("orders", bytes(10 * number), message_id="m", born_timestamp=NOW, born_host="h")
+        sizes.append(message.size + HEADERS)
+        log.add(prepared(TOPIC, Entry(Kind.PREPARED, "tx", token=token), begun, message, NOW))
+    assert (log.table.size, log.table.held) == (sum(sizes), sizes[0] + sizes[2])
+    log.say(Kind.CLAIMED, writer="a")
+    claimed = log.table.claimed("tx")
+    assert [(each.token, each.offset, each.record is None) for each in claimed] == [
+        *(("me/1", 0, False), ("", 1, True), ("me/2", 2, False)),
+    ]
+    log.say(Kind.COMMITTED, writer="a")
+    assert (log.table.size, log.table.held) == (0, 0)
 
 
 def test_the_list_of_what_has_ended_replaces_older_records() -> None:

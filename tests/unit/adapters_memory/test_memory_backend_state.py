@@ -17,9 +17,8 @@ from adapters.memory.backend_state import SLICE, BackendState
 from adapters.memory.capacity_and_retention import Capacity
 from adapters.memory.group import Cursor, StoredGroup
 from adapters.memory.options import Options, parse
-from adapters.memory.partition import Partition
+from adapters.memory.partition import Partition, RecordList
 from adapters.memory.record import Record, footprint, pack
-from adapters.memory.record_list import RecordList
 from bridge.errors import BackendFull, BodyTooLarge, PartitionUnknown
 from bridge.message import Message
 

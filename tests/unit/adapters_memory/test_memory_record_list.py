@@ -2,7 +2,7 @@
 
 import gc
 
-from adapters.memory.record_list import BLOCK, RecordList
+from adapters.memory.partition import BLOCK, RecordList
 
 
 def test_it_is_a_list_whose_elements_can_be_dropped() -> None:

@@ -29,7 +29,7 @@ def contents(told: list[bytes], instance: str | None = "one") -> Contents:
 
 def state(found: Contents) -> object:
     return (
-        *(found.destinations, found.groups, found.purges, found.moved, found.transactions),
+        *(found.destinations, found.groups, found.purges, found.moved, found.floor, found.transactions),
         found._metadata,
     )
 
@@ -52,10 +52,15 @@ def test_what_a_stream_has_lost_can_be_written_again(told: list[bytes], others: 
     after = contents([*others, *(entry for entry, _ in before.missing_in(read))])
     assert after.destinations == before.destinations | read.destinations
     assert after.metadata == before.metadata | read.metadata
-    assert after.purges == {pair: max(before.purges.get(pair, 0), count) for pair, count in after.purges.items()}
-    assert after.purges.keys() | after.moved.keys() == before.purges.keys() | read.purges.keys() | (
-        before.moved.keys() | read.moved.keys()
-    )
+    for counts, *others_counts in (
+        (after.purges, before.purges, read.purges),
+        (after.moved, before.moved, read.moved),
+    ):
+        expected = {pair: max(each.get(pair, 0) for each in others_counts) for each in others_counts for pair in each}
+        # what is entered again counts from the floor of the other state, which a real one has reached before
+        assert read.floor or counts == expected
+        assert all(counts[pair] >= count for pair, count in expected.items())
+    assert after.floor == max(before.floor, read.floor)
     assert after.transactions == (before.transactions or read.transactions)
     ready = [{pair for pair, group in each.groups.items() if group.ready} for each in (before, read, after)]
     assert ready[2] == ready[0] | ready[1]
@@ -135,9 +140,65 @@ def test_how_far_a_set_up_is() -> None:
     assert contents(told).groups == {("d", "g"): Group(ready=True)}
 
 
-def test_the_highest_number_of_purges_counts_also_after_the_destination_is_deleted() -> None:
+def number(found: Contents, group: str | None = None) -> int:
+    """Return the number that a message gets which is delayed for the destination, or deferred for the group."""
+    return found.purges.get(("a", None), 0) + (0 if group is None else found.purges.get(("a", group), 0))
+
+
+MADE = [encode("destination", "a", 8, 0), encode("begun", "a", "g"), encode("ready", "a", "g", [])]
+
+
+def test_the_highest_number_of_purges_counts() -> None:
     told = [encode("purged", "a", None, 2), encode("purged", "a", "g", 1), encode("purged", "a", None, 1)]
-    assert contents([*told, encode("deleted", "a")]).purges == {("a", None): 2, ("a", "g"): 1}
+    assert contents([*MADE, *told]).purges == {("a", None): 2, ("a", "g"): 1}
+
+
+def test_what_is_created_again_gets_no_number_of_before() -> None:
+    """Messages that were delayed before may be due only in months."""
+    told = [*MADE, encode("purged", "a", None, 2), encode("purged", "a", "g", 3), encode("purged", "a", "h", 1)]
+    before = contents(told)
+    assert (number(before), number(before, "g")) == (2, 5)
+    group = contents([*told, encode("deleted", "a", "g"), encode("ready", "a", "g", [])])
+    assert (number(group), number(group, "g")) == (2, 5)
+    whole = contents([*told, encode("deleted", "a"), *MADE])
+    assert (number(whole), number(whole, "g"), number(whole, "h")) == (5, 5, 5)
+    assert whole.moved == whole.purges, "no earlier number is in use"
+    gone = contents([*told, encode("deleted", "a")])
+    again = contents([*told, encode("deleted", "a"), gone.snapshot(7), *MADE])
+    assert state(again) == state(whole)
+
+
+def test_purges_of_an_exchange_of_others_stay() -> None:
+    told = [encode("ready", "a", "g", []), encode("purged", "a", None, 2), encode("purged", "a", "g", 1)]
+    gone = contents([*told, encode("deleted", "a")])
+    assert (gone.purges, gone.floor) == ({("a", None): 2}, 3)
+
+
+def test_what_is_created_and_deleted_leaves_nothing() -> None:
+    found = Contents(None)
+    entries = (
+        entry
+        for each in range(3_000)
+        for name in (f"orders.session-{each}", "orders")
+        for entry in (
+            *(encode("destination", name, 8, 1 << 30), encode("ready", name, f"g{each}", [])),
+            *(encode("purged", name, None, each + 1), encode("moved", name, None, each + 1)),
+            *(encode("purged", name, f"g{each}", 1), encode("deleted", name, f"g{each}"), encode("deleted", name)),
+        )
+    )
+    for offset, entry in enumerate(entries):
+        assert found.read(offset, entry)
+    assert len(found.snapshot(0)) < 100
+
+
+def test_a_full_catalogue_is_no_longer_full_after_deletions() -> None:
+    found = contents([encode("destination", f"d{each}", 8, 0) for each in range(100)])
+    found.read(100, found.snapshot(99))
+    assert found.exceeds(2_000)
+    for each in range(60):
+        found.read(101 + each, encode("deleted", f"d{each}"))
+    assert not found.exceeds(2_000)
+    assert found.exceeds(500)
 
 
 def test_notes_are_of_an_instance() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from adapters.base import Delivery
+from bridge.callbacks.counters import CallbackCounters
 from bridge.callbacks.delivery_worker import DeliveryWorker, Inflate
 from bridge.callbacks.registration import BatchOptions, DeliveryHistory, Registration
 from bridge.callbacks.retry_policy import EndpointResponse, NoResponse
@@ -99,10 +100,12 @@ class Bench:
         self.engine = Engine(self.adapter, clock, EngineOptions("bridge:8080")._replace(**options))  # type: ignore[arg-type]
         self.endpoint = Endpoint(clock)
         self.history = DeliveryHistory()
+        self.counters = CallbackCounters()
         self.worker = DeliveryWorker(
             Registration(APP, URL, credit, batch=batch),
             self.engine,
             self.history,
+            self.counters,
             post=self.endpoint,
             inflate=inflate,
             lease=LEASE,

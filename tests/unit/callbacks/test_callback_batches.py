@@ -74,7 +74,7 @@ async def test_one_post_has_what_is_ready_and_a_2xx_settles_it_in_one_call(clock
         assert [len(batch) for batch in bench.endpoint.batches] == [10, 10, 5]
         assert len(settle_calls(bench)) <= 3
         assert (bench.history.delivered, bench.history.failed) == (25, 0)
-        assert bench.engine.counters.callbacks_delivered == 25
+        assert bench.counters.callbacks_delivered == 25
         await until(lambda: bench.worker.in_flight == 0)
 
 
@@ -156,7 +156,7 @@ async def test_results_settle_or_give_back_each(clock: LoopClock) -> None:
         assert times["m2"] >= 30_000
         assert (bench.history.delivered, bench.history.failed) == (4, 1)
         assert [(f.message_id, f.status) for f in bench.history.failures] == [("m1", 422)]
-        assert bench.engine.counters.callbacks_failed == 1
+        assert bench.counters.callbacks_failed == 1
         assert settle_calls(bench)[0] == [0, 3]
 
 
@@ -250,7 +250,7 @@ async def test_a_batch_with_an_accepted_message_is_no_failure(clock: LoopClock) 
         opened: list[int] = []
 
         def script(_: Sequence[Message]) -> EndpointResponse:
-            opened.append(bench.engine.counters.callback_circuits_open)
+            opened.append(bench.counters.callback_circuits_open)
             return answers.pop(0) if answers else OK
 
         bench.endpoint.batch_script = script

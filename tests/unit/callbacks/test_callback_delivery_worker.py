@@ -30,7 +30,7 @@ async def test_a_2xx_acknowledges(clock: LoopClock) -> None:
         await until(lambda: bench.engine.counters.settled == 20)
         assert sorted(bench.subscription.reported(Outcome.SETTLED)) == list(range(20))
         assert (bench.history.delivered, bench.history.failed, bench.worker.in_flight) == (20, 0, 0)
-        assert bench.engine.counters.callbacks_delivered == 20
+        assert bench.counters.callbacks_delivered == 20
         bench.subscription.give(delivery(20))
         await until(lambda: bench.history.delivered == 21)
 
@@ -58,7 +58,7 @@ async def test_a_failure_is_delivered_again_after_its_pause(clock: LoopClock) ->
             ("m0", 4, 302),
         ]
         assert "loopback" in bench.history.failures[1].reason
-        assert bench.engine.counters.callbacks_failed == 4
+        assert bench.counters.callbacks_failed == 4
 
 
 async def test_the_last_ten_failures_are_kept(clock: LoopClock) -> None:
@@ -152,7 +152,7 @@ async def test_a_dead_endpoint_costs_nothing(clock: LoopClock) -> None:
         bench.endpoint.script = dead
         await bench.passes(60)
         assert not bench.worker.breaker.closed
-        assert bench.engine.counters.callback_circuits_open == 1
+        assert bench.counters.callback_circuits_open == 1
         posts, fetches = len(bench.endpoint.posts), bench.subscription.fetches
         assert bench.engine.counters.delivered == posts, "what is taken is posted"
         await bench.passes(8 * HOUR)
@@ -163,7 +163,7 @@ async def test_a_dead_endpoint_costs_nothing(clock: LoopClock) -> None:
         bench.endpoint.script = lambda _: OK
         await until(lambda: len(bench.endpoint.taken) == 200, 1)
         assert bench.engine.counters.dead_letters == 0
-        assert bench.engine.counters.callback_circuits_open == 0
+        assert bench.counters.callback_circuits_open == 0
         assert bench.worker.breaker.closed
 
 
@@ -306,12 +306,12 @@ async def test_a_defect_does_not_end_the_loop(clock: LoopClock, caplog: pytest.L
 async def test_ended_while_the_circuit_is_open(clock: LoopClock) -> None:
     async with Bench(clock, *(delivery(n) for n in range(20))) as bench:
         bench.endpoint.script = dead
-        await until(lambda: bench.engine.counters.callback_circuits_open)
+        await until(lambda: bench.counters.callback_circuits_open)
         await bench.passes(100)
         bench.worker.end()
         assert bench.running is not None
         await asyncio.wait_for(bench.running, 1)
-        assert bench.engine.counters.callback_circuits_open == 0
+        assert bench.counters.callback_circuits_open == 0
 
 
 @pytest.mark.parametrize("late", range(8))

@@ -6,8 +6,8 @@ from typing import Self
 
 import pytest
 
+from bridge.allowed_targets import AllowedTargets
 from bridge.callbacks import registry
-from bridge.callbacks.allowed_targets import AllowedTargets
 from bridge.callbacks.registration import Registration, decode_registration, metadata_key
 from bridge.callbacks.registry import STATES, CallbackRegistry, DeliveryOptions, describe
 from bridge.callbacks.retry_policy import EndpointResponse
@@ -183,9 +183,9 @@ async def test_a_new_url_goes_on_with_the_history(clock: LoopClock) -> None:
         await until(lambda: bench.listed()["orders"]["delivered"] == 1, 0.1)
         assert not (await bench.callbacks.register(APP, OTHER, 4))[1]
         assert bench.listed()["orders"].items() >= {"url": OTHER, "delivered": 1}.items()
-        assert bench.engine.counters.callbacks == 1
+        assert bench.callbacks.counters.callbacks == 1
         await bench.callbacks.stop(APP)
-        assert bench.engine.counters.callbacks == 0
+        assert bench.callbacks.counters.callbacks == 0
 
 
 async def test_who_may_register(clock: LoopClock, monkeypatch: pytest.MonkeyPatch) -> None:

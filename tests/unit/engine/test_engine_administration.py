@@ -100,8 +100,8 @@ async def test_leases_pulls_and_streams_of_its_groups_end(clock: LoopClock, how:
     assert bench.open == {ELSEWHERE}
     for receipt in (ended, taken[0].receipt or ""):
         with pytest.raises(LeaseEnded, match="closed or deleted"):
-            await bench.engine.ack([receipt], None)
-    await bench.engine.ack([kept], None)
+            await bench.engine.leases.ack([receipt], None)
+    await bench.engine.leases.ack([kept], None)
     assert bench.adapter.changes == [(how, "orders", None)]
     assert bench.engine.counters.waiting_pulls == 0
     await bench.engine.close()
@@ -249,7 +249,7 @@ async def test_nothing_is_remembered_of_destinations_that_were_deleted(clock: Lo
         if dead_letters:
             pulled = await settled(engine.pull(key, PullRequest(30_000), ack=True))
             assert pulled is not None
-            engine.nack([pulled.receipt or ""], 0, None)
+            engine.leases.nack([pulled.receipt or ""], 0, None)
             await turns()
             await engine.administration.delete(f"{key.source}.dlq", None)
         await engine.administration.delete(key.source, None)
@@ -274,7 +274,7 @@ async def test_a_group_that_took_the_name_of_an_idle_one_stays_open(clock: LoopC
     bench.adapter.of(*ELSEWHERE).may_close.set()
     await turns()
     assert bench.open == {APP}
-    await bench.engine.ack([receipt], None)
+    await bench.engine.leases.ack([receipt], None)
     assert bench.adapter.of(*APP).reported(Outcome.SETTLED) == [2]
     await bench.engine.close()
 

@@ -1,28 +1,25 @@
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.base import Replayed, Stored
+from bridge.engine.batch import Batch
 from bridge.engine.client_limits import INTERNAL
+from bridge.engine.counters import Counters
 from bridge.engine.dedup import Deduplicator
 from bridge.engine.engine import Engine
 from bridge.engine.field_support import Applied
 from bridge.engine.message_names import named, names_of
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch_and_results import Produced, WaitingMessage
+from bridge.engine.produced import Produced, WaitingMessage
 from bridge.engine.recent_messages import FirstMessage, RecentMessages
 from bridge.errors import BackendFull, BackendUnavailable, BridgeError, IdempotencyMismatch, OutcomeUnknown
 from bridge.message import Message
-from tests.calls import only
 from tests.unit.engine.fakes import FakeAdapter
 from tests.unit.engine.virtual import LoopClock, turns
-
-if TYPE_CHECKING:
-    from bridge.engine.producer import Producer
 
 WINDOW = 1000
 ORDER = Message(destination="orders", body=b"order", message_id="m")
@@ -43,10 +40,13 @@ def claim(
     return first
 
 
+def claimed(messages: RecentMessages, message: Message, key: str | None, mono: int) -> FirstMessage:
+    return messages.claim(names_of(message, key), message.body, INTERNAL, mono)
+
+
 def test_a_name_is_remembered_until_the_window_ends() -> None:
     messages = recent()
-    assert claim(messages, ORDER, None, 0) is None
-    messages.passed(ORDER, DONE)
+    messages.note(claimed(messages, ORDER, None, 0), DONE)
     first = claim(messages, ORDER, None, WINDOW - 1)
     assert first is not None
     assert first.outcome == DONE
@@ -165,10 +165,10 @@ def test_whatever_comes_the_books_agree(max_bytes: int, events: list[tuple[str, 
         mine = messages.claim(names, message.body, client, mono)
         assert messages.find(names, message.body, mono) is mine
         if fate in {"passed", "failed"}:
-            messages.passed(message, DONE if fate == "passed" else BackendFull("full"))
+            messages.note(mine, DONE if fate == "passed" else BackendFull("full"))
         if fate.startswith("refused"):
             for _ in fate.split():
-                messages.refused(mine)
+                messages.note(mine, None)
         assert (messages.find(names, message.body, mono) is mine) == (fate in {"passed", "left"})
         entries = set(messages._first.values())
         assert messages._bytes == sum(each.size for each in entries)
@@ -188,15 +188,10 @@ def test_each_key_and_place_makes_another_id(keys: list[tuple[str, int | None]])
 async def test_what_the_backend_did_not_store_is_forgotten() -> None:
     for error in (BackendFull("full"), OutcomeUnknown("lost")):
         messages = recent()
-        claim(messages, ORDER, "k", 0)
-        messages.passed(ORDER, error)
+        messages.note(claimed(messages, ORDER, "k", 0), error)
         assert len(messages) == 0
         future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-        claim(messages, ORDER, "k", 0)
-        messages.passed(ORDER, WaitingMessage("m", 5, Applied(()), future))
-        first = claim(messages, ORDER, "k", 0)
-        assert first is not None
-        messages.refused(first)
+        messages.note(claimed(messages, ORDER, "k", 0), WaitingMessage("m", 5, Applied(()), future))
         assert len(messages) == 2, "it was passed to the backend"
         future.set_exception(error)
         await turns()
@@ -206,8 +201,7 @@ async def test_what_the_backend_did_not_store_is_forgotten() -> None:
 async def test_a_late_answer_concerns_the_message_it_belongs_to() -> None:
     messages = recent()
     future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-    claim(messages, ORDER, None, 0)
-    messages.passed(ORDER, WaitingMessage("m", 5, Applied(()), future))
+    messages.note(claimed(messages, ORDER, None, 0), WaitingMessage("m", 5, Applied(()), future))
     assert claim(messages, ORDER, None, WINDOW) is None
     future.set_exception(BackendUnavailable("gone"))
     await turns()
@@ -217,47 +211,41 @@ async def test_a_late_answer_concerns_the_message_it_belongs_to() -> None:
 class SlowProducer:
     """Stores on request."""
 
-    def __init__(self, messages: RecentMessages) -> None:
+    def __init__(self) -> None:
         self.calls = 0
         self.answer: asyncio.Future[Produced] = asyncio.get_running_loop().create_future()
-        self._recent = messages
 
-    async def produce(
-        self, messages: Sequence[Message | BridgeError], _: object, __: str
-    ) -> list[Produced | BridgeError]:
-        results: list[Produced | BridgeError] = []
-        for message in messages:
+    async def publish(self, batch: Batch) -> None:
+        for message in batch.take():
             assert isinstance(message, Message)
             self.calls += 1
             try:
-                produced = await asyncio.shield(self.answer)
+                batch.outcomes.append(await asyncio.shield(self.answer))
             except BridgeError as error:
-                results.append(error)
-                continue
-            self._recent.passed(message, produced)
-            results.append(produced)
-        return results
-
-    async def result_of(self, waiting: WaitingMessage) -> Produced:
-        raise NotImplementedError
+                batch.outcomes.append(error)
 
 
-def deduplicator(
-    producer: SlowProducer, messages: RecentMessages, engine: Engine, timeout: int = 30_000
-) -> Deduplicator:
-    return Deduplicator(cast("Producer", producer), messages, engine.clock, engine.counters, timeout)
+class DedupBench:
+    def __init__(self, producer: SlowProducer, clock: LoopClock, timeout: int = 30_000) -> None:
+        self.messages = recent()
+        self.counters = Counters()
+        dedup = Deduplicator(self.messages, clock, self.counters, timeout)
+        self._publish = dedup.first_only(producer.publish)
+
+    async def produce(self, messages: Sequence[Message | BridgeError], key: str | None = None) -> Produced:
+        batch = Batch(messages, (), "peer", key)
+        await self._publish(batch)
+        [outcome] = batch.outcomes
+        if isinstance(outcome, Exception):
+            raise outcome
+        assert isinstance(outcome, Produced)
+        return outcome
 
 
 async def test_copies_wait_for_the_first_and_replace_it_when_it_is_refused(clock: LoopClock) -> None:
-    messages = recent()
-    producer = SlowProducer(messages)
-    engine = Engine(FakeAdapter(), clock, EngineOptions("bridge"))
-    dedup = deduplicator(producer, messages, engine)
-
-    async def produce() -> Produced:
-        return only(await dedup.produce([ORDER], (), "peer", None))
-
-    copies = [asyncio.create_task(produce()) for _ in range(3)]
+    producer = SlowProducer()
+    bench = DedupBench(producer, clock)
+    copies = [asyncio.create_task(bench.produce([ORDER])) for _ in range(3)]
     await turns()
     assert producer.calls == 1
     refused, producer.answer = producer.answer, asyncio.get_running_loop().create_future()
@@ -268,30 +256,44 @@ async def test_copies_wait_for_the_first_and_replace_it_when_it_is_refused(clock
     with pytest.raises(BackendFull):
         await copies[0]
     assert sorted(produced.duplicate for produced in await asyncio.gather(*copies[1:])) == [False, True]
-    assert engine.counters.duplicates == 1
+    assert bench.counters.duplicates == 1
 
 
 async def test_a_request_that_is_cancelled_leaves_no_claim(clock: LoopClock) -> None:
-    messages = recent()
-    producer = SlowProducer(messages)
-    dedup = deduplicator(producer, messages, Engine(FakeAdapter(), clock, EngineOptions("b")))
-    cancelled = asyncio.ensure_future(dedup.produce([ORDER], (), "peer", "k"))
+    producer = SlowProducer()
+    bench = DedupBench(producer, clock)
+    cancelled = asyncio.ensure_future(bench.produce([ORDER], "k"))
     await turns()
     cancelled.cancel()
     await turns()
-    assert len(messages) == 0
+    assert len(bench.messages) == 0
     producer.answer.set_result(DONE)
-    assert not only(await dedup.produce([ORDER], (), "peer", "k")).duplicate
-    assert only(await dedup.produce([ORDER], (), "peer", "k")).duplicate
+    assert not (await bench.produce([ORDER], "k")).duplicate
+    assert (await bench.produce([ORDER], "k")).duplicate
+
+
+async def test_a_request_that_is_cancelled_keeps_the_claims_of_what_was_passed_on(clock: LoopClock) -> None:
+    class PassesOne(SlowProducer):
+        async def publish(self, batch: Batch) -> None:
+            if batch.take():
+                batch.outcomes += [DONE, None]
+                await asyncio.get_running_loop().create_future()
+
+    bench = DedupBench(PassesOne(), clock)
+    cancelled = asyncio.ensure_future(bench.produce([ORDER, ORDER._replace(message_id="n")]))
+    await turns()
+    cancelled.cancel()
+    await turns()
+    assert len(bench.messages) == 1
+    assert (await bench.produce([ORDER])).duplicate
 
 
 async def test_a_defect_of_a_batch_leaves_no_claim(clock: LoopClock) -> None:
-    messages = recent()
-    dedup = deduplicator(SlowProducer(messages), messages, Engine(FakeAdapter(), clock, EngineOptions("b")))
+    bench = DedupBench(SlowProducer(), clock)
     for batch in ([ORDER, "not a message"], ["not a message", ORDER]):
         with pytest.raises(AttributeError):
-            await dedup.produce(batch, (), "peer", "k")  # type: ignore[arg-type]
-        assert len(messages) == 0
+            await bench.produce(batch, "k")  # type: ignore[arg-type]
+        assert len(bench.messages) == 0
 
 
 async def test_a_refusal_concerns_the_claim_it_belongs_to() -> None:
@@ -300,21 +302,19 @@ async def test_a_refusal_concerns_the_claim_it_belongs_to() -> None:
     old = messages.claim(names, ORDER.body, INTERNAL, 0)
     assert messages.find(names, ORDER.body, WINDOW) is None
     messages.claim(names, ORDER.body, INTERNAL, WINDOW)
-    messages.refused(old)
+    messages.note(old, None)
     assert messages.find(names, ORDER.body, WINDOW) is not None
 
 
 async def test_a_copy_does_not_wait_for_ever(clock: LoopClock) -> None:
-    messages = recent()
-    producer = SlowProducer(messages)
-    dedup = deduplicator(producer, messages, Engine(FakeAdapter(), clock, EngineOptions("b")), timeout=10)
-    first = asyncio.ensure_future(dedup.produce([ORDER], (), "peer", None))
+    bench = DedupBench(SlowProducer(), clock, timeout=10)
+    first = asyncio.ensure_future(bench.produce([ORDER]))
     await turns()
     with pytest.raises(OutcomeUnknown):
-        only(await dedup.produce([ORDER], (), "peer", None))
+        await bench.produce([ORDER])
     first.cancel()
     await turns()
-    assert len(messages) == 0, "a client that left before the backend had its message"
+    assert len(bench.messages) == 0, "a client that left before the backend had its message"
 
 
 async def test_messages_of_one_batch_with_one_name_are_stored_once(clock: LoopClock) -> None:
@@ -370,8 +370,7 @@ async def test_a_restart_finds_what_was_stored_before_many_old_messages_that_fel
     waiting = ORDER._replace(message_id="w", store_timestamp=now - 1, delay_time=9000)
     forgotten = waiting._replace(message_id="f", store_timestamp=now - WINDOW)
     messages = recent()
-    engine = Engine(FakeAdapter(), clock, EngineOptions(store_host="host"))
-    dedup = Deduplicator(engine._producer, messages, clock, engine.counters, 1000)
+    dedup = Deduplicator(messages, clock, Counters(), 1000)
     await dedup.restore(
         Log([stored, *old], [waiting, forgotten]),
         WINDOW,

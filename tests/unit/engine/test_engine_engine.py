@@ -7,7 +7,7 @@ from adapters.base import Delivery, Outcome
 from bridge.engine.destination_names import SubscriptionKey
 from bridge.engine.engine import Engine, Pulled
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.engine.pull_and_prefetch import PullRequest
 from bridge.errors import (
     BackendFull,
@@ -148,15 +148,15 @@ async def test_an_old_answer_s_undo_does_not_take_a_later_lease(clock: LoopClock
     await asyncio.sleep(1)
     later = await bench.receipt()
     first.undo()
-    await bench.engine.ack([later], None)
+    await bench.engine.leases.ack([later], None)
     assert bench.subscription.reported(Outcome.SETTLED) == [7]
 
 
 async def test_an_acknowledgement_settles_and_doing_it_twice_is_fine(clock: LoopClock) -> None:
     bench = await EngineBench(clock, delivery(7)).started()
     receipt = await bench.receipt()
-    await bench.engine.ack([receipt], APP)
-    await bench.engine.ack([receipt, receipt], None)
+    await bench.engine.leases.ack([receipt], APP)
+    await bench.engine.leases.ack([receipt, receipt], None)
     assert bench.subscription.reported(Outcome.SETTLED) == [7]
 
 
@@ -164,10 +164,10 @@ async def test_two_acknowledgements_at_once_are_both_fine(clock: LoopClock) -> N
     bench = await EngineBench(clock, delivery(7)).started()
     receipt = await bench.receipt()
     bench.subscription.slow = True
-    both = asyncio.gather(*(bench.engine.ack([receipt], None) for _ in range(2)))
+    both = asyncio.gather(*(bench.engine.leases.ack([receipt], None) for _ in range(2)))
     await turns()
     with pytest.raises(LeaseEnded):
-        bench.engine.nack([receipt], 0, None)
+        bench.engine.leases.nack([receipt], 0, None)
     bench.subscription.confirm()
     await both
     assert bench.engine.counters.settled == 1
@@ -178,7 +178,7 @@ async def test_an_ended_lease_is_reported_and_its_message_delivered_again(clock:
     receipt = await bench.receipt(lease=1000)
     await asyncio.sleep(1)
     with pytest.raises(LeaseEnded):
-        await bench.engine.ack([receipt], None)
+        await bench.engine.leases.ack([receipt], None)
     assert (await bench.got()).message.delivery_count == 2
 
 
@@ -187,26 +187,26 @@ async def test_a_settlement_that_fails_is_raised_and_may_be_repeated(clock: Loop
     receipt = await bench.receipt()
     bench.subscription.settle_failures = [BackendUnavailable("away")]
     with pytest.raises(BackendUnavailable):
-        await bench.engine.ack([receipt], None)
-    await bench.engine.ack([receipt], None)
+        await bench.engine.leases.ack([receipt], None)
+    await bench.engine.leases.ack([receipt], None)
 
 
 async def test_a_receipt_of_another_process_has_ended(clock: LoopClock) -> None:
     other = await (await EngineBench(clock, delivery(7)).started()).receipt()
     with pytest.raises(LeaseEnded):
-        await (await EngineBench(clock).started()).engine.ack([other], None)
+        await (await EngineBench(clock).started()).engine.leases.ack([other], None)
 
 
 async def test_a_receipt_of_another_group_is_refused_where_one_is_named(clock: LoopClock) -> None:
     bench = await EngineBench(clock, delivery(7)).started()
     receipt = await bench.receipt()
     with pytest.raises(ReceiptInvalid):
-        bench.engine.nack([receipt], 0, SubscriptionKey("orders", "other"))
+        bench.engine.leases.nack([receipt], 0, SubscriptionKey("orders", "other"))
     with pytest.raises(ReceiptInvalid):
-        bench.engine.extend([receipt], 5, SubscriptionKey("orders", "other"))
+        bench.engine.leases.extend([receipt], 5, SubscriptionKey("orders", "other"))
     with pytest.raises(ReceiptInvalid):
-        await bench.engine.ack([receipt], SubscriptionKey("payments", "app"))
-    await bench.engine.ack([receipt], APP)
+        await bench.engine.leases.ack([receipt], SubscriptionKey("payments", "app"))
+    await bench.engine.leases.ack([receipt], APP)
 
 
 async def test_of_several_receipts_the_bad_ones_are_named_and_the_others_done(clock: LoopClock) -> None:
@@ -214,7 +214,7 @@ async def test_of_several_receipts_the_bad_ones_are_named_and_the_others_done(cl
     good, ended, also_good = await bench.receipt(), await bench.receipt(lease=1000), await bench.receipt()
     await asyncio.sleep(1)
     with pytest.raises(LeaseEnded) as refused:
-        await bench.engine.ack([good, ended, "forged", also_good], None)
+        await bench.engine.leases.ack([good, ended, "forged", also_good], None)
     assert bench.subscription.reported(Outcome.SETTLED) == [1, 3]
     assert ended in refused.value.detail
     assert "forged" in refused.value.detail
@@ -231,12 +231,12 @@ async def test_a_group_that_cannot_settle_does_not_stop_the_others(clock: LoopCl
     failures: list[Any] = [error]
     bench.subscription.settle_failures = failures
     with pytest.raises(BridgeError) as refused:
-        await bench.engine.ack([first, other, second], None)
+        await bench.engine.leases.ack([first, other, second], None)
     assert (first in refused.value.detail, second in refused.value.detail) == (True, True)
     assert other not in refused.value.detail
     assert refused.value.status == getattr(error, "status", 500)
     assert bench.adapter.of(group="other").reported(Outcome.SETTLED) == [1]
-    await bench.engine.ack([first, other, second], None)
+    await bench.engine.leases.ack([first, other, second], None)
     assert bench.subscription.reported(Outcome.SETTLED) == [1, 2]
 
 
@@ -244,22 +244,22 @@ async def test_the_same_goes_for_nack_and_extend(clock: LoopClock) -> None:
     bench = await EngineBench(clock, delivery(1), delivery(2)).started()
     first, second = await bench.receipt(), await bench.receipt()
     with pytest.raises(ReceiptInvalid):
-        bench.engine.extend(["forged", first], 60_000, None)
+        bench.engine.leases.extend(["forged", first], 60_000, None)
     await asyncio.sleep(40)
     with pytest.raises(LeaseEnded):
-        bench.engine.nack([second, first], 0, None)
+        bench.engine.leases.nack([second, first], 0, None)
     assert (await bench.got()).message.delivery_count == 2
 
 
 async def test_a_nack_delays_and_an_acknowledged_message_cannot_be_given_back(clock: LoopClock) -> None:
     bench = await EngineBench(clock, delivery(1)).started()
-    bench.engine.nack([await bench.receipt()], 5000, APP)
+    bench.engine.leases.nack([await bench.receipt()], 5000, APP)
     pulled = await bench.got(10_000)
     assert clock.mono() == 1_005_000
     assert pulled.receipt is not None
-    await bench.engine.ack([pulled.receipt], None)
+    await bench.engine.leases.ack([pulled.receipt], None)
     with pytest.raises(LeaseEnded, match="acknowledged already"):
-        bench.engine.nack([pulled.receipt], 0, None)
+        bench.engine.leases.nack([pulled.receipt], 0, None)
 
 
 async def test_names_are_checked() -> None:
@@ -290,7 +290,7 @@ async def test_waiting_pulls_are_limited(clock: LoopClock) -> None:
 async def test_a_message_delivered_too_often_goes_to_the_dead_letter_destination(clock: LoopClock) -> None:
     given = delivery(7, 15, message_key="k", expire_time=clock.wall() + 10**7, delay_time=5, properties={"a": "b"})
     bench = await EngineBench(clock, given).started()
-    bench.engine.nack([await bench.receipt()], 0, None)
+    bench.engine.leases.nack([await bench.receipt()], 0, None)
     await turns()
     (letter,) = bench.adapter.published
     assert letter.destination == "orders.dlq"
@@ -313,7 +313,7 @@ async def test_the_original_is_settled_only_once_the_dead_letter_is_confirmed(cl
     bench = await EngineBench(clock, delivery(7), max_deliveries=1).started()
     receipt = await bench.receipt()
     bench.adapter.publish_failures = [BackendFull("full")]
-    bench.engine.nack([receipt], 0, None)
+    bench.engine.leases.nack([receipt], 0, None)
     await turns()
     assert bench.subscription.reported(Outcome.SETTLED) == []
     await asyncio.sleep(5)
@@ -326,7 +326,7 @@ async def test_a_dead_letter_that_is_not_answered_is_written_again(clock: LoopCl
     bench = await EngineBench(clock, delivery(7), max_deliveries=1, produce_timeout=1000).started()
     receipt = await bench.receipt()
     bench.adapter.slow = True
-    bench.engine.nack([receipt], 0, None)
+    bench.engine.leases.nack([receipt], 0, None)
     await asyncio.sleep(5)
     assert bench.subscription.reported(Outcome.SETTLED) == []
     bench.adapter.slow = False
@@ -340,7 +340,7 @@ async def test_a_message_that_is_too_large_with_the_reason_is_dead_lettered_with
     bench = await EngineBench(clock, delivery(7, properties={"a": "b"}), max_deliveries=1).started()
     receipt = await bench.receipt()
     bench.adapter.publish_failures = [BodyTooLarge("max.message.bytes")]
-    bench.engine.nack([receipt], 0, None)
+    bench.engine.leases.nack([receipt], 0, None)
     await turns()
     assert [letter.properties.get("a") for letter in bench.adapter.published] == ["b", "b"]
     assert bench.adapter.published[1].properties == {"a": "b"}
@@ -357,7 +357,7 @@ async def test_a_dead_letter_is_never_dead_lettered_again(clock: LoopClock) -> N
         pulled = await bench.got(name=graves)
         assert pulled.message.delivery_count == count
         assert pulled.receipt is not None
-        bench.engine.nack([pulled.receipt], 0, None)
+        bench.engine.leases.nack([pulled.receipt], 0, None)
     assert bench.adapter.published == []
 
 
@@ -367,7 +367,7 @@ async def test_a_long_destination_has_a_dead_letter_destination_too(clock: LoopC
     bench.adapter.backlogs[name] = [delivery(7)]
     pulled = await bench.got(name=name)
     assert pulled.receipt is not None
-    bench.engine.nack([pulled.receipt], 0, None)
+    bench.engine.leases.nack([pulled.receipt], 0, None)
     await turns()
     assert len(bench.adapter.published[0].destination) == 249
     assert bench.adapter.published[0].properties["oms-dead-letter-source"] == "x" * 249
@@ -440,14 +440,14 @@ async def test_a_failed_subscription_without_waiting_pulls_is_not_logged(
 async def test_an_idle_group_is_closed_and_opened_again_by_the_next_pull(clock: LoopClock) -> None:
     bench = await EngineBench(clock, delivery(1, attempts=3), delivery(2)).started()
     receipt = await bench.receipt()
-    bench.engine.nack([receipt], 0, None)
+    bench.engine.leases.nack([receipt], 0, None)
     await asyncio.sleep(500)
     first = bench.subscription
     assert first.closed
     assert [(d.position, d.attempts) for d in first.outcomes[-1][1]] == [(1, 4), (2, 0)]
     assert bench.engine.groups == ()
     with pytest.raises(LeaseEnded):
-        await bench.engine.ack([receipt], None)
+        await bench.engine.leases.ack([receipt], None)
     assert (await bench.got()).message.delivery_count == 5
     assert bench.subscription is not first
 
@@ -664,7 +664,7 @@ async def test_acknowledgements_are_taken_while_the_bridge_drains(clock: LoopClo
     bench = await EngineBench(clock, delivery(1)).started()
     receipt = await bench.receipt()
     bench.engine.drain()
-    await bench.engine.ack([receipt], None)
+    await bench.engine.leases.ack([receipt], None)
     assert bench.subscription.reported(Outcome.SETTLED) == [1]
 
 
@@ -675,7 +675,7 @@ async def test_closing_releases_every_lease_uncounted_and_closes_the_backend(clo
     assert [(d.position, d.attempts) for d in bench.subscription.outcomes[-1][1]] == [(1, 2), (2, 0)]
     assert bench.adapter.closed
     with pytest.raises(LeaseEnded):
-        await bench.engine.ack([receipt], None)
+        await bench.engine.leases.ack([receipt], None)
     assert not [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
 
 

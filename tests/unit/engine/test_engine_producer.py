@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from adapters.base import Delivery, Published, Stored, Support
+from bridge.engine.batch import Batch
 from bridge.engine.client_limits import Quota
 from bridge.engine.clock import SystemClock
 from bridge.engine.counters import Counters
@@ -18,7 +19,7 @@ from bridge.engine.entries_and_receipts import Entry
 from bridge.engine.field_support import Applied
 from bridge.engine.options import EngineOptions
 from bridge.engine.partitioner import partition_of
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.engine.producer import DELAY_MAX, Producer
 from bridge.errors import (
     BackendFull,
@@ -36,8 +37,8 @@ from bridge.errors import (
     QuotaExceeded,
     TooManyInFlight,
 )
-from bridge.message import FIELDS, LONG_MAX, Message
-from tests.calls import produce
+from bridge.message import FIELDS, LONG_MAX, Field, Message
+from tests.calls import only
 from tests.unit.engine.fakes import FakeAdapter, FakePartitionedAdapter
 from tests.unit.engine.virtual import LoopClock, turns
 
@@ -57,7 +58,7 @@ class ProducerBench:
 
     async def produce(self, message: Message, require: str = "", peer: str = "10.0.0.7") -> Produced:
         required = [field for field in FIELDS if field.name.lower() in require.lower().split(", ")] if require else ()
-        return await produce(self.producer, message, required, peer)
+        return only(await self.publish([message], required, peer))
 
     async def refused(self, *messages: Message, require: str = "") -> list[type[BridgeError]]:
         """Return the errors of messages, one by one, that are all refused."""
@@ -68,8 +69,16 @@ class ProducerBench:
             errors.append(type(raised.value))
         return errors
 
-    async def produce_all(self, *messages: Message | BridgeError) -> list[Produced | BridgeError]:
-        return await self.producer.produce(messages, (), "10.0.0.7")
+    async def produce_all(self, *messages: Message | BridgeError) -> Sequence[Produced | BridgeError]:
+        return await self.publish(messages, (), "10.0.0.7")
+
+    async def publish(
+        self, messages: Sequence[Message | BridgeError], require: Sequence[Field], peer: str
+    ) -> Sequence[Produced | BridgeError]:
+        batch = Batch(messages, require, peer)
+        messages = ()
+        await self.producer.until_stored(self.producer.send)(batch)
+        return batch.results
 
     def all_landed(self) -> bool:
         return (self.counters.in_flight, self.counters.in_flight_bytes) == (0, 0)
@@ -260,7 +269,7 @@ async def test_messages_in_flight_are_limited_and_counted_until_they_land(clock:
     assert bench.all_landed()
     assert len(bench.adapter.published) == 2
     assert bench.counters.produced == 1
-    assert bench.producer.counts.of("orders").stored == 1
+    assert bench.producer.counts["orders"].stored == 1
 
 
 async def test_bytes_in_flight_are_limited(clock: LoopClock) -> None:
@@ -405,7 +414,7 @@ async def test_a_batch_that_waits_holds_no_bodies(clock: LoopClock) -> None:
     bench.adapter.slow = True
     body = bytes(5)
     before = getrefcount(body)
-    batch = asyncio.ensure_future(bench.producer.produce([orders(body=body)], (), ""))
+    batch = asyncio.ensure_future(bench.publish([orders(body=body)], (), ""))
     await turns()
     assert getrefcount(body) == before + 1, "the adapter holds it"
     bench.adapter.published.clear()

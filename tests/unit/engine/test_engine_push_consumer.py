@@ -61,10 +61,10 @@ class ConsumerBench:
         return None if pulled is None else (pulled.message.body, pulled.message.delivery_count)
 
     async def ack(self, *leased: Leased) -> None:
-        await self.engine.ack([receipt(each) for each in leased], APP)
+        await self.engine.leases.ack([receipt(each) for each in leased], APP)
 
     def nack(self, leased: Leased, delay: int = 0) -> None:
-        self.engine.nack([receipt(leased)], delay, APP)
+        self.engine.leases.nack([receipt(leased)], delay, APP)
 
     def reported(self, outcome: Outcome) -> list[int]:
         return self.subscription.reported(outcome)
@@ -285,7 +285,7 @@ async def test_settling_up_cuts_no_lease_that_its_client_has_extended(clock: Loo
     bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume(limit=1)
     (leased,) = await consumer.take()
-    bench.engine.extend([leased.receipt or ""], 5 * LEASE, None)
+    bench.engine.leases.extend([leased.receipt or ""], 5 * LEASE, None)
     await consumer.settle_up()
     assert bench.passed == 5 * LEASE
 
@@ -320,7 +320,7 @@ async def test_a_lease_that_its_client_extends_lasts_as_long_as_that_and_is_rene
     bench = ConsumerBench(clock, *backlog(1))
     consumer = await bench.consume()
     (leased,) = await consumer.take()
-    bench.engine.extend([receipt(leased)], 5 * LEASE, APP)
+    bench.engine.leases.extend([receipt(leased)], 5 * LEASE, APP)
     ends = consumer._leased[leased.number].deadline
     assert ends == clock.mono() + 5 * LEASE
     await asyncio.sleep(5.5 * LEASE / 1000)

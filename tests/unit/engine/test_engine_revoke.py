@@ -286,12 +286,12 @@ async def test_the_receipts_of_revoked_messages_are_refused_and_the_others_done(
     receipts = [await bench.receipt(), await bench.receipt()]
     assert bench.revoke(0) == [(1, 0)]
     with pytest.raises(LeaseEnded, match="the others are done"):
-        await bench.engine.ack(receipts, None)
+        await bench.engine.leases.ack(receipts, None)
     assert bench.adapter.of().reported(Outcome.SETTLED) == [2]
     with pytest.raises(LeaseEnded):
-        bench.engine.nack(receipts[:1], 0, None)
+        bench.engine.leases.nack(receipts[:1], 0, None)
     with pytest.raises(LeaseEnded):
-        bench.engine.extend(receipts[:1], 1000, None)
+        bench.engine.leases.extend(receipts[:1], 1000, None)
 
 
 async def test_at_most_once_sends_no_revoked_message(clock: LoopClock) -> None:

@@ -19,7 +19,7 @@ from bridge.engine.open_transactions import (
     TransactionRequest,
 )
 from bridge.engine.options import EngineOptions
-from bridge.engine.produce_batch_and_results import Produced
+from bridge.engine.produced import Produced
 from bridge.errors import (
     BackendFull,
     BackendUnavailable,
@@ -206,7 +206,7 @@ async def test_a_commit_goes_on_after_the_client_was_answered(start: Start) -> N
     adapter.may_commit.set()
     assert await bridge.ended("tx") is TransactionState.COMMITTED
     assert bridge.engine.counters.transactions_committed == 1
-    assert bridge.engine.destination_counts.of("orders").stored == 1
+    assert bridge.engine.destination_counts["orders"].stored == 1
 
 
 async def test_clients_have_shares_of_what_is_open(start: Start) -> None:

@@ -10,7 +10,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from bridge.errors import SignatureInvalid
-from bridge.wire.webhook_and_callback_signatures import WebhookVerifier, parse_key
+from bridge.signatures import WebhookVerifier, parse_key
 
 TOLERANCE: Final = 300_000
 _SLACK_BODY: Final = (
