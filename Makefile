@@ -79,7 +79,7 @@ wheel: $(VENV)/.test ## Build the sdist, and the wheel from it, into dist/, with
 
 sbom: build/tools/.installed ## An installation with every extra, as CycloneDX: build/sbom.json
 	rm -rf build/lib build/release && $(PYTHON) -m venv --without-pip build/release
-	build/tools/bin/pip --python build/release/bin/python install --quiet -c constraints.txt '.[kafka,rabbitmq,fast,otel,mirror]'
+	build/tools/bin/pip --python build/release/bin/python install --quiet -c constraints.txt '.[kafka,rabbitmq,fast,jwt,otel,mirror]'
 	build/tools/bin/cyclonedx-py environment build/release/bin/python --pyproject pyproject.toml --output-reproducible --of JSON -o build/sbom.json
 
 audit: build/tools/.installed ## Known vulnerabilities of the pinned packages; needs an index that reports them
@@ -98,7 +98,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.serve: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[kafka,rabbitmq,fast,otel]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[kafka,rabbitmq,fast,jwt,otel]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt

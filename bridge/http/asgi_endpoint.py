@@ -40,7 +40,8 @@ from bridge.http.request_and_reply import (
     problem_reply,
 )
 from bridge.http.until_lost import UntilLost
-from bridge.identity.access import Access, Caller
+from bridge.identity.access import Access
+from bridge.identity.caller import Caller
 from bridge.metrics import BridgeMetrics
 from bridge.wire.header_text import printable
 from bridge.wire.headers import Headers, parse

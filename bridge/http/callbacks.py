@@ -24,7 +24,8 @@ from bridge.http.request_and_reply import (
     Request,
     json_reply,
 )
-from bridge.identity.access import Access, Caller
+from bridge.identity.access import Access
+from bridge.identity.caller import Caller
 from bridge.identity.rules import Operation, Resource
 from bridge.wire.callback_batch import choose_form
 from bridge.wire.cloudevents import accepted_mode

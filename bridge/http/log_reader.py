@@ -20,7 +20,7 @@ from bridge.http.request_and_reply import (
     Request,
     json_reply,
 )
-from bridge.identity.access import Caller
+from bridge.identity.caller import Caller
 from bridge.identity.rules import Operation, Resource
 from bridge.long_work import Slicer, Steps
 from bridge.wire import log_block

@@ -21,7 +21,8 @@ from bridge.http.data_port import MANAGEMENT_PAGES, to_response
 from bridge.http.origin_policy import OriginPolicy
 from bridge.http.request_and_reply import problem_reply
 from bridge.http.transactions import describe_all
-from bridge.identity.access import Access, Caller
+from bridge.identity.access import Access
+from bridge.identity.caller import Caller
 from bridge.identity.rules import Operation, Resource
 from bridge.metrics import BridgeMetrics
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from bridge.engine.produced import Produced
 from bridge.errors import BridgeError
-from bridge.identity.access import Caller
+from bridge.identity.caller import Caller
 from bridge.identity.rules import Operation
 from bridge.message import Field, Message
 

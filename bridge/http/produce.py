@@ -21,7 +21,7 @@ from bridge.http.params import Requirements, parse_require, path_values, url_hea
 from bridge.http.permitted_publisher import Publisher, permitted
 from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Pair, Reply, Request, quoted
 from bridge.http.transactions import TransactionPublisher
-from bridge.identity.access import Caller
+from bridge.identity.caller import Caller
 from bridge.identity.rules import Operation
 from bridge.long_work import Slicer, Steps, run_at_once
 from bridge.message import Message

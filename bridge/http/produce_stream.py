@@ -19,7 +19,7 @@ from bridge.http.produce import ProduceEndpoint, idempotency_key, size_of_proper
 from bridge.http.push import CHUNK
 from bridge.http.request_and_reply import NO_STORE, OMS_VERSION, BodyStream, Limits, Reply, Request, Write
 from bridge.http.until_lost import UntilLost
-from bridge.identity.access import Caller
+from bridge.identity.caller import Caller
 from bridge.long_work import Slicer, Steps
 from bridge.message import Field, Message
 from bridge.wire import gzip_body, jsonform

@@ -38,7 +38,7 @@ from bridge.http.request_and_reply import (
     Write,
 )
 from bridge.http.until_lost import UntilLost
-from bridge.identity.access import Caller
+from bridge.identity.caller import Caller
 from bridge.identity.rules import Operation
 from bridge.long_work import Slicer
 from bridge.wire import gzip_body

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, Protocol
 
 from bridge.engine.pull_and_prefetch import CancelOnDisconnect
 from bridge.errors import BridgeError, encode_problem
-from bridge.identity.access import Caller
+from bridge.identity.caller import Caller
 from bridge.wire.headers import VERSION, Headers
 
 Pair = tuple[bytes, bytes]

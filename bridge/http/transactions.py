@@ -18,7 +18,7 @@ from bridge.http.request_and_reply import (
     json_reply,
     quoted,
 )
-from bridge.identity.access import Caller
+from bridge.identity.caller import Caller
 from bridge.identity.rules import Operation
 from bridge.message import Field, Message
 from bridge.wire.header_text import printable

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from bridge.errors import BridgeError
-from bridge.identity.access import Caller
+from bridge.identity.caller import Caller
 
 T = TypeVar("T")
 

@@ -6,14 +6,14 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from bridge.engine.client_limits import client_of
 from bridge.engine.clock import BackgroundTasks, Clock
-from bridge.engine.destination_names import NAME_MAX
-from bridge.errors import BridgeError, IdentityUnavailable, NotPermitted, ReceiptInvalid, Unauthenticated
+from bridge.errors import BridgeError, IdentityUnavailable, Unauthenticated
 from bridge.identity.audit import Audit
+from bridge.identity.caller import Caller, not_permitted
 from bridge.identity.key_sets import FetchedKeys, KeySource
 from bridge.identity.principals import LEEWAY, Identity, Revoked, StaticTokens
 from bridge.identity.refusals import Reason, TokenRefused
@@ -111,7 +111,7 @@ class Access:
             if isinstance(source, FetchedKeys):
                 await source.close()
 
-    async def identify(self, headers: Mapping[bytes, bytes], peer: str) -> "Caller":
+    async def identify(self, headers: Mapping[bytes, bytes], peer: str) -> Caller:
         """Return who sends a request with these headers. Raises `Unauthenticated`, `IdentityUnavailable`."""
         raw = headers.get(b"authorization")
         client = client_of(peer)
@@ -123,7 +123,7 @@ class Access:
         self.audit.used(identity, client)
         return Caller(self, identity, client)
 
-    def of_webhook(self, destination: str, peer: str) -> "Caller":
+    def of_webhook(self, destination: str, peer: str) -> Caller:
         """Return the sender of a request to one of `signed`, whose signature is checked where its body is read."""
         return Caller(self, Identity(f"{WEBHOOK}:{destination}"), client_of(peer), signed=destination)
 
@@ -151,7 +151,7 @@ class Access:
         return None if error is None else error.detail
 
     @contextmanager
-    def watching(self, caller: "Caller", end: Callable[[BridgeError], None]) -> Iterator[None]:
+    def watching(self, caller: Caller, end: Callable[[BridgeError], None]) -> Iterator[None]:
         """Call `end`, every second, while the caller has lost its token or a permission that it needed."""
         opened = _Open(caller, end)
         self._open.add(opened)
@@ -273,94 +273,9 @@ class _Open:
 
     __slots__ = ("caller", "end")
 
-    def __init__(self, caller: "Caller", end: Callable[[BridgeError], None]) -> None:
+    def __init__(self, caller: Caller, end: Callable[[BridgeError], None]) -> None:
         self.caller = caller
         self.end = end
-
-
-class Caller:
-    """Who has sent one request."""
-
-    __slots__ = ("access", "checked", "client", "identity", "signed")
-
-    def __init__(self, access: Access, identity: Identity, client: str, *, signed: str | None = None) -> None:
-        self.access = access
-        self.identity = identity
-        self.signed = signed
-        """The only destination that the sender of a webhook may produce to; None: the caller has a token."""
-        self.client = client
-        """The address, see `client_of`."""
-        self.checked: list[tuple[Operation, Resource]] = []
-        """What the request needs as long as it is open."""
-
-    def check(self, operation: Operation, destination: str | None, group: str | None = None) -> None:
-        """Raise `NotPermitted` unless the caller may do this. What is open ends when that changes."""
-        if (refused := self.refusal(operation, destination, group)) is not None:
-            raise refused
-        self.checked.append((operation, Resource(destination, group)))
-
-    def refusal(self, operation: Operation, destination: str | None, group: str | None = None) -> NotPermitted | None:
-        """Return why the caller may not do this, which is counted and logged; None: it may."""
-        resource = Resource(destination, group)
-        if self.may(operation, resource):
-            return None
-        self.access.audit.denied(Reason.RULES, self.client, self.identity.principal, f"{operation} on {resource}")
-        return not_permitted(operation, resource)
-
-    def check_somewhere(self, operation: Operation) -> None:
-        """Raise `NotPermitted` unless the caller may do this with some destination."""
-        identity = self.identity
-        if not self.access.rules.allow_somewhere(identity.principal, identity.groups, operation):
-            self.access.audit.denied(Reason.RULES, self.client, identity.principal, f"{operation} on any destination")
-            raise NotPermitted(f"No rule lets you {operation} on any destination.")
-
-    def may(self, operation: Operation, resource: Resource) -> bool:
-        """Return whether the caller may do this."""
-        if self.signed is not None:
-            return operation is Operation.PRODUCE and resource.destination == self.signed
-        if len(resource.destination or "") > NAME_MAX:  # no name: decisions about it must not be remembered
-            return False
-        return self.access.decide(self.access.current(self.identity), operation, resource)
-
-    def owns(self, owner: Identity | None) -> bool:
-        """Return whether the caller has made something; None: it was made without identities."""
-        return owner is not None and owner.principal == self.identity.principal
-
-    def not_owner(self, operation: Operation, destination: str, group: str) -> NotPermitted:
-        """Return the error for something of another principal, which is that of a missing permission; log it."""
-        resource = Resource(destination, group)
-        what = f"{operation} on {resource}"
-        self.access.audit.denied(Reason.OWNER, self.client, self.identity.principal, what)
-        return not_permitted(operation, resource)
-
-    def note(self, event: str, what: str) -> None:
-        """Log what the caller has done."""
-        self.access.audit.did(event, self.client, self.identity.principal, what)
-
-    def watching(self, end: Callable[[BridgeError], None]) -> AbstractContextManager[None]:
-        """See `Access.watching`."""
-        return self.access.watching(self, end)
-
-    def bind(self, receipt: str) -> str:
-        """Return a receipt that only this principal can use."""
-        return f"{receipt}-{self.access.receipt_mac(self.identity.principal, receipt)}"
-
-    def unbind(self, receipts: Sequence[str]) -> list[str]:
-        """Return receipts as the engine knows them. Raises `ReceiptInvalid` for one of another principal."""
-        found = []
-        for text in receipts:
-            receipt, _, mac = text.rpartition("-")
-            expected = self.access.receipt_mac(self.identity.principal, receipt)
-            if not secrets.compare_digest(mac.encode(), expected.encode()):
-                self.access.audit.denied(Reason.RECEIPT, self.client, self.identity.principal, "settle")
-                raise ReceiptInvalid("x-oms-receipt: the receipt was changed, or another principal has leased it.")
-            found.append(receipt)
-        return found
-
-
-def not_permitted(operation: Operation, resource: Resource) -> NotPermitted:
-    """Return the error of a missing permission."""
-    return NotPermitted(f"No rule lets you {operation} on {resource}, or a rule denies it.")
 
 
 def _find(source: KeySource, unverified: "Unverified") -> "PyJWK | None":

@@ -68,7 +68,7 @@ def test_the_licence_is_in_it(wheel: Path) -> None:
 
 
 def test_every_extra_exists_and_requires_something(wheel: Path, subtests: pytest.Subtests) -> None:
-    for extra in ("kafka", "rabbitmq", "mirror", "fast", "otel", "conformance"):
+    for extra in ("kafka", "rabbitmq", "mirror", "fast", "jwt", "otel", "conformance"):
         with subtests.test(extra=extra):
             said = metadata(wheel)
             assert extra in said.get_all("Provides-Extra", [])
