@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
 from adapters.base import Stored
@@ -71,12 +71,56 @@ async def _supervise(work: Callable[[], Coroutine[object, object, None]]) -> Non
 T = TypeVar("T")
 
 
-async def wait_until_stored(futures: Sequence[asyncio.Future[Stored]], limit: int) -> None:
-    """Wait for all futures together for `limit` ms, so that a batch, too, is answered within one timeout."""
-    pending = [f for f in futures if not f.done()]
-    # not wait_for: a client that disconnects must not withdraw a message that was sent to the backend
-    if pending:
-        await asyncio.wait(pending, timeout=limit / 1000)
+class StoredWaits:
+    """Waits for the backend's answers, each up to the same limit. So the oldest wait ends first: one timer is enough.
+
+    `asyncio.wait` makes a timer for each, and asks the operating system whether the process is still the same.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """`limit`: ms."""
+        self._seconds = limit / 1000
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._ends: dict[asyncio.Future[None], float] = {}
+
+    async def until_stored(self, futures: Iterable[asyncio.Future[Stored]]) -> None:
+        """Wait for all futures together, so that a batch, too, is answered within one limit.
+
+        A call that is cancelled cancels none of them: a client that disconnects must not withdraw a message that was
+        sent to the backend.
+        """
+        pending = [each for each in futures if not each.done()]
+        if not pending:
+            return
+        loop = self._loop = self._loop or asyncio.get_running_loop()
+        answered: asyncio.Future[None] = loop.create_future()
+        left = len(pending)
+
+        def count(_: asyncio.Future[Stored]) -> None:
+            nonlocal left
+            left -= 1
+            if not left and not answered.done():
+                answered.set_result(None)
+
+        for each in pending:
+            each.add_done_callback(count)
+        self._ends[answered] = loop.time() + self._seconds
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._expire, loop)
+        try:
+            await answered
+        finally:
+            del self._ends[answered]
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, now = None, loop.time()
+        for answered, end in self._ends.items():
+            if end > now:
+                self._timer = loop.call_at(end, self._expire, loop)
+                break
+            if not answered.done():
+                answered.set_result(None)
 
 
 def stored_result(future: asyncio.Future[Stored], limit: int) -> Stored:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Final
 
 from adapters.base import Adapter, Deferring, Outcome, Subscription
-from bridge.engine.clock import Clock, confirmed, stored_result, wait_until_stored
+from bridge.engine.clock import Clock, StoredWaits, confirmed, stored_result
 from bridge.engine.counters import Counters
 from bridge.engine.destination_names import SubscriptionKey, dead_letter_of, is_dead_letter_property
 from bridge.engine.destination_registry import DestinationRegistry
@@ -54,6 +54,7 @@ class DeadLetterWriter:
         self._adapter = adapter
         self._destinations = destinations
         self._timeout = timeout
+        self._waits = StoredWaits(timeout)
 
     async def write(self, key: SubscriptionKey, entry: Entry) -> None:
         """Store the dead letter of a group's message: the message, and reason, source and count as properties.
@@ -76,7 +77,7 @@ class DeadLetterWriter:
         if partitions := await self._destinations.own(message.destination):
             message = message._replace(partition=self._destinations.partitioner.choose(message, partitions))
         published = self._adapter.publish(message)
-        await wait_until_stored((published,), self._timeout)
+        await self._waits.until_stored((published,))
         stored_result(published, self._timeout)
 
 
@@ -102,6 +103,7 @@ class BufferRemovals:
         self._counters = counters
         self._write_dead_letter = write_dead_letter
         self._timeout = timeout
+        self._waits = StoredWaits(timeout)
         self._changed = changed
         self._failure: str | None = None
         """Why a dead letter could not be stored, if that was the last result."""

@@ -201,9 +201,10 @@ class Engine:
                 self._waiting.release(client)
         if entry is None:
             return None
+        pulled = self._pulled(group, group_number, entry, ack=ack)
         if self._observer is not None:
-            self._observer.delivered("pull", key, entry.message, self.clock.wall() - (self.clock.mono() - began))
-        return self._pulled(group, group_number, entry, ack=ack)
+            self._observer.delivered("pull", key, pulled.message, self.clock.wall() - (self.clock.mono() - began))
+        return pulled
 
     async def consume(self, key: SubscriptionKey, options: ConsumerOptions, client: str = INTERNAL) -> PushConsumer:
         """Open a consumer; the caller has to close it. `client` is that of `client_of`. Raises `BridgeError`."""

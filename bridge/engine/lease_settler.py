@@ -55,7 +55,8 @@ class LeaseSettler:
             raise
         for text, end in ends.items():
             end(failures.get(text))
-        _raise_failures(receipts, failures)
+        if failures:
+            _raise_failures(receipts, failures)
 
     def nack(self, receipts: Sequence[str], delay: int, named: SubscriptionKey | None) -> None:
         """Release leases; each message is ready again after `delay` ms. Raises `BridgeError`."""

@@ -7,7 +7,7 @@ from typing import Final
 from adapters.base import Adapter, Buffering, Published, PublishesMany, Stored
 from bridge.engine.batch import Batch, Publish, is_delayed, is_expired
 from bridge.engine.client_limits import INTERNAL, DelayedShare, Quota, Share
-from bridge.engine.clock import Clock, ignore_result, stored_result, wait_until_stored
+from bridge.engine.clock import Clock, StoredWaits, ignore_result, stored_result
 from bridge.engine.counters import OTHER, Counters, Counts, LabelCounts
 from bridge.engine.destination_names import check_destination
 from bridge.engine.destination_registry import DestinationRegistry
@@ -43,6 +43,7 @@ class Producer:
         self._publish_many = adapter.publish_many if isinstance(adapter, PublishesMany) else self._publish_each
         if isinstance(adapter, Buffering):
             adapter.unsent_timeout = options.produce_timeout
+        self._waits = StoredWaits(options.produce_timeout)
         self._clock = clock
         self._options = options
         self._counters = counters
@@ -93,7 +94,7 @@ class Producer:
             await publish(batch)
             waiting = [each.future for each in batch.outcomes if isinstance(each, WaitingMessage)]
             if waiting:
-                await wait_until_stored(waiting, self._options.produce_timeout)
+                await self._waits.until_stored(waiting)
             batch.results = [self._result(each) for each in batch.outcomes]
 
         return stored

@@ -214,7 +214,8 @@ class Prefetcher:
         if buffer.parked and buffer.missing:
             self._parked.fetch()  # there may be space for one of the two only
         # what is fetched on demand is not fetched again: see `OnDemand`
-        if not self._has_space() and (self._wanted is not None or not self._parked.make_space()):
+        has_space = buffer.size < options.prefetch and buffer.bytes < options.prefetch_bytes
+        if not has_space and (self._wanted is not None or not self._parked.make_space()):
             return fetched
         while (limit := self._capacity()) > 0 and buffer.bytes < options.prefetch_bytes:
             future = self._subscription.fetch(limit, options.prefetch_bytes - buffer.bytes)
@@ -259,9 +260,6 @@ class Prefetcher:
         pending = self._pending
         if pending is not None and not pending.cancel() and not pending.cancelled():
             self._take(pending)  # it is complete, and its callback will do nothing because the prefetcher is closed
-
-    def _has_space(self) -> bool:
-        return self._buffer.size < self._options.prefetch and self._buffer.bytes < self._options.prefetch_bytes
 
     def _capacity(self) -> int:
         """Return how many messages may be fetched now."""

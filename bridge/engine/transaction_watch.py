@@ -47,7 +47,7 @@ class TransactionWatch:
                 self._find_foreign()
             for name in self._transactions.deadlines.take_due(self._clock.wall()):
                 self._background.start(partial(self._end, name))
-            await self._transactions.deadlines.wait(_TICK, _SCAN / 1000)
+            await self._transactions.deadlines.wait(_TICK, _SCAN / 1000 + _TICK)
 
     def _find_foreign(self) -> None:
         with suppress(BackendUnavailable):  # the next search comes soon

@@ -129,7 +129,7 @@ _PARAMETERS_BY_ROUTE: Final[Mapping[str, Collection[str]]] = {
 
 def parse_params(headers: Params, query: bytes, route: str = "") -> Params:
     """Return the parameters of headers and query. Raises as `merge`; `HeaderMissing`, `VersionUnsupported`."""
-    params = merge(headers, query, route)
+    params = merge(headers, query, route) if query else headers
     check_version(params.get("version"))
     return params
 
@@ -235,7 +235,7 @@ def parse_receipts(params: Params) -> list[str]:
     """Return the receipts of `x-oms-receipt`, "one, or several separated by commas"; none when it is absent."""
     if "receipt" not in params:
         return []
-    receipts = [part.strip() for part in params["receipt"].split(",")]
+    receipts = list(map(str.strip, params["receipt"].split(",")))
     if not all(receipts) or len(receipts) > RECEIPTS_MAX:
         raise HeaderInvalid(f"x-oms-receipt must be 1 to {RECEIPTS_MAX} receipts, separated by commas.")
     return receipts

@@ -103,7 +103,7 @@ class Handshakes:
                     logger.warning("cannot accept connections", extra={"reason": error.strerror})
                     await asyncio.sleep(_RETRY)
                     continue
-                if self._server.admit(address[0]):
+                if not self._server.draining and self._server.admission.accept(address[0]):
                     task = loop.create_task(self._run(accepted, address[0]))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
@@ -133,7 +133,7 @@ class Handshakes:
                     if not shaking.cancelled():
                         shaking.exception()  # it has been logged, or the client has disconnected
                 accepted.close()
-                self._server.release(host)
+                self._server.admission.release(host)
 
     async def _begin(self, accepted: socket.socket, host: str) -> tuple[_Attempt, "asyncio.Task[object]"]:
         loop = asyncio.get_running_loop()

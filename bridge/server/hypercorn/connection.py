@@ -5,6 +5,7 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -69,7 +70,7 @@ class Server:
         """`http1` and `http2` make the protocol of a connection."""
         self.requests = UnfinishedRequests(app)
         self.header_limit = header_limit
-        self._admission = admission
+        self.admission = admission or Admission(sys.maxsize, 100, str)
         self.http1, self.http2 = http1, http2
         self.config = Config()
         self.config.include_server_header = False
@@ -93,20 +94,11 @@ class Server:
         reader = NotifyingReader(loop=asyncio.get_running_loop())
         return asyncio.StreamReaderProtocol(reader, partial(self._serve, host))
 
-    def admit(self, host: str) -> bool:
-        """Count a connection; False: it is to be closed."""
-        return not self._context.terminated.is_set() and (self._admission is None or self._admission.accept(host))
-
-    def release(self, host: str) -> None:
-        """Count an admitted connection as closed."""
-        if self._admission is not None:
-            self._admission.release(host)
-
     def _serve(self, host: str | None, reader: "NotifyingReader", writer: asyncio.StreamWriter) -> None:
         if host is None:
             address = writer.get_extra_info("peername")
             host = address[0] if address else ""
-            if not self.admit(host):
+            if self.draining or not self.admission.accept(host):
                 writer.transport.abort()
                 return
         connection = Connection(self, reader, writer)
@@ -115,7 +107,7 @@ class Server:
 
     def _on_closed(self, connection: "Connection", host: str, _: asyncio.Task[None]) -> None:
         self._connections.discard(connection)
-        self.release(host)
+        self.admission.release(host)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` in a task, which must log its own failures.
