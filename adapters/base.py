@@ -210,6 +210,7 @@ class Transaction(NamedTuple):
     """A transaction, open or ended lately."""
 
     id: str
+    """It may begin with its owner and the control character U+001F, which clients cannot send."""
     state: TransactionState
     began: int
     """When its first message was prepared, ms since 1970."""

@@ -48,7 +48,7 @@ class TransactionalContract(Contract):
         assert _known(adapter, session, "tx").state is TransactionState.COMMITTED
 
     async def test_the_id_of_a_transaction_may_begin_with_its_owner(self, session: Session) -> None:
-        """Tests that ids may have the control character U+001F, which clients cannot send."""
+        """Tests "It may begin with its owner and the control character U+001F, which clients cannot send"."""
         adapter = await session.open()
         other = await session.open() if adapter.features.shared_groups else adapter
         reader = await session.reader(adapter)
