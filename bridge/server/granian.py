@@ -88,9 +88,8 @@ def load() -> ModuleType:
     except ImportError as error:
         raise RuntimeError("Granian needs the extra fast: pip install 'openmessaging-bridge[fast]'") from error
     finally:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, files
-        )  # Granian raises it; `limits.connections` goes by what was set
+        # Granian raises it; `limits.connections` goes by what was set
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
     if granian.__version__ != VERSION:
         raise RuntimeError(f"the bridge embeds Granian {VERSION}; {granian.__version__} is installed")
     return core

@@ -26,7 +26,7 @@ class Away(MemoryAdapter):
 
 
 class Clock(SystemClock):
-    """The time since the start, as it is told."""
+    """The time since the start, which the test sets."""
 
     now = 1_000_000
 
