@@ -57,7 +57,6 @@ TABLE: Final = (
                 "options",
                 "partition",
                 "record",
-                "record_list",
                 "journal_schema",
                 "backend_state",
                 "sqlite_wal",

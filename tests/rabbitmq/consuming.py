@@ -97,13 +97,15 @@ class Bridge:
         return found
 
     async def take_again(self, wanted: int) -> list[Delivery]:
-        """Fetch as the engine does: after an error once more, a little later."""
+        """Fetch as the engine does: after an error once more, a little later. What came before the error counts."""
+        found: list[Delivery] = []
         async with asyncio.timeout(GUARD):
-            while True:
+            while len(found) < wanted:
                 try:
-                    return await self.take(wanted)
+                    found += await self.fetch(wanted - len(found))
                 except BackendUnavailable:
                     await asyncio.sleep(0.05)
+        return found
 
     async def settle(self, deliveries: Iterable[Delivery]) -> None:
         deliveries = list(deliveries)
