@@ -159,7 +159,7 @@ def test_upkeep_and_export_with_a_profile(lake: Bucket, tmp_path: Path, monkeypa
     make_mirror(lake.out, [Batch(some(4)), Batch(some(5, first=4))])
     assert command(lake, "compact", "--json")["removed"] == 2
     assert command(lake, "export", "--json")["rows"] == 9
-    assert len(list(lake.folder.glob("mirror/parquet/*/*/*.parquet"))) == 1
+    assert len(list(lake.folder.glob("mirror/parquet/**/*.parquet"))) == 1
     assert command(lake, "query", "--json", "SELECT count(*) AS n FROM messages") == {"n": 9}
     assert command(lake, "prune", "--json", "--keep", "30d")["rows"] == 9
     assert command(lake, "verify", "--json")["findings"] == []
