@@ -97,7 +97,7 @@ class Bridge:
         return found
 
     async def take_again(self, wanted: int) -> list[Delivery]:
-        """Fetch as the engine does: after an error once more, a little later. What came before the error counts."""
+        """Fetch as the engine does: after an error once more, a little later. What is revoked meanwhile comes again."""
         found: list[Delivery] = []
         async with asyncio.timeout(GUARD):
             while len(found) < wanted:
@@ -105,6 +105,7 @@ class Bridge:
                     found += await self.fetch(wanted - len(found))
                 except BackendUnavailable:
                     await asyncio.sleep(0.05)
+                found = [each for each in found if (each.partition, each.position) in self.open]
         return found
 
     async def settle(self, deliveries: Iterable[Delivery]) -> None:
