@@ -8,6 +8,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final, Generic, TypeVar
 
 from bridge.errors import BackendFull, BridgeError, LimitReached, NotStored, QuotaExceeded, TooManyInFlight
+from bridge.url_host import url_host
 
 _FULL: Final = 1000
 """Milliseconds after which an unused bucket is full again, and is forgotten."""
@@ -119,7 +120,7 @@ _SLOT: Final = 1000
 @lru_cache(maxsize=4096)
 def peer_of(host: str, port: int) -> str:
     """Return `host:port` of a connection, as a URL has it: an IPv6 address is in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"{url_host(host)}:{port}"
 
 
 @lru_cache(maxsize=4096)

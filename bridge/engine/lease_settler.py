@@ -107,7 +107,7 @@ class LeaseSettler:
 
     @staticmethod
     def _ends(observer: Observer, how: Literal["ack", "nack"], found: list[_Found]) -> dict[str, End]:
-        """Tell the observer which leases are settled; return what it is told when each is, by its receipt."""
+        """Tell the observer that leases are being settled. Returns, by receipt, what to call when each is."""
         return {
             text: observer.settling(how, key, entry.message)
             for text, key, _, entry in found

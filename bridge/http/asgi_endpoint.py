@@ -39,7 +39,7 @@ from bridge.http.request_and_reply import (
     Write,
     problem_reply,
 )
-from bridge.http.until_lost import UntilLost
+from bridge.http.until_lost import UntilLost, uncancel
 from bridge.identity.access import Access
 from bridge.identity.caller import Caller
 from bridge.metrics import BridgeMetrics
@@ -115,7 +115,7 @@ class RequestHandler:
         except asyncio.CancelledError:
             if not exchange.disconnected:
                 raise
-            _uncancel()
+            uncancel()
             if status == _CLIENT_CLOSED:  # the client may have closed only its sending side, and still read
                 await self._send(send, self.not_waited())
         finally:
@@ -366,10 +366,3 @@ class _Exchange:
         if declared != b"%d" % size and b"content-length" in headers.plain:
             raise BodyInvalid(f"content-length says {printable(declared)}, the body has {size} bytes.")
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _uncancel() -> None:
-    """Clear the cancellation that a disconnect caused: the task of the server continues."""
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()

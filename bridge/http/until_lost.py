@@ -41,7 +41,7 @@ class UntilLost:
             except asyncio.CancelledError:
                 if not self._is_cut:
                     raise
-                _uncancel()
+                uncancel()
                 raise TimeoutError from None
 
     async def wait(self, work: Coroutine[object, object, T]) -> T:
@@ -57,7 +57,7 @@ class UntilLost:
         except asyncio.CancelledError:
             if self._error is None or self._waiting is not None:  # the client has disconnected
                 raise
-            _uncancel()
+            uncancel()
             raise self._error from None
         finally:
             self._waiting = None
@@ -73,7 +73,8 @@ class UntilLost:
             self._streaming.cancel()
 
 
-def _uncancel() -> None:
+def uncancel() -> None:
+    """Clear the cancellation of this task: it continues."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()

@@ -286,10 +286,10 @@ class Acks:
         await self._wait_until_quiet()
         return not self._confirming
 
-    async def finish(self) -> bool:
+    async def finish(self) -> None:
         """Send all that are due, then do as `hold` does."""
         await self._wait_until_quiet()
-        return await self.hold()
+        await self.hold()
 
     async def _wait_until_quiet(self) -> None:
         """Wait until no acknowledgement is under way, at most `_QUIET_TIMEOUT`."""

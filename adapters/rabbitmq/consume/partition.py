@@ -333,7 +333,6 @@ class Partition:
                 looks = looks + 1 if empty and unacked.expected == expected else 0
             unacked.expect_no_more()
             self._complete_removed()
-            self._removed.set()
 
     async def _read_attempts(self) -> None:
         """Read the record of the bridge that consumed the partition before; nothing is fetched until then."""
