@@ -1,5 +1,6 @@
 """A Docker for the tests: the daemon that runs already, else one of our own, with all that it has in a folder."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -8,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from secrets import token_hex
 from typing import Final
 
 from tests.brokers.cache import Missing
@@ -18,6 +18,8 @@ from tests.image.cgroups import remove
 
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 60.0
+CGROUPS: Final = "oms-docker-"
+"""Begins the names of the cgroups of all daemons."""
 _NONE: Final[Mapping[str, str]] = {}
 # Its own mount and process namespace: whatever ends the tests ends the daemon, its containers and their mounts.
 # Its pidfile holds its number in there, which is 1: never send a signal to that.
@@ -75,6 +77,11 @@ def client(folder: Path) -> Docker:
     return Docker(str(root / "usr/bin/docker"), {"DOCKER_BUILDKIT": "1", **places})
 
 
+def cgroups_of(folder: Path) -> str:
+    """Return the name of the cgroups of a daemon in `folder`: it is its alone, so that they can be removed."""
+    return f"{CGROUPS}{hashlib.sha256(bytes(folder)).hexdigest()[:8]}"
+
+
 @contextmanager
 def running(folder: Path) -> Iterator[Docker]:
     """Yield a Docker that runs; Missing if there is none and none can be started. `folder` is private to it."""
@@ -87,7 +94,7 @@ def running(folder: Path) -> Iterator[Docker]:
     root = packages.unpacked()
     docker = client(folder)
     log = folder / "dockerd.log"
-    cgroups = f"oms-docker-{token_hex(4)}"  # a name of its daemon alone, so that the folders can be removed
+    cgroups = cgroups_of(folder)
     daemon = Process(_DAEMON.format(root=root, folder=folder, cgroups=cgroups), log)
     try:
         _wait_until_ready(docker, daemon, log)
